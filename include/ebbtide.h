@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Ebbtide: the malloc family under its own names, options and statistics.
+//
+// A program that is linked with or preloads libebbtide gets malloc, free and the rest of libc's
+// allocation functions from it and needs nothing here. These names reach the same heap and are also
+// there in builds without the override (libebbtide_core), beside another malloc.
+//
+// Every function may be called by any thread at any time after fork() too, none is
+// async-signal-safe. Sizes are bytes. Unless said otherwise a function that fails returns NULL with
+// errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer that is
+// not a live block of the heap (freed before, inside a block, from elsewhere) ends the process by
+// abort() after one line on stderr that starts with "ebbtide: ".
+#ifndef EBBTIDE_H
+#define EBBTIDE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define EBB_VERSION_MAJOR 0
+#define EBB_VERSION_MINOR 1
+#define EBB_VERSION_PATCH 0
+
+#ifdef __cplusplus
+extern "C" {
+#define EBB_NOEXCEPT noexcept
+#else
+#define EBB_NOEXCEPT
+#endif
+
+#define EBB_EXPORT __attribute__((visibility("default")))
+
+// At least `bytes` bytes, aligned to 16, not cleared. A size of 0 gives a block of its own.
+// O(1) up to 32 KiB but for every n-th call, which refills a magazine.
+EBB_EXPORT void *ebb_malloc(size_t bytes) EBB_NOEXCEPT;
+
+// count * size cleared bytes; fails when the product overflows. Memory that the kernel has just
+// cleared is not cleared again.
+EBB_EXPORT void *ebb_calloc(size_t count, size_t size) EBB_NOEXCEPT;
+
+// The block resized, moved if need be; its contents up to the smaller size are kept. NULL acts as
+// malloc; a size of 0 frees p and returns NULL. Large blocks grow into free neighbours or move by
+// page tables where they can.
+EBB_EXPORT void *ebb_realloc(void *p, size_t bytes) EBB_NOEXCEPT;
+
+// Frees a block; NULL is allowed; keeps errno. A double free that is still in a thread's magazine
+// is found when the magazine is flushed.
+EBB_EXPORT void ebb_free(void *p) EBB_NOEXCEPT;
+
+// As free; the sizes (C23) are those of the allocation and save nothing here: they are not read.
+EBB_EXPORT void ebb_free_sized(void *p, size_t bytes) EBB_NOEXCEPT;
+EBB_EXPORT void ebb_free_aligned_sized(void *p, size_t align, size_t bytes) EBB_NOEXCEPT;
+
+// Aligned to `align`, any power of two (else EINVAL). aligned_alloc does not ask that bytes be a
+// multiple of it.
+EBB_EXPORT void *ebb_aligned_alloc(size_t align, size_t bytes) EBB_NOEXCEPT;
+EBB_EXPORT void *ebb_memalign(size_t align, size_t bytes) EBB_NOEXCEPT;
+
+// 0, EINVAL (align is no power of two or no multiple of sizeof(void *)) or ENOMEM; on failure *out
+// and errno are left as they are.
+EBB_EXPORT int ebb_posix_memalign(void **out, size_t align, size_t bytes) EBB_NOEXCEPT;
+
+// Bytes that may be used at p, at least what was asked for and the same for the block's life; 0 for
+// NULL. O(1).
+EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
+
+// Returns everything to the OS that is free now, without waiting for the delay. Bytes returned.
+EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
+
+// What the process holds, in bytes unless named otherwise. The resident_* items add up to
+// `resident` exactly; blocks in magazines of running threads are as of each thread's last slow call.
+struct ebb_stats {
+    size_t resident;          // VmRSS
+    size_t resident_live;     // pages' parts under blocks in use, rounding included
+    size_t resident_cached;   // parts under blocks in magazines (an estimate)
+    size_t resident_pinned;   // parts under free blocks of part-full slabs
+    size_t resident_free;     // free spans, not yet returned
+    size_t resident_metadata; // headers, bitmaps, tags, heaps
+    size_t resident_other;    // not ours: code, stacks, files, other mappings
+    size_t live_bytes;        // blocks and large objects in use, by their full size
+    size_t live_blocks;       // their number
+    size_t cached_bytes;      // in magazines
+    size_t slab_bytes;        // address space of slabs
+    size_t large_bytes;       // spans of large objects
+    size_t huge_bytes;        // mappings of huge objects
+    size_t committed_bytes;   // arena made usable so far
+    size_t reserved_bytes;    // arena address space
+    size_t purged_bytes;      // returned to the OS since the start
+    size_t heaps;             // number, abandoned ones included
+    size_t slabs;             // number
+};
+
+// A snapshot. O(slabs), with a system call for each: not for hot paths. Takes the heaps' locks one
+// at a time.
+EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
+
+// The snapshot as text or as JSON, NUL-terminated, cut to `size`. Returns the length that the whole
+// would have, as snprintf does. Does not allocate.
+EBB_EXPORT size_t ebb_stats_text(char *out, size_t size) EBB_NOEXCEPT;
+EBB_EXPORT size_t ebb_stats_json(char *out, size_t size) EBB_NOEXCEPT;
+
+// "EBB_NAME=value" of option `index` (0, 1, ...) and where it is from: "default" or "environment".
+// NULL past the last. The text lives until the thread's next call.
+EBB_EXPORT const char *ebb_option_value(unsigned index, const char **source) EBB_NOEXCEPT;
+
+// "major.minor.patch".
+EBB_EXPORT const char *ebb_version(void) EBB_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

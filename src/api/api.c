@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer api: include/ebbtide.h, the malloc family.
+#include "api/family.h"
+
+#include <ebbtide.h>
+#include <stdio.h>
+
+#include "diag/stats.h"
+#include "os/options.h"
+
+#define TEXT(x) #x
+#define VALUE(x) TEXT(x)
+
+void *ebb_malloc(size_t bytes) { return ebbi_malloc(bytes); }
+void *ebb_calloc(size_t count, size_t size) { return ebbi_calloc(count, size); }
+void *ebb_realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes); }
+void ebb_free(void *p) { ebbi_free(p); }
+void *ebb_aligned_alloc(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
+void *ebb_memalign(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
+size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
+size_t ebb_trim(void) { return ebbi_trim(); }
+
+void ebb_free_sized(void *p, size_t bytes)
+{
+    (void)bytes;
+    ebbi_free(p);
+}
+
+void ebb_free_aligned_sized(void *p, size_t align, size_t bytes)
+{
+    (void)align;
+    (void)bytes;
+    ebbi_free(p);
+}
+
+int ebb_posix_memalign(void **out, size_t align, size_t bytes)
+{
+    return ebbi_family_posix_memalign(out, align, bytes);
+}
+
+void ebb_stats_get(struct ebb_stats *stats) { ebbi_stats_collect(stats); }
+size_t ebb_stats_text(char *out, size_t size) { return ebbi_stats_text(out, size); }
+size_t ebb_stats_json(char *out, size_t size) { return ebbi_stats_json(out, size); }
+
+const char *ebb_option_value(unsigned index, const char **source)
+{
+    static _Thread_local char text[64];
+    if (index >= EBBI_OPTION_COUNT) {
+        return NULL;
+    }
+    enum ebbi_option_id id = (enum ebbi_option_id)index;
+    (void)snprintf(text, sizeof text, "%s=%zu", ebbi_option_name(id), ebbi_option(id));
+    if (source != NULL) {
+        *source = ebbi_option_is_set(id) ? "environment" : "default";
+    }
+    return text;
+}
+
+const char *ebb_version(void)
+{
+    return VALUE(EBB_VERSION_MAJOR) "." VALUE(EBB_VERSION_MINOR) "." VALUE(EBB_VERSION_PATCH);
+}

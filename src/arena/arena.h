@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: where memory comes from and goes back to. Chunks of address space, spans of
+// granules within them, huge objects outside.
+//
+// A chunk is up to 1 GiB of reserved address space at a 1 GiB boundary, so the header of any
+// granule is found from an address by masking: no search, any number of chunks.
+//
+//     chunk: | headers, 256 bytes a granule | bitmap room, 1 KiB a granule | granules ... |
+//            ^ 1 GiB boundary; the first headers' place holds struct ebbi_chunk
+//
+// Memory is committed from the low end in steps, purged (MADV_DONTNEED) after a delay, and stays
+// committed. A span is a run of granules with one purpose; its header is that of its first
+// granule. Free spans are kept in bins by size (best fit) and coalesced at once.
+//
+// P1  every granule of the usable part is in exactly one span; two free spans never touch.
+// P2  bit g of `free_map` is set iff granule g is in a free span.
+// P3  bit g of `dirty_map` is clear only if granule g reads as zero.
+// P4  a free span is on the dirty list iff one of its granules is dirty; the list is in order of
+//     the time of freeing.
+// All of it is guarded by one lock (rank: arena), which is dropped during madvise.
+#ifndef EBB_ARENA_ARENA_H
+#define EBB_ARENA_ARENA_H
+
+#include "arena/tags.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+#define EBBI_CHUNK_SHIFT 30
+#define EBBI_CHUNK ((size_t)1 << EBBI_CHUNK_SHIFT)
+#define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
+#define EBBI_HEADER 256u
+#define EBBI_SPAN_COMMON 8u
+#define EBBI_BITMAP_ROOM 1024u
+#define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
+#define EBBI_HUGE_MIN ((size_t)32 << 20)
+
+enum ebbi_span_state {
+    EBBI_SPAN_NONE, // never used
+    EBBI_SPAN_FREE,
+    EBBI_SPAN_SLAB,
+    EBBI_SPAN_INSIDE, // not the first granule of a slab: `back` leads to it
+    EBBI_SPAN_LARGE,
+    EBBI_SPAN_HEAP, // metadata of a heap
+};
+
+struct ebbi_span {
+    uint8_t state;
+    bool zeroed;       // in use: read as zero when it was handed out
+    uint16_t back;     // EBBI_SPAN_INSIDE: granules back to the first
+    uint32_t granules; // free spans: also in the last granule's header
+    size_t bytes;      // large: whole pages that the program may use; free: time of freeing, ms
+    struct ebbi_span *next, *previous;             // free: its bin
+    struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
+    // From byte EBBI_SPAN_COMMON the header of a used span belongs to the layer above.
+};
+
+struct ebbi_chunk {
+    uint32_t first;      // granule: below it the chunk's own metadata
+    uint32_t granules;   // end of the reservation
+    uint32_t committed;  // granules from 0; the rest cannot be touched yet
+    uint32_t number;     // in order of creation
+    uint64_t free_map[EBBI_MAP_WORDS];
+    uint64_t dirty_map[EBBI_MAP_WORDS];
+};
+
+struct ebbi_arena_totals {
+    size_t reserved_bytes;
+    size_t committed_bytes;
+    size_t used_bytes;       // spans in use
+    size_t dirty_bytes;      // free spans, not purged
+    size_t huge_bytes;
+    size_t huge_count;
+    size_t purged_bytes;     // given back since the start
+    size_t purges;           // madvise calls for them
+};
+
+// Once, alone. 0 or -ENOMEM, after which it may be called again.
+int ebbi_arena_init(enum ebbi_os_huge advice);
+
+// A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
+// refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.
+struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state);
+void ebbi_span_free(struct ebbi_span *span);
+// Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.
+bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
+
+// Returns free spans that have been free for delay_ms to the OS. True when some are left that are
+// younger. limit_bytes: stop after that much.
+bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
+size_t ebbi_arena_dirty_bytes(void); // a hint, without the lock
+size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
+
+// Huge objects: mappings of their own. `align` is a power of two.
+void *ebbi_huge_alloc(size_t bytes, size_t align);
+bool ebbi_huge_free(void *p);                   // false: no such object
+size_t ebbi_huge_bytes(const void *p);          // 0: no such object
+void *ebbi_huge_resize(void *p, size_t bytes);  // may move; NULL: refused, p unchanged
+
+// The sum of measure(start, bytes) over all huge objects, their records' pages included.
+size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
+
+void ebbi_arena_totals(struct ebbi_arena_totals *totals);
+// Calls visit for each chunk. Chunks are never destroyed.
+void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context);
+// fork(): taken before, dropped after, in parent and child.
+void ebbi_arena_lock(void);
+void ebbi_arena_unlock(void);
+
+extern EBBI_HIDDEN uint8_t ebbi_chunk_known[]; // by address >> EBBI_CHUNK_SHIFT
+
+// NULL when p is in no chunk.
+EBBI_INLINE struct ebbi_chunk *ebbi_chunk_of(const void *p)
+{
+    uintptr_t address = (uintptr_t)p;
+    uintptr_t number = address >> EBBI_CHUNK_SHIFT;
+    if (number >= (uintptr_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT) ||
+        !ebbi_load_relaxed(&ebbi_chunk_known[number])) { // relaxed: a pointer of ours orders it
+        return NULL;
+    }
+    return (struct ebbi_chunk *)(number << EBBI_CHUNK_SHIFT);
+}
+
+// The header of p's granule; p is in a chunk. For the inside of a slab, the slab's header.
+EBBI_INLINE struct ebbi_span *ebbi_span_of(const void *p)
+{
+    uintptr_t chunk = (uintptr_t)p & ~(EBBI_CHUNK - 1);
+    uintptr_t index = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
+    struct ebbi_span *span = (struct ebbi_span *)(chunk + index * EBBI_HEADER);
+    if (span->state == EBBI_SPAN_INSIDE) {
+        span = (struct ebbi_span *)((uintptr_t)span - (size_t)span->back * EBBI_HEADER);
+    }
+    return span;
+}
+
+EBBI_INLINE size_t ebbi_span_index(const struct ebbi_span *span)
+{
+    return ((uintptr_t)span & (EBBI_CHUNK - 1)) / EBBI_HEADER;
+}
+
+EBBI_INLINE void *ebbi_span_start(const struct ebbi_span *span)
+{
+    uintptr_t chunk = (uintptr_t)span & ~(EBBI_CHUNK - 1);
+    return (void *)(chunk + (ebbi_span_index(span) << EBBI_GRANULE_SHIFT));
+}
+
+// EBBI_BITMAP_ROOM bytes for the layer above, one such room a granule.
+EBBI_INLINE void *ebbi_span_bitmap_room(const struct ebbi_span *span)
+{
+    uintptr_t chunk = (uintptr_t)span & ~(EBBI_CHUNK - 1);
+    size_t granules = ((const struct ebbi_chunk *)chunk)->granules;
+    return (void *)(chunk + granules * EBBI_HEADER + ebbi_span_index(span) * EBBI_BITMAP_ROOM);
+}
+
+#endif

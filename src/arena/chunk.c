@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: chunks, from reservation to committed granules.
+#include "arena/internal.h"
+
+// Below 2 MiB, so that a small program is not given a transparent huge page.
+#define FIRST_STEP 31
+#define LARGEST_STEP 1024
+#define NARROW_START ((uintptr_t)4 << 30)
+#define NARROW_CHUNK ((size_t)16 << 20)
+#define PLACE_TRIES 16
+
+uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
+size_t ebbi_reserved_bytes;
+size_t ebbi_committed_granules;
+enum ebbi_os_huge ebbi_arena_advice;
+
+static struct ebbi_chunk *first_chunk; // the newest; chained through `chain` below
+static uint32_t chunk_count;
+
+// The chunk's own record: in the place of headers that no span can have.
+struct chunk_record {
+    struct ebbi_chunk chunk;
+    struct ebbi_chunk *next;
+};
+_Static_assert(sizeof(struct chunk_record) <= 32 * EBBI_HEADER, "the record fits the header gap");
+_Static_assert(sizeof(struct ebbi_span) <= EBBI_HEADER, "a header holds a span");
+
+struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
+{
+    return (struct ebbi_span *)((uintptr_t)chunk + granule * EBBI_HEADER);
+}
+
+static void *place_narrow(size_t bytes, void *(*take)(void *at, size_t bytes))
+{
+    for (uintptr_t at = NARROW_START; at + bytes <= EBBI_WINDOW_END; at += EBBI_CHUNK) {
+        void *got = take((void *)at, bytes);
+        if (got != NULL) {
+            return got;
+        }
+    }
+    return NULL;
+}
+
+// Where the address space is narrower than our own choice of place: somewhere, cut to measure.
+static void *place_anywhere(size_t bytes, void *(*take)(void *at, size_t bytes))
+{
+    char *got = take(NULL, bytes + EBBI_CHUNK);
+    if (got == NULL) {
+        return NULL;
+    }
+    char *start = (char *)ebbi_align_up((uintptr_t)got, EBBI_CHUNK);
+    if (start > got) {
+        ebbi_os_release(got, (size_t)(start - got));
+    }
+    size_t tail = (size_t)(got + EBBI_CHUNK - start);
+    if (tail > 0) {
+        ebbi_os_release(start + bytes, tail);
+    }
+    return start;
+}
+
+void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes))
+{
+    if (ebbi_tags_narrow()) {
+        return place_narrow(bytes, take);
+    }
+    static uintptr_t next; // under the arena lock
+    if (next == 0) {
+        next = ((uintptr_t)16 << 40) + (ebbi_os_entropy() % ((uintptr_t)8 << 10)) * EBBI_CHUNK;
+    }
+    for (int i = 0; i < PLACE_TRIES; i++) {
+        void *got = take((void *)next, bytes);
+        next += ebbi_align_up(bytes, EBBI_CHUNK);
+        if (got != NULL) {
+            return got;
+        }
+    }
+    return place_anywhere(bytes, take);
+}
+
+// Granules that the metadata of a chunk of `granules` takes.
+static size_t metadata_granules(size_t granules)
+{
+    return ebbi_align_up(granules * (EBBI_HEADER + EBBI_BITMAP_ROOM), EBBI_GRANULE) / EBBI_GRANULE;
+}
+
+static bool commit_range(uintptr_t from, uintptr_t to)
+{
+    size_t page = ebbi_os_page_size();
+    from = ebbi_align_down(from, page);
+    return ebbi_os_commit((void *)from, ebbi_align_up(to, page) - from) == 0;
+}
+
+static bool commit_granules(struct ebbi_chunk *chunk, size_t from, size_t to)
+{
+    uintptr_t base = (uintptr_t)chunk;
+    uintptr_t rooms = base + chunk->granules * (size_t)EBBI_HEADER;
+    return commit_range(base + from * EBBI_HEADER, base + to * EBBI_HEADER) &&
+           commit_range(rooms + from * EBBI_BITMAP_ROOM, rooms + to * EBBI_BITMAP_ROOM) &&
+           commit_range(base + (from << EBBI_GRANULE_SHIFT), base + (to << EBBI_GRANULE_SHIFT));
+}
+
+bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
+{
+    if (end <= chunk->committed) {
+        return true;
+    }
+    size_t used = chunk->committed - chunk->first;
+    size_t step = used == 0 ? FIRST_STEP : ebbi_min(ebbi_max(used, 32), LARGEST_STEP);
+    size_t generous = ebbi_min(ebbi_max(end, chunk->committed + step), chunk->granules);
+    if (!commit_granules(chunk, chunk->committed, generous)) {
+        generous = end;
+        if (!commit_granules(chunk, chunk->committed, end)) {
+            return false;
+        }
+    }
+    ebbi_committed_granules += generous - chunk->committed;
+    chunk->committed = (uint32_t)generous;
+    return true;
+}
+
+// Reserves the largest chunk that the OS grants, not below `least` granules.
+static void *reserve_chunk(size_t least, size_t *granules)
+{
+    size_t wanted = EBBI_CHUNK_GRANULES;
+    if (ebbi_tags_narrow()) {
+        size_t grown = NARROW_CHUNK >> EBBI_GRANULE_SHIFT << ebbi_min(chunk_count, 6);
+        wanted = ebbi_min(ebbi_max(grown, least), EBBI_CHUNK_GRANULES);
+    }
+    for (;; wanted = ebbi_max(wanted / 2, least)) {
+        void *got = ebbi_place(wanted << EBBI_GRANULE_SHIFT, ebbi_os_reserve);
+        if (got != NULL) {
+            *granules = wanted;
+            return got;
+        }
+        if (wanted == least) {
+            return NULL;
+        }
+    }
+}
+
+struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
+{
+    size_t least = span_granules + metadata_granules(span_granules) + 2;
+    least = ebbi_max(least + least / 32, 64);
+    size_t granules;
+    if (least > EBBI_CHUNK_GRANULES) {
+        return NULL;
+    }
+    struct ebbi_chunk *chunk = reserve_chunk(least, &granules);
+    if (chunk == NULL) {
+        return NULL;
+    }
+    size_t first = metadata_granules(granules);
+    size_t bytes = granules << EBBI_GRANULE_SHIFT;
+    uintptr_t base = (uintptr_t)chunk;
+    if (!commit_range(base, base + sizeof(struct chunk_record)) ||
+        ebbi_tags_prepare(chunk, bytes) != 0) {
+        ebbi_os_release(chunk, bytes);
+        return NULL;
+    }
+    ebbi_os_advise_huge(chunk, bytes, ebbi_arena_advice);
+    chunk->first = (uint32_t)first;
+    chunk->granules = (uint32_t)granules;
+    chunk->committed = (uint32_t)first;
+    chunk->number = chunk_count++;
+    ((struct chunk_record *)chunk)->next = first_chunk;
+    first_chunk = chunk;
+    ebbi_reserved_bytes += bytes;
+    // relaxed: pointers into the chunk are handed out after this, which orders it
+    ebbi_store_relaxed(&ebbi_chunk_known[base >> EBBI_CHUNK_SHIFT], (uint8_t)1);
+    return chunk;
+}
+
+void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct ebbi_chunk *chunk = first_chunk;
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    for (; chunk != NULL; chunk = ((struct chunk_record *)chunk)->next) {
+        visit(chunk, context);
+    }
+}

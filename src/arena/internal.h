@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena, for its own files only.
+#ifndef EBB_ARENA_INTERNAL_H
+#define EBB_ARENA_INTERNAL_H
+
+#include "arena/arena.h"
+
+extern EBBI_HIDDEN struct ebbi_lock ebbi_arena_mutex;
+extern EBBI_HIDDEN enum ebbi_os_huge ebbi_arena_advice;
+
+// chunk.c
+// Address space at an EBBI_CHUNK boundary, by `take` (reserve or map); NULL when refused.
+void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes));
+// A new chunk with room for a span of `granules`; its usable part is one free span that the caller
+// must insert. NULL when refused. Under the lock.
+struct ebbi_chunk *ebbi_chunk_create(size_t granules);
+// Makes granules below `end` usable. False when refused. Under the lock.
+bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
+struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);
+extern EBBI_HIDDEN size_t ebbi_reserved_bytes, ebbi_committed_granules;
+
+// span.c
+void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before); // free, coalesced
+void ebbi_span_remove(struct ebbi_span *span);
+void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
+extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first;
+extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
+
+// huge.c
+extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock
+
+// map.c: ranges of bits in a chunk's maps
+size_t ebbi_map_count(const uint64_t *map, size_t first, size_t count);
+void ebbi_map_set(uint64_t *map, size_t first, size_t count);
+void ebbi_map_clear(uint64_t *map, size_t first, size_t count);
+
+EBBI_INLINE bool ebbi_map_test(const uint64_t *map, size_t bit)
+{
+    return (map[bit / 64] >> (bit % 64) & 1) != 0;
+}
+
+EBBI_INLINE struct ebbi_chunk *ebbi_span_chunk(const struct ebbi_span *span)
+{
+    return (struct ebbi_chunk *)((uintptr_t)span & ~(EBBI_CHUNK - 1));
+}
+
+#endif

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: free spans go back to the OS, oldest first; start-up, totals and fork.
+#include "arena/internal.h"
+
+static size_t purged_granules, purge_calls; // under the lock
+
+// The next run of dirty granules at or after `from`; its length is 0 when there is none.
+static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
+{
+    size_t start = *from;
+    while (start < end && !ebbi_map_test(chunk->dirty_map, start)) {
+        start++;
+    }
+    size_t stop = start;
+    while (stop < end && ebbi_map_test(chunk->dirty_map, stop)) {
+        stop++;
+    }
+    *from = start;
+    return stop - start;
+}
+
+// The span is in no list: nobody else can reach it, so the lock is not needed for madvise. Memory
+// that the kernel will not take (locked pages) stays dirty. Returns the granules given back.
+static size_t purge_span(struct ebbi_span *span, size_t *calls)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t end = ebbi_span_index(span) + span->granules;
+    size_t total = 0;
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    for (size_t at = ebbi_span_index(span);;) {
+        size_t run = next_dirty_run(chunk, &at, end);
+        if (run == 0) {
+            break;
+        }
+        void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
+        if (ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT)) {
+            ebbi_lock_take(&ebbi_arena_mutex); // words of the map are shared with other spans
+            ebbi_map_clear(chunk->dirty_map, at, run);
+            ebbi_lock_drop(&ebbi_arena_mutex);
+            total += run;
+        }
+        *calls += 1;
+        at += run;
+    }
+    ebbi_lock_take(&ebbi_arena_mutex);
+    return total;
+}
+
+bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
+{
+    size_t left = limit_bytes >> EBBI_GRANULE_SHIFT;
+    size_t calls = 0;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    while (left > 0) {
+        struct ebbi_span *span = ebbi_dirty_first;
+        if (span == NULL || span->bytes + delay_ms > now_ms) {
+            break;
+        }
+        ebbi_span_remove(span);
+        span->state = EBBI_SPAN_NONE;
+        size_t granules = purge_span(span, &calls);
+        ebbi_span_restore(span, now_ms);
+        purged_granules += granules;
+        if (granules == 0) {
+            break;
+        }
+        left -= ebbi_min(left, granules);
+    }
+    purge_calls += calls;
+    bool more = ebbi_dirty_first != NULL;
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return more;
+}
+
+int ebbi_arena_init(enum ebbi_os_huge advice)
+{
+    ebbi_arena_advice = advice;
+    return ebbi_tags_init();
+}
+
+size_t ebbi_arena_dirty_bytes(void)
+{
+    // relaxed: a hint
+    return ebbi_load_relaxed(&ebbi_dirty_granules) << EBBI_GRANULE_SHIFT;
+}
+
+size_t ebbi_arena_used_bytes(void)
+{
+    // relaxed: a hint
+    return ebbi_load_relaxed(&ebbi_used_granules) << EBBI_GRANULE_SHIFT;
+}
+
+void ebbi_arena_totals(struct ebbi_arena_totals *totals)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    totals->reserved_bytes = ebbi_reserved_bytes;
+    totals->committed_bytes = ebbi_committed_granules << EBBI_GRANULE_SHIFT;
+    totals->used_bytes = ebbi_used_granules << EBBI_GRANULE_SHIFT;
+    totals->dirty_bytes = ebbi_dirty_granules << EBBI_GRANULE_SHIFT;
+    totals->huge_bytes = ebbi_huge_total_bytes;
+    totals->huge_count = ebbi_huge_total_count;
+    totals->purged_bytes = purged_granules << EBBI_GRANULE_SHIFT;
+    totals->purges = purge_calls;
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
+void ebbi_arena_lock(void) { ebbi_lock_take(&ebbi_arena_mutex); }
+void ebbi_arena_unlock(void) { ebbi_lock_drop(&ebbi_arena_mutex); }

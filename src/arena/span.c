@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: free spans in bins, best fit, immediate coalescing.
+#include "arena/internal.h"
+
+// 64 bins of one size each, then four per doubling.
+#define EXACT_BINS 64
+#define BINS 100
+#define SCAN_LIMIT 16
+
+struct ebbi_lock ebbi_arena_mutex;
+struct ebbi_span *ebbi_dirty_first;
+size_t ebbi_dirty_granules;
+size_t ebbi_used_granules;
+
+static struct ebbi_span *dirty_last;
+static struct ebbi_span *bins[BINS];
+static uint64_t bins_used[2]; // bit b: bins[b] holds something
+
+static unsigned bin_of(size_t granules)
+{
+    if (granules <= EXACT_BINS) {
+        return (unsigned)granules - 1;
+    }
+    unsigned high = ebbi_highest_bit(granules);
+    return EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
+}
+
+static void bin_push(struct ebbi_span *span)
+{
+    unsigned b = bin_of(span->granules);
+    span->previous = NULL;
+    span->next = bins[b];
+    if (bins[b] != NULL) {
+        bins[b]->previous = span;
+    }
+    bins[b] = span;
+    bins_used[b / 64] |= (uint64_t)1 << (b % 64);
+}
+
+static void bin_take(struct ebbi_span *span)
+{
+    unsigned b = bin_of(span->granules);
+    if (span->previous != NULL) {
+        span->previous->next = span->next;
+    } else {
+        bins[b] = span->next;
+        if (bins[b] == NULL) {
+            bins_used[b / 64] &= ~((uint64_t)1 << (b % 64));
+        }
+    }
+    if (span->next != NULL) {
+        span->next->previous = span->previous;
+    }
+}
+
+static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
+{
+    struct ebbi_span *after = before != NULL ? before->dirty_previous : dirty_last;
+    span->dirty_next = before;
+    span->dirty_previous = after;
+    *(after != NULL ? &after->dirty_next : &ebbi_dirty_first) = span;
+    *(before != NULL ? &before->dirty_previous : &dirty_last) = span;
+}
+
+static void dirty_take(struct ebbi_span *span)
+{
+    struct ebbi_span *next = span->dirty_next;
+    struct ebbi_span *previous = span->dirty_previous;
+    *(previous != NULL ? &previous->dirty_next : &ebbi_dirty_first) = next;
+    *(next != NULL ? &next->dirty_previous : &dirty_last) = previous;
+}
+
+static size_t dirty_count(const struct ebbi_span *span)
+{
+    return ebbi_map_count(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+}
+
+void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t index = ebbi_span_index(span);
+    size_t end = index + span->granules;
+    span->state = EBBI_SPAN_FREE;
+    if (end <= chunk->committed) { // the last header of the wilderness cannot be written yet
+        ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
+    }
+    ebbi_map_set(chunk->free_map, index, span->granules);
+    bin_push(span);
+    size_t dirty = dirty_count(span);
+    if (dirty > 0) {
+        dirty_push(span, dirty_before);
+        // relaxed: written under the lock, read as a hint
+        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules + dirty);
+    }
+}
+
+void ebbi_span_remove(struct ebbi_span *span)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    ebbi_map_clear(chunk->free_map, ebbi_span_index(span), span->granules);
+    bin_take(span);
+    size_t dirty = dirty_count(span);
+    if (dirty > 0) {
+        dirty_take(span);
+        // relaxed: written under the lock, read as a hint
+        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules - dirty);
+    }
+}
+
+static void count_used(size_t granules_more, size_t granules_less)
+{
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_used_granules, ebbi_used_granules + granules_more - granules_less);
+}
+
+// The smallest of the first few in bin b that hold `granules`.
+static struct ebbi_span *best_in_bin(unsigned b, size_t granules)
+{
+    struct ebbi_span *best = NULL;
+    int seen = 0;
+    for (struct ebbi_span *s = bins[b]; s != NULL && seen < SCAN_LIMIT; s = s->next, seen++) {
+        if (s->granules >= granules && (best == NULL || s->granules < best->granules)) {
+            best = s;
+        }
+    }
+    return best;
+}
+
+static struct ebbi_span *best_fit(size_t granules)
+{
+    unsigned b = bin_of(granules);
+    struct ebbi_span *best = best_in_bin(b, granules);
+    for (b++; best == NULL && b < BINS; b++) {
+        uint64_t rest = bins_used[b / 64] >> (b % 64);
+        if (rest == 0) {
+            b |= 63; // the loop steps into the next word
+            continue;
+        }
+        b += ebbi_lowest_bit(rest);
+        best = best_in_bin(b, granules);
+    }
+    return best;
+}
+
+static struct ebbi_span *find_or_grow(size_t granules)
+{
+    struct ebbi_span *span = best_fit(granules);
+    if (span == NULL) {
+        struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
+        if (chunk == NULL || !ebbi_chunk_commit(chunk, chunk->first + 1)) {
+            return NULL;
+        }
+        span = ebbi_chunk_header(chunk, chunk->first);
+        span->granules = chunk->granules - chunk->first;
+        ebbi_span_insert(span, ebbi_dirty_first);
+    }
+    return span;
+}
+
+// Cuts [index, index + granules) out of a free span and returns its header; the rest stays free.
+static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t granules)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t start = ebbi_span_index(span);
+    size_t end = start + span->granules;
+    uint64_t freed_ms = span->bytes;
+    struct ebbi_span *dirty_next = dirty_count(span) > 0 ? span->dirty_next : ebbi_dirty_first;
+    ebbi_span_remove(span);
+    if (index > start) {
+        span->granules = (uint32_t)(index - start);
+        ebbi_span_insert(span, dirty_next);
+    }
+    if (index + granules < end) {
+        struct ebbi_span *rest = ebbi_chunk_header(chunk, index + granules);
+        rest->granules = (uint32_t)(end - index - granules);
+        rest->bytes = freed_ms;
+        ebbi_span_insert(rest, dirty_next);
+    }
+    return ebbi_chunk_header(chunk, index);
+}
+
+struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
+{
+    struct ebbi_span *got = NULL;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct ebbi_span *span = find_or_grow(granules + align_granules - 1);
+    if (span != NULL) {
+        struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+        size_t index = ebbi_align_up(ebbi_span_index(span), align_granules);
+        size_t reach = ebbi_min(index + granules + 1, chunk->granules); // and the rest's header
+        if (ebbi_chunk_commit(chunk, reach)) {
+            got = carve(span, index, granules);
+            got->state = state;
+            got->granules = (uint32_t)granules;
+            got->zeroed = ebbi_map_count(chunk->dirty_map, index, granules) == 0;
+            count_used(granules, 0);
+        }
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return got;
+}
+
+// Merges with free neighbours; the result is in no list yet and as young as its youngest part.
+static struct ebbi_span *coalesce(struct ebbi_span *span)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t start = ebbi_span_index(span);
+    size_t end = start + span->granules;
+    uint64_t freed_ms = span->bytes;
+    if (end < chunk->granules && ebbi_map_test(chunk->free_map, end)) {
+        struct ebbi_span *next = ebbi_chunk_header(chunk, end);
+        ebbi_span_remove(next);
+        end += next->granules;
+        freed_ms = ebbi_max(freed_ms, next->bytes);
+    }
+    if (start > chunk->first && ebbi_map_test(chunk->free_map, start - 1)) {
+        start -= ebbi_chunk_header(chunk, start - 1)->granules;
+        span = ebbi_chunk_header(chunk, start);
+        ebbi_span_remove(span);
+        freed_ms = ebbi_max(freed_ms, span->bytes);
+    }
+    span->granules = (uint32_t)(end - start);
+    span->bytes = freed_ms;
+    return span;
+}
+
+void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
+{
+    span->state = EBBI_SPAN_FREE;
+    span->bytes = freed_ms;
+    ebbi_span_insert(coalesce(span), NULL);
+}
+
+static void give_back(struct ebbi_span *span)
+{
+    ebbi_map_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+    ebbi_span_restore(span, ebbi_os_now_ms());
+}
+
+void ebbi_span_free(struct ebbi_span *span)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    count_used(0, span->granules);
+    give_back(span);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
+static bool grow_into(struct ebbi_span *span, size_t more)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t end = ebbi_span_index(span) + span->granules;
+    if (end >= chunk->granules || !ebbi_map_test(chunk->free_map, end)) {
+        return false;
+    }
+    struct ebbi_span *next = ebbi_chunk_header(chunk, end);
+    if (next->granules < more ||
+        !ebbi_chunk_commit(chunk, ebbi_min(end + more + 1, chunk->granules))) {
+        return false;
+    }
+    (void)carve(next, end, more);
+    count_used(more, 0);
+    return true;
+}
+
+bool ebbi_span_resize(struct ebbi_span *span, size_t granules)
+{
+    bool done = true;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    if (granules > span->granules) {
+        done = grow_into(span, granules - span->granules);
+    } else if (granules < span->granules) {
+        struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+        struct ebbi_span *rest = ebbi_chunk_header(chunk, ebbi_span_index(span) + granules);
+        rest->granules = (uint32_t)(span->granules - granules);
+        count_used(0, rest->granules);
+        give_back(rest);
+    }
+    if (done) {
+        span->granules = (uint32_t)granules;
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return done;
+}

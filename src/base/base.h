@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer base: compiler vocabulary, checks and bit arithmetic. No state, no calls upward.
+#ifndef EBB_BASE_BASE_H
+#define EBB_BASE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define EBBI_LIKELY(x) __builtin_expect(!!(x), 1)
+#define EBBI_UNLIKELY(x) __builtin_expect(!!(x), 0)
+#define EBBI_INLINE static inline __attribute__((always_inline))
+#define EBBI_NOINLINE __attribute__((noinline))
+#define EBBI_COLD __attribute__((noinline, cold))
+// On every extern variable: reached directly, not through the global offset table.
+#define EBBI_HIDDEN __attribute__((visibility("hidden")))
+#define EBBI_NORETURN __attribute__((noreturn))
+#define EBBI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define EBBI_CACHE_LINE 64u
+
+#ifdef EBB_ASSERT
+#define EBBI_HAVE_ASSERT 1
+#else
+#define EBBI_HAVE_ASSERT 0
+#endif
+
+// Prints "ebbtide: <message>" on stderr and aborts. No lock may be held: a SIGABRT handler is
+// allowed to allocate. Defined in os/, because base makes no system calls.
+EBBI_NORETURN void ebbi_fatal(const char *format, ...) EBBI_PRINTF(1, 2);
+
+// CHECK holds in every build and is kept off the fast paths; ASSERT only with EBB_ASSERT.
+#define EBBI_CHECK(cond)                                                                           \
+    (EBBI_LIKELY(cond) ? (void)0                                                                   \
+                       : ebbi_fatal("internal check failed: %s (%s:%d)", #cond, __FILE__, __LINE__))
+#define EBBI_ASSERT(cond) (EBBI_HAVE_ASSERT ? EBBI_CHECK(cond) : (void)0)
+
+EBBI_INLINE size_t ebbi_align_up(size_t n, size_t power_of_two)
+{
+    return (n + power_of_two - 1) & ~(power_of_two - 1);
+}
+
+EBBI_INLINE size_t ebbi_align_down(size_t n, size_t power_of_two)
+{
+    return n & ~(power_of_two - 1);
+}
+
+EBBI_INLINE bool ebbi_is_power_of_two(size_t n) { return n != 0 && (n & (n - 1)) == 0; }
+
+EBBI_INLINE unsigned ebbi_lowest_bit(uint64_t word) { return (unsigned)__builtin_ctzll(word); }
+
+EBBI_INLINE unsigned ebbi_highest_bit(uint64_t word)
+{
+    return 63u - (unsigned)__builtin_clzll(word);
+}
+
+EBBI_INLINE unsigned ebbi_count_bits(uint64_t word)
+{
+    return (unsigned)__builtin_popcountll(word);
+}
+
+EBBI_INLINE size_t ebbi_min(size_t a, size_t b) { return a < b ? a : b; }
+EBBI_INLINE size_t ebbi_max(size_t a, size_t b) { return a > b ? a : b; }
+
+#endif

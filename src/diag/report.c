@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer diag: the snapshot as text, JSON and XML, and EBB_STATS. Nothing here allocates.
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "diag/stats.h"
+#include "os/options.h"
+#include "os/os.h"
+
+struct sink {
+    char *out;
+    size_t size;
+    size_t length; // of the whole text, cut or not
+};
+
+EBBI_PRINTF(2, 3) static void put(struct sink *sink, const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    size_t room = sink->length < sink->size ? sink->size - sink->length : 0;
+    int length = vsnprintf(room > 0 ? sink->out + sink->length : NULL, room, format, args);
+    va_end(args);
+    sink->length += length > 0 ? (size_t)length : 0;
+}
+
+static void put_line(struct sink *sink, const char *name, size_t bytes, size_t whole)
+{
+    double share = whole > 0 ? 100.0 * (double)bytes / (double)whole : 0;
+    put(sink, "  %-34s %12.2f MiB %6.1f %%\n", name, (double)bytes / 1048576.0, share);
+}
+
+size_t ebbi_stats_text(char *out, size_t size)
+{
+    struct sink sink = {out, size, 0};
+    struct ebb_stats s;
+    ebbi_stats_collect(&s);
+    put(&sink, "ebbtide: where the resident memory is\n");
+    put_line(&sink, "blocks in use, with their rounding", s.resident_live, s.resident);
+    put_line(&sink, "cached in magazines", s.resident_cached, s.resident);
+    put_line(&sink, "free, pinned by blocks in use", s.resident_pinned, s.resident);
+    put_line(&sink, "free, to be returned", s.resident_free, s.resident);
+    put_line(&sink, "metadata", s.resident_metadata, s.resident);
+    put_line(&sink, "not from this allocator", s.resident_other, s.resident);
+    put_line(&sink, "resident in all (VmRSS)", s.resident, s.resident);
+    put(&sink, "  %zu blocks in use, %zu bytes; %zu slabs in %zu heaps; returned so far %.2f MiB\n",
+        s.live_blocks, s.live_bytes, s.slabs, s.heaps, (double)s.purged_bytes / 1048576.0);
+    return sink.length;
+}
+
+#define EACH_FIELD(X)                                                                              \
+    X(resident)                                                                                    \
+    X(resident_live)                                                                               \
+    X(resident_cached)                                                                             \
+    X(resident_pinned)                                                                             \
+    X(resident_free)                                                                               \
+    X(resident_metadata)                                                                           \
+    X(resident_other)                                                                              \
+    X(live_bytes)                                                                                  \
+    X(live_blocks)                                                                                 \
+    X(cached_bytes)                                                                                \
+    X(slab_bytes)                                                                                  \
+    X(large_bytes)                                                                                 \
+    X(huge_bytes)                                                                                  \
+    X(committed_bytes)                                                                             \
+    X(reserved_bytes)                                                                              \
+    X(purged_bytes)                                                                                \
+    X(heaps)                                                                                       \
+    X(slabs)
+
+size_t ebbi_stats_json(char *out, size_t size)
+{
+    struct sink sink = {out, size, 0};
+    struct ebb_stats s;
+    ebbi_stats_collect(&s);
+    put(&sink, "{\"schema\": 1");
+#define FIELD(name) put(&sink, ", \"" #name "\": %zu", s.name);
+    EACH_FIELD(FIELD)
+#undef FIELD
+    put(&sink, "}\n");
+    return sink.length;
+}
+
+size_t ebbi_stats_xml(char *out, size_t size)
+{
+    struct sink sink = {out, size, 0};
+    struct ebb_stats s;
+    ebbi_stats_collect(&s);
+    put(&sink, "<malloc version=\"1\" allocator=\"ebbtide\">\n");
+#define FIELD(name) put(&sink, "<total type=\"" #name "\" size=\"%zu\"/>\n", s.name);
+    EACH_FIELD(FIELD)
+#undef FIELD
+    put(&sink, "</malloc>\n");
+    return sink.length;
+}
+
+void ebbi_stats_to_stderr(void)
+{
+    char text[2048];
+    size_t length = ebbi_stats_text(text, sizeof text);
+    ebbi_os_write(2, text, ebbi_min(length, sizeof text - 1));
+}
+
+// The report takes locks that the interrupted thread may hold: it is left to a thread that waits
+// for the signal, never run in a handler.
+static void answer_signals(void)
+{
+    sigset_t wanted;
+    int got;
+    (void)sigemptyset(&wanted);
+    (void)sigaddset(&wanted, SIGUSR2);
+    while (sigwait(&wanted, &got) == 0) {
+        ebbi_stats_to_stderr();
+    }
+}
+
+__attribute__((constructor)) static void start_reports(void)
+{
+    size_t mode = ebbi_option(EBBI_OPTION_STATS);
+    if (mode == EBBI_STATS_EXIT) {
+        (void)atexit(ebbi_stats_to_stderr);
+    } else if (mode == EBBI_STATS_SIGNAL) {
+        sigset_t wanted;
+        (void)sigemptyset(&wanted);
+        (void)sigaddset(&wanted, SIGUSR2);
+        (void)sigprocmask(SIG_BLOCK, &wanted, NULL); // before any other thread, which inherits it
+        (void)ebbi_os_start_thread(answer_signals, "ebb-stats");
+    }
+}

@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer diag: a snapshot is taken by walking every chunk's granules. The heaps' locks keep the
+// slabs still: all of them are held while the walk reads bitmaps, so a running thread waits at its
+// next refill. Residency is the kernel's word (mincore), page by page.
+#include "diag/stats.h"
+
+#include <string.h>
+
+#include "heap/heap.h"
+
+#define PAGES_AT_ONCE 256
+
+// Bytes of [start, start + bytes) in resident pages.
+static size_t resident_in(uintptr_t start, size_t bytes)
+{
+    unsigned char vector[PAGES_AT_ONCE];
+    size_t page = ebbi_os_page_size();
+    size_t total = 0;
+    uintptr_t end = ebbi_align_up(start + bytes, page);
+    for (uintptr_t at = ebbi_align_down(start, page); at < end;) {
+        size_t part = ebbi_min(end - at, PAGES_AT_ONCE * page);
+        if (ebbi_os_resident((void *)at, part, vector)) {
+            for (size_t i = 0; i < part / page; i++) {
+                total += (vector[i] & 1) != 0 ? page : 0;
+            }
+        }
+        at += part;
+    }
+    return total;
+}
+
+// Bytes of the page at `at` that lie under blocks in use.
+static size_t live_in_page(const struct ebbi_slab *slab, uintptr_t at, size_t page)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uintptr_t first = slab->first_block;
+    size_t live = 0;
+    size_t block = at > first ? (at - first) / c->size : 0;
+    for (; block < c->blocks && first + block * c->size < at + page; block++) {
+        uint64_t free_bits = slab->local[block / 64] | ebbi_slab_remote(slab)[block / 64];
+        if ((free_bits >> (block % 64) & 1) == 0) {
+            uintptr_t from = ebbi_max(first + block * c->size, at);
+            uintptr_t to = ebbi_min(first + (block + 1) * c->size, at + page);
+            live += to - from;
+        }
+    }
+    return live;
+}
+
+static void add_slab(struct ebb_stats *s, const struct ebbi_slab *slab)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    unsigned char vector[PAGES_AT_ONCE];
+    size_t page = ebbi_os_page_size();
+    uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
+    size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    size_t free_blocks = slab->free_count;
+    for (unsigned w = 0; w < slab->words; w++) {
+        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
+        // relaxed: a count, out of date at once
+    }
+    s->slabs++;
+    s->slab_bytes += bytes;
+    s->live_blocks += c->blocks - ebbi_min(free_blocks, c->blocks);
+    s->live_bytes += (c->blocks - ebbi_min(free_blocks, c->blocks)) * c->size;
+    if (!ebbi_os_resident((void *)start, bytes, vector)) {
+        return;
+    }
+    for (size_t i = 0; i < bytes / page; i++) {
+        if ((vector[i] & 1) != 0) {
+            size_t live = live_in_page(slab, start + i * page, page);
+            s->resident_live += live;
+            s->resident_pinned += page - live;
+        }
+    }
+}
+
+static void add_granules(struct ebbi_chunk *chunk, void *context)
+{
+    struct ebb_stats *s = context;
+    uintptr_t base = (uintptr_t)chunk;
+    s->resident_metadata += resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
+    for (size_t g = chunk->first; g < chunk->committed;) {
+        const struct ebbi_span *span = (const struct ebbi_span *)(base + g * EBBI_HEADER);
+        size_t end = ebbi_min(g + ebbi_max(span->granules, 1), chunk->committed);
+        uintptr_t start = base + (g << EBBI_GRANULE_SHIFT);
+        size_t bytes = (end - g) << EBBI_GRANULE_SHIFT;
+        switch (span->state) {
+        case EBBI_SPAN_SLAB:
+            add_slab(s, (const struct ebbi_slab *)span);
+            break;
+        case EBBI_SPAN_LARGE:
+            s->large_bytes += bytes;
+            s->live_blocks++;
+            s->live_bytes += span->bytes;
+            s->resident_live += resident_in(start, bytes);
+            break;
+        case EBBI_SPAN_HEAP:
+            s->resident_metadata += resident_in(start, bytes);
+            break;
+        default:
+            s->resident_free += resident_in(start, bytes);
+        }
+        g = end;
+    }
+}
+
+static void add_heap(struct ebbi_heap *heap, void *context)
+{
+    struct ebb_stats *s = context;
+    s->heaps++;
+    s->purged_bytes += heap->purged_bytes;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        const struct ebbi_magazine *m = &heap->magazines[c];
+        if (m->slots != 0) {
+            // relaxed: the owner goes on meanwhile
+            void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
+            s->cached_bytes += (size_t)(top - m->base - 1) * ebbi_classes[c].size;
+        }
+    }
+}
+
+void ebbi_stats_collect(struct ebb_stats *stats)
+{
+    struct ebbi_arena_totals totals;
+    memset(stats, 0, sizeof *stats);
+    ebbi_heaps_each(add_heap, stats);
+    ebbi_heaps_freeze();
+    ebbi_arena_each_chunk(add_granules, stats);
+    ebbi_heaps_thaw();
+    ebbi_arena_totals(&totals);
+    stats->resident = ebbi_os_resident_bytes();
+    stats->huge_bytes = totals.huge_bytes;
+    stats->live_blocks += totals.huge_count;
+    stats->live_bytes += totals.huge_bytes;
+    stats->resident_live += ebbi_huge_resident(resident_in);
+    stats->committed_bytes = totals.committed_bytes;
+    stats->reserved_bytes = totals.reserved_bytes;
+    stats->purged_bytes += totals.purged_bytes;
+    // Blocks in magazines look like live ones to their slabs.
+    stats->cached_bytes = ebbi_min(stats->cached_bytes, stats->live_bytes);
+    stats->live_bytes -= stats->cached_bytes;
+    stats->resident_cached = ebbi_min(stats->cached_bytes, stats->resident_live);
+    stats->resident_live -= stats->resident_cached;
+    size_t ours = stats->resident_live + stats->resident_cached + stats->resident_pinned +
+                  stats->resident_free + stats->resident_metadata;
+    stats->resident_other = stats->resident - ebbi_min(ours, stats->resident);
+}

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: the two fast paths. Their instruction counts are pinned in tests/golden.
+//
+//   malloc: size -> bin -> pop           empty, large, no heap: ebbi_malloc_slow
+//   free:   granule -> tag = bin -> push full, foreign, large, NULL: ebbi_free_slow
+#ifndef EBB_HEAP_FAST_H
+#define EBB_HEAP_FAST_H
+
+#include "heap/heap.h"
+
+EBBI_INLINE void *ebbi_malloc(size_t bytes)
+{
+    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX)) {
+        return ebbi_malloc_slow(bytes);
+    }
+    struct ebbi_fast *heap = ebbi_current;
+    size_t bin = heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
+    void **top = heap->top[bin];
+    void *block = top[-1];
+    if (EBBI_UNLIKELY(block == NULL)) {
+        return ebbi_malloc_slow(bytes);
+    }
+    ebbi_store_relaxed(&heap->top[bin], top - 1); // relaxed: others only count
+    return block;
+}
+
+EBBI_INLINE void ebbi_free(void *p)
+{
+    // relaxed: whoever handed p out set its tag before, and the hand-over orders it
+    size_t bin = ebbi_load_relaxed(&ebbi_tags[ebbi_granule_of(p)]);
+    struct ebbi_fast *heap = ebbi_current;
+    void **top = heap->top[bin];
+    if (EBBI_UNLIKELY(top == heap->limit[bin])) {
+        ebbi_free_slow(p);
+        return;
+    }
+    *top = p;
+    ebbi_store_relaxed(&heap->top[bin], top + 1); // relaxed: others only count
+}
+
+#endif

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: the slow free. Blocks leave a full magazine, oldest first, as bits: into the local
+// bitmaps of our own slabs, and grouped by word into the remote bitmaps of others'.
+#include "heap/fast.h"
+
+#define GROUPS 16 // remembered at a time; a power of two
+
+struct group {
+    struct ebbi_slab *slab;
+    uint64_t mask;
+    unsigned word;
+};
+
+static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
+{
+    // relaxed: only compared
+    struct ebbi_slab *first = ebbi_load_relaxed(&owner->pending);
+    do {
+        slab->pending_next = first;
+        // release[pending-push -> pending-take]: pending_next
+    } while (!ebbi_cas_release(&owner->pending, &first, slab));
+}
+
+static void send(const struct group *group)
+{
+    struct ebbi_heap *owner = group->slab->heap; // before the blocks go: the slab may go with them
+    if (ebbi_slab_give_remote(group->slab, group->word, group->mask)) {
+        announce(group->slab, owner);
+    }
+}
+
+// Adds a foreign block to its group; another group in the same place is sent first.
+static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
+{
+    unsigned block = ebbi_slab_block(slab, p);
+    unsigned word = block / 64;
+    struct group *group = &groups[(ebbi_span_index((struct ebbi_span *)slab) + word) % GROUPS];
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    if (group->mask != 0 && (group->slab != slab || group->word != word)) {
+        send(group);
+        group->mask = 0;
+    }
+    if ((group->mask & bit) != 0) {
+        ebbi_slab_report_double_free(p);
+    }
+    group->slab = slab;
+    group->word = word;
+    group->mask |= bit;
+}
+
+
+void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
+{
+    struct group groups[GROUPS];
+    for (size_t i = 0; i < GROUPS; i++) {
+        groups[i].mask = 0;
+    }
+    size_t foreign = 0;
+    for (size_t i = 0; i < count; i++) {
+        struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
+        if (EBBI_UNLIKELY(((struct ebbi_span *)slab)->state != EBBI_SPAN_SLAB)) {
+            ebbi_report_invalid(blocks[i], "free"); // its slab is gone: every block was free
+        }
+        if (slab->heap != heap) {
+            collect_group(groups, slab, blocks[i]);
+            foreign++;
+            continue;
+        }
+        ebbi_slab_give(slab, blocks[i]);
+        heap->free_bytes += ebbi_slab_class(slab)->size;
+        slab->touched = heap->clock_ms;
+        ebbi_purge_note(heap, slab);
+        ebbi_shelf_settle(heap, slab);
+    }
+    for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
+        if (groups[i].mask != 0) {
+            send(&groups[i]);
+        }
+    }
+}
+
+// The oldest blocks leave, the rest move down.
+static void flush_oldest(struct ebbi_heap *heap, unsigned class_number, size_t count)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    void **first = m->base + 1;
+    size_t rest = (size_t)(heap->fast.top[bin] - first) - count;
+    ebbi_give_blocks(heap, first, count);
+    for (size_t i = 0; i < rest; i++) {
+        first[i] = first[count + i];
+    }
+    heap->fast.top[bin] = first + rest;
+    heap->freed_bytes += count * ebbi_classes[class_number].size;
+}
+
+void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    ebbi_lock_take(&heap->lock);
+    if (m->slots == 0) {
+        (void)ebbi_magazine_ensure(heap, class_number);
+    } else {
+        // Blocks that only come in leave all together: nobody here asks for them.
+        bool only_frees = m->flushed && m->streak > 1;
+        size_t full = m->slots - 1u;
+        heap->events++;
+        flush_oldest(heap, class_number, only_frees ? full : (full + 1) / 2);
+        if (only_frees) {
+            ebbi_magazine_adapt(heap, class_number, true);
+        } else {
+            m->streak = m->flushed ? (uint8_t)(m->streak + 1) : 1;
+            m->flushed = true;
+            m->busy = true;
+        }
+    }
+    ebbi_lock_drop(&heap->lock);
+    ebbi_purge_tick(heap);
+}
+
+void ebbi_flush_outbox(struct ebbi_heap *heap)
+{
+    ebbi_lock_take(&heap->lock);
+    ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
+    heap->outbox_count = 0;
+    heap->events++;
+    ebbi_lock_drop(&heap->lock);
+    ebbi_purge_tick(heap);
+}
+
+void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
+{
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
+    flush_oldest(heap, class_number, count);
+    ebbi_magazine_reset(heap, class_number);
+}
+
+void ebbi_flush_all(struct ebbi_heap *heap)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        if (heap->magazines[c].slots != 0) {
+            ebbi_flush_class(heap, c);
+        }
+    }
+    ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
+    heap->outbox_count = 0;
+}
+
+void ebbi_give_one(void *p)
+{
+    struct ebbi_slab *slab = ebbi_slab_of(p);
+    unsigned block = ebbi_slab_block(slab, p);
+    struct group group = {.slab = slab, .mask = (uint64_t)1 << (block % 64), .word = block / 64};
+    send(&group);
+}
+
+static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
+{
+    unsigned class_number = ebbi_bin_class[tag];
+    if (class_number == 0) {
+        ebbi_report_invalid(p, "free");
+    }
+    if (ebbi_class_bin(class_number, heap->lane) != tag) {
+        if (heap->outbox_count == EBBI_OUTBOX) {
+            ebbi_flush_outbox(heap);
+        }
+        heap->outbox[heap->outbox_count++] = p;
+        return;
+    }
+    if (heap->fast.top[tag] == heap->fast.limit[tag]) {
+        ebbi_flush(heap, class_number);
+    }
+    if (heap->fast.top[tag] == heap->fast.limit[tag]) { // no room for even the smallest array
+        ebbi_give_one(p);
+        return;
+    }
+    void **top = heap->fast.top[tag];
+    *top = p;
+    ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
+}
+
+EBBI_NOINLINE void ebbi_free_slow(void *p)
+{
+    unsigned tag = ebbi_tag_of(p);
+    if (p == NULL) {
+        return;
+    }
+    if (tag == EBBI_TAG_NONE || tag >= EBBI_TAG_HUGE) {
+        ebbi_large_free(p);
+        return;
+    }
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (heap == NULL) {
+        ebbi_give_one(p);
+    } else {
+        free_block(heap, p, tag);
+    }
+}

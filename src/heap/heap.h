@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: a thread's magazines and slabs, and everything that malloc and free do.
+//
+// A magazine is an array of free blocks of one class with a NULL below its first slot:
+//
+//     base: | NULL | oldest ... newest |  empty  |
+//                                      ^ top     ^ limit
+//
+// malloc pops below top (and finds the NULL when empty), free pushes at top (and finds the limit
+// when full). A thread without a heap has a static one where everything is empty and full at once.
+//
+// P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
+// P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
+// P3  every slab of the heap with a free block is `current` of its class or in one bucket.
+//
+// The owner thread alone touches the fast part, the magazines and the outbox. Slabs, lists and
+// capacities are under `lock`, which the owner takes once per refill or flush; the purger and
+// fork() take it too. `pending` is written by anybody.
+#ifndef EBB_HEAP_HEAP_H
+#define EBB_HEAP_HEAP_H
+
+#include "arena/arena.h"
+#include "os/lock.h"
+#include "slab/slab.h"
+
+#define EBBI_OUTBOX 64
+#define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
+
+struct ebbi_fast {
+    void **top[EBBI_BIN_COUNT];
+    void **limit[EBBI_BIN_COUNT];
+    uint8_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
+};
+
+struct ebbi_magazine {
+    void **base;
+    uint16_t slots;  // of the array, the sentinel's included; 0: no array yet
+    uint8_t streak;  // refills or flushes in a row
+    bool flushed;    // the last event was a flush
+    bool busy;       // used since the last sweep
+};
+
+struct ebbi_shelf { // slabs of one class
+    struct ebbi_slab *current;
+    struct ebbi_slab *bucket[EBBI_BUCKETS];
+};
+
+struct ebbi_heap {
+    struct ebbi_fast fast; // first: what the thread's pointer points to
+    void *nothing;         // NULL: the slot below the top of a magazine without an array
+
+    struct ebbi_slab *pending __attribute__((aligned(EBBI_CACHE_LINE))); // atomic, any thread
+
+    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
+    uint32_t events;       // refills and flushes
+    uint32_t clock_ms;     // about now
+    uint8_t lane;
+    uint8_t exit_rounds;   // of the thread's destructors
+    bool attached;
+    size_t slab_count;
+    size_t free_bytes;     // in slabs
+    size_t held_bytes;     // of slabs
+    size_t budget_bytes;   // what magazines may still grow by
+    size_t freed_bytes;    // since the last purge by amount
+    size_t purged_bytes;   // pages of slabs returned since the start
+    struct ebbi_slab *purge_first, *purge_last;
+    struct ebbi_heap *next, *previous; // all heaps, under the registry lock
+    struct ebbi_heap *abandoned_next;  // under the registry lock
+    void **slot_free[EBBI_SLOT_SIZES]; // recycled arrays
+    void **slot_next, **slot_end;      // fresh ones
+    unsigned outbox_count;
+    void *outbox[EBBI_OUTBOX];
+    struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
+    struct ebbi_shelf shelves[EBBI_CLASS_COUNT];
+};
+
+// The calling thread's heap: the static none before its first call and gone after its last.
+extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current __attribute__((tls_model("initial-exec")));
+extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
+extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
+
+// ---- for the surface -----------------------------------------------------------------------------
+// All thread-safe; ENOMEM in errno with NULL. The fast malloc and free are in heap/fast.h.
+void *ebbi_malloc_slow(size_t bytes);
+void ebbi_free_slow(void *p);
+void *ebbi_calloc(size_t count, size_t size);
+void *ebbi_realloc(void *p, size_t bytes);            // realloc(p, 0) frees and gives NULL
+void *ebbi_aligned(size_t align, size_t bytes);       // align: a power of two
+size_t ebbi_usable_size(const void *p);               // 0 for NULL; aborts on what is not a block
+size_t ebbi_trim(void);                               // gives back all that is free; bytes
+int ebbi_start(void);                                 // idempotent; 0 or -ENOMEM
+
+// ---- within the layer ----------------------------------------------------------------------------
+// thread.c
+struct ebbi_heap *ebbi_heap_get(void);  // the thread's, attached now if need be; NULL: none to be had
+struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
+void ebbi_heaps_freeze(void); // every heap's lock, for a reader of all slabs
+void ebbi_heaps_thaw(void);
+void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+
+// magazine.c: under the heap's lock
+void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
+void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
+bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
+
+// refill.c
+bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number); // takes the lock; false: refused
+size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted);
+void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
+
+// flush.c
+void ebbi_flush(struct ebbi_heap *heap, unsigned class_number); // makes room; takes the lock
+void ebbi_flush_outbox(struct ebbi_heap *heap);                 // takes the lock
+void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it, under the lock
+void ebbi_flush_all(struct ebbi_heap *heap);                    // under the lock
+void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count); // under the lock
+void ebbi_give_one(void *p);                                    // from a thread without a heap
+
+// shelf.c: under the heap's lock
+void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab);
+void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab); // after blocks came back
+struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number);
+
+// purge.c
+void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under the lock
+void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
+void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush, no lock held
+void ebbi_purge_kick(void);                   // there may be something to give back later
+void ebbi_purge_fork_child(void);
+
+// large.c
+void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);
+void ebbi_large_free(void *p);
+size_t ebbi_large_bytes(const void *p);            // aborts when p is no large object
+void *ebbi_large_resize(void *p, size_t bytes);    // in place or by moving pages; NULL: copy instead
+
+EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
+
+#endif

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: objects above the largest class. A span of granules each; from EBBI_HUGE_MIN on a
+// mapping of their own, which realloc moves by page tables. Also calloc, realloc, usable size.
+#include <errno.h>
+#include <string.h>
+
+#include "heap/fast.h"
+
+static void *refuse(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+static size_t granules_for(size_t bytes)
+{
+    return (bytes + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
+}
+
+static void *span_alloc(size_t bytes, size_t align, bool zero)
+{
+    size_t align_granules = ebbi_max(align >> EBBI_GRANULE_SHIFT, 1);
+    struct ebbi_span *span = ebbi_span_alloc(granules_for(bytes), align_granules, EBBI_SPAN_LARGE);
+    if (span == NULL) {
+        return NULL;
+    }
+    void *start = ebbi_span_start(span);
+    span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    if (zero && !span->zeroed) {
+        memset(start, 0, bytes);
+    }
+    ebbi_tags_set(start, 1, EBBI_TAG_LARGE);
+    return start;
+}
+
+void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
+{
+    if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_start() != 0) {
+        return refuse();
+    }
+    size_t whole = ebbi_max(bytes, 1) + (align > EBBI_GRANULE ? align : 0);
+    void *p = whole >= EBBI_HUGE_MIN ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
+    return p != NULL ? p : refuse();
+}
+
+void ebbi_report_invalid(const void *p, const char *what)
+{
+    const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
+    uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
+    if (chunk == NULL || granule >= chunk->granules) {
+        ebbi_fatal("invalid %s: %p does not come from this allocator", what, p);
+    }
+    ebbi_fatal("invalid %s: %p is inside a large block, or was freed before, or never handed out",
+               what, p);
+}
+
+// The span of a large object that starts at p; NULL when none does.
+static struct ebbi_span *find_span(const void *p)
+{
+    bool starts = ebbi_tag_of(p) == EBBI_TAG_LARGE && (uintptr_t)p % EBBI_GRANULE == 0;
+    return starts ? ebbi_span_of(p) : NULL;
+}
+
+void ebbi_large_free(void *p)
+{
+    struct ebbi_span *span = find_span(p);
+    if (span != NULL) {
+        ebbi_tags_set(p, 1, EBBI_TAG_NONE);
+        ebbi_span_free(span);
+    } else if (!ebbi_huge_free(p)) {
+        ebbi_report_invalid(p, "free");
+    }
+    ebbi_purge_tick(NULL);
+}
+
+size_t ebbi_large_bytes(const void *p)
+{
+    const struct ebbi_span *span = find_span(p);
+    size_t bytes = span != NULL ? span->bytes : ebbi_huge_bytes(p);
+    if (bytes == 0) {
+        ebbi_report_invalid(p, "pointer");
+    }
+    return bytes;
+}
+
+void *ebbi_large_resize(void *p, size_t bytes)
+{
+    struct ebbi_span *span = find_span(p);
+    if (span == NULL) {
+        return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
+    }
+    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(span, granules_for(bytes))) {
+        return NULL;
+    }
+    span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    return p;
+}
+
+static bool is_class_tag(uint8_t tag) { return tag != EBBI_TAG_NONE && tag < EBBI_TAG_HUGE; }
+
+size_t ebbi_usable_size(const void *p)
+{
+    uint8_t tag = ebbi_tag_of(p);
+    if (p == NULL) {
+        return 0;
+    }
+    if (!is_class_tag(tag)) {
+        return ebbi_large_bytes(p);
+    }
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    (void)ebbi_slab_block(slab, p);
+    return ebbi_slab_class(slab)->size;
+}
+
+void *ebbi_calloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        return refuse();
+    }
+    if (bytes > EBBI_CLASS_MAX) {
+        return ebbi_large_alloc(bytes, 1, true);
+    }
+    void *p = ebbi_malloc(bytes);
+    return p != NULL ? memset(p, 0, bytes) : NULL;
+}
+
+static void *move(void *p, size_t old_bytes, size_t bytes)
+{
+    // A large object that grows once tends to grow again: room beside it is only address space.
+    size_t room = bytes > EBBI_CLASS_MAX && bytes > old_bytes ? bytes + bytes / 8 : bytes;
+    void *to = ebbi_malloc(room < EBBI_HUGE_MIN ? room : bytes);
+    if (to == NULL) {
+        return NULL;
+    }
+    memcpy(to, p, ebbi_min(old_bytes, bytes));
+    ebbi_free(p);
+    return to;
+}
+
+void *ebbi_realloc(void *p, size_t bytes)
+{
+    if (p == NULL) {
+        return ebbi_malloc(bytes);
+    }
+    if (bytes == 0) {
+        ebbi_free(p);
+        return NULL;
+    }
+    if (bytes > PTRDIFF_MAX) {
+        return refuse();
+    }
+    size_t old_bytes = ebbi_usable_size(p);
+    if (bytes <= old_bytes && bytes > old_bytes / 2 && old_bytes <= EBBI_CLASS_MAX) {
+        return p;
+    }
+    if (!is_class_tag(ebbi_tag_of(p)) && bytes > EBBI_CLASS_MAX) {
+        void *same = ebbi_large_resize(p, bytes);
+        if (same != NULL) {
+            return same;
+        }
+    }
+    return move(p, old_bytes, bytes);
+}

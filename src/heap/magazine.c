@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: how large each magazine is. Under the heap's lock, by the owner.
+//
+// Arrays are powers of two of slots from the heap's own granule. A magazine starts small, doubles
+// while it runs both full and empty (a larger one would have saved both trips) or keeps running
+// empty, and is halved while it only fills: blocks that come in and are not asked for are better
+// off in their slabs. The sum of all magazines, in bytes of blocks, is bounded by a budget.
+#include "heap/heap.h"
+
+#define STEADY_SLOTS 64 // as far as growth by refills alone goes
+#define LEAST_SLOTS 16
+#define GROW_AFTER 2    // refills in a row
+#define SHRINK_AFTER 3  // flushes in a row
+
+static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
+
+static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots, LEAST_SLOTS); }
+
+static void **array_take(struct ebbi_heap *heap, size_t slots)
+{
+    void ***list = (void ***)&heap->slot_free[log2_of(slots)];
+    if (*list != NULL) {
+        void **array = (void **)*list;
+        *list = (void **)array[0];
+        return array;
+    }
+    if ((size_t)(heap->slot_end - heap->slot_next) < slots) {
+        return NULL;
+    }
+    void **array = heap->slot_next;
+    heap->slot_next += slots;
+    return array;
+}
+
+static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
+{
+    array[0] = heap->slot_free[log2_of(slots)];
+    heap->slot_free[log2_of(slots)] = array;
+}
+
+// Replaces the array of an empty magazine. False when there is none of that size.
+static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    size_t size = ebbi_classes[class_number].size;
+    size_t more = slots > m->slots ? (slots - m->slots) * size : 0;
+    if (more > heap->budget_bytes && m->slots != 0) {
+        return false;
+    }
+    void **array = array_take(heap, slots);
+    if (array == NULL) {
+        return false;
+    }
+    if (m->slots != 0) {
+        array_give(heap, m->base, m->slots);
+    }
+    heap->budget_bytes -= more <= heap->budget_bytes ? more : heap->budget_bytes;
+    heap->budget_bytes += slots < m->slots ? (m->slots - slots) * size : 0;
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    array[0] = NULL;
+    m->base = array;
+    m->slots = (uint16_t)slots;
+    heap->fast.top[bin] = array + 1;
+    heap->fast.limit[bin] = array + slots;
+    return true;
+}
+
+bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
+{
+    const struct ebbi_class *c = &ebbi_classes[class_number];
+    if (heap->magazines[class_number].slots != 0) {
+        return true;
+    }
+    for (size_t slots = least_slots(c); slots >= 2; slots /= 2) {
+        if (resize(heap, class_number, slots)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush)
+{
+    const struct ebbi_class *c = &ebbi_classes[class_number];
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    bool turned = flush != m->flushed;
+    m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
+    m->flushed = flush;
+    m->busy = true;
+    if (flush && m->streak >= SHRINK_AFTER && m->slots > least_slots(c)) {
+        (void)resize(heap, class_number, m->slots / 2u);
+    } else if (!flush && m->slots < c->slots &&
+               (turned || (m->streak >= GROW_AFTER && m->slots < STEADY_SLOTS))) {
+        (void)resize(heap, class_number, m->slots * 2u);
+    }
+}
+
+void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    size_t least = least_slots(&ebbi_classes[class_number]);
+    if (m->slots > least) {
+        (void)resize(heap, class_number, least);
+    }
+    m->streak = 0;
+}

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: memory goes home by itself.
+//
+// A slab into which blocks came back joins its heap's purge queue; once nothing has happened to it
+// for the delay, its wholly free pages are returned. Free spans wait in the arena's dirty list. Who
+// does it: in a process with threads one sleeping helper, started when there is first something to
+// return; otherwise the frees themselves, by time and, whatever the time, by amount:
+//
+//     free spans kept   <= max(32 MiB, 1/4 of the spans in use)
+//     free blocks kept  <= max(4 MiB, 1/2 of the blocks in use), by slab, least recently used first
+#include "heap/heap.h"
+#include "os/options.h"
+
+#define SLABS_AT_ONCE 128 // per visit: bounds how long a heap's lock is held
+#define SPANS_KEPT ((size_t)32 << 20)
+#define BLOCKS_KEPT ((size_t)4 << 20)
+#define AMOUNT_STEP ((size_t)1 << 20) // freed between two looks at the amounts
+#define CLOCK_EVENTS 8
+#define SWEEP_EVENTS 1024
+
+enum helper_state { HELPER_NONE, HELPER_RUNS, HELPER_REFUSED };
+
+static uint32_t work;          // 1: there is something to return; the helper sleeps on it
+static uint32_t helper;        // enum helper_state
+static uint32_t never;         // always 0: the helper's timed sleep
+static uint64_t last_purge_ms; // without a helper; a race only purges twice
+
+void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    if (slab->purge_queued ||
+        (size_t)slab->free_count * ebbi_slab_class(slab)->size < ebbi_os_page_size()) {
+        return;
+    }
+    slab->purge_queued = true;
+    slab->purge_next = NULL;
+    slab->purge_previous = heap->purge_last;
+    *(heap->purge_last != NULL ? &heap->purge_last->purge_next : &heap->purge_first) = slab;
+    heap->purge_last = slab;
+}
+
+void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    if (!slab->purge_queued) {
+        return;
+    }
+    struct ebbi_slab *next = slab->purge_next;
+    struct ebbi_slab *previous = slab->purge_previous;
+    slab->purge_queued = false;
+    *(previous != NULL ? &previous->purge_next : &heap->purge_first) = next;
+    *(next != NULL ? &next->purge_previous : &heap->purge_last) = previous;
+}
+
+// With huge pages, only whole ones are returned: to split one costs the program more.
+static size_t purge_stride(void)
+{
+    static size_t known;
+    size_t stride = ebbi_load_relaxed(&known); // relaxed: every writer stores the same value
+    if (stride == 0) {
+        size_t mode = ebbi_option(EBBI_OPTION_THP);
+        bool huge = mode == EBBI_HUGE_ALWAYS ||
+                    (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
+        stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
+        ebbi_store_relaxed(&known, stride); // relaxed: as above
+    }
+    return stride;
+}
+
+// Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
+static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_ms)
+{
+    size_t total = 0;
+    struct ebbi_slab *last = heap->purge_last;
+    for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
+        struct ebbi_slab *slab = heap->purge_first;
+        bool once_around = slab == last;
+        ebbi_purge_unnote(heap, slab);
+        if (now_ms - slab->touched < delay_ms) {
+            ebbi_purge_note(heap, slab);
+        } else {
+            total += ebbi_slab_purge(slab, purge_stride());
+        }
+        if (once_around) {
+            break;
+        }
+    }
+    heap->purged_bytes += total;
+    return total;
+}
+
+struct pass {
+    uint64_t now_ms;
+    size_t delay_ms;
+    size_t bytes;   // returned
+    bool more;      // a queue was not looked at to its end
+    bool waiting;   // something is too young yet
+};
+
+static void visit(struct ebbi_heap *heap, void *context)
+{
+    struct pass *pass = context;
+    heap->clock_ms = (uint32_t)pass->now_ms;
+    ebbi_heap_collect(heap);
+    size_t bytes = purge_queue(heap, (uint32_t)pass->now_ms, pass->delay_ms);
+    pass->bytes += bytes;
+    pass->more |= bytes > 0;
+    pass->waiting |= heap->purge_first != NULL;
+}
+
+// Until nothing more is old enough. Leaves in pass->waiting whether something is too young.
+static void purge_pass(struct pass *pass)
+{
+    do {
+        pass->now_ms = ebbi_os_now_ms();
+        pass->more = pass->waiting = false;
+        ebbi_heaps_each(visit, pass);
+    } while (pass->more);
+    pass->waiting |= ebbi_arena_purge(pass->now_ms, pass->delay_ms, SIZE_MAX);
+}
+
+static void helper_main(void)
+{
+    size_t delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
+    uint32_t nap_ms = (uint32_t)ebbi_max(delay_ms / 2, 10);
+    struct pass pass = {.delay_ms = delay_ms};
+    for (;;) {
+        // relaxed: what there is to return is found under the locks
+        while (ebbi_exchange_relaxed(&work, 0u) == 0) {
+            ebbi_os_wait(&work, 0, 0);
+        }
+        do {
+            ebbi_os_wait(&never, 0, nap_ms);
+            purge_pass(&pass);
+        } while (pass.waiting);
+    }
+}
+
+static void start_helper(void)
+{
+    uint32_t expected = HELPER_NONE;
+    // acquire[helper-start <- helper-reset]: after a fork, that the old helper is gone
+    if (ebbi_cas_acquire(&helper, &expected, (uint32_t)HELPER_RUNS) &&
+        !ebbi_os_start_thread(helper_main, "ebb-purge")) {
+        ebbi_store_relaxed(&helper, (uint32_t)HELPER_REFUSED); // relaxed: a hint
+    }
+}
+
+static bool has_helper(void)
+{
+    return ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && ebbi_os_is_threaded() &&
+           ebbi_load_relaxed(&helper) != HELPER_REFUSED; // relaxed: a hint
+}
+
+void ebbi_purge_kick(void)
+{
+    // relaxed: a kick lost to a race is made good by the next one
+    if (ebbi_load_relaxed(&work) != 0 || !has_helper()) {
+        return;
+    }
+    if (ebbi_exchange_relaxed(&work, 1u) == 0) { // relaxed: the helper looks under the locks
+        start_helper();
+        ebbi_os_wake(&work, 1);
+    }
+}
+
+void ebbi_purge_fork_child(void)
+{
+    ebbi_store_relaxed(&work, 0u); // relaxed: one thread
+    // release[helper-reset -> helper-start]: the child starts its own when needed
+    ebbi_store_release(&helper, (uint32_t)HELPER_NONE);
+}
+
+static void purge_by_amount(struct ebbi_heap *heap, uint64_t now_ms)
+{
+    size_t dirty = ebbi_arena_dirty_bytes();
+    size_t allowed = ebbi_max(SPANS_KEPT, ebbi_arena_used_bytes() / 4);
+    if (dirty > allowed) {
+        (void)ebbi_arena_purge(now_ms, 0, dirty - allowed / 2);
+    }
+    if (heap != NULL) {
+        size_t live = heap->held_bytes - ebbi_min(heap->free_bytes, heap->held_bytes);
+        if (heap->free_bytes > ebbi_max(BLOCKS_KEPT, live / 2)) {
+            ebbi_lock_take(&heap->lock);
+            (void)purge_queue(heap, (uint32_t)now_ms, 0);
+            ebbi_lock_drop(&heap->lock);
+        }
+    }
+}
+
+static void purge_without_helper(struct ebbi_heap *heap)
+{
+    size_t delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
+    uint64_t now_ms = ebbi_os_now_ms();
+    uint64_t last_ms = ebbi_load_relaxed(&last_purge_ms); // relaxed: a hint
+    if (now_ms - last_ms > delay_ms / 2) {
+        ebbi_store_relaxed(&last_purge_ms, now_ms); // relaxed: a hint
+        struct pass pass = {.delay_ms = delay_ms};
+        purge_pass(&pass);
+    }
+    if (heap == NULL || heap->freed_bytes >= AMOUNT_STEP) {
+        purge_by_amount(heap, now_ms);
+        if (heap != NULL) {
+            heap->freed_bytes = 0;
+        }
+    }
+}
+
+// Magazines that nobody has used since the last sweep give everything back.
+static void sweep(struct ebbi_heap *heap)
+{
+    ebbi_lock_take(&heap->lock);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        struct ebbi_magazine *m = &heap->magazines[c];
+        if (m->slots != 0 && !m->busy) {
+            ebbi_flush_class(heap, c);
+        }
+        m->busy = false;
+    }
+    ebbi_lock_drop(&heap->lock);
+}
+
+void ebbi_purge_tick(struct ebbi_heap *heap)
+{
+    if (heap != NULL && heap->events % CLOCK_EVENTS == 0) {
+        heap->clock_ms = (uint32_t)ebbi_os_now_ms();
+        if (heap->events % SWEEP_EVENTS == 0) {
+            sweep(heap);
+        }
+    }
+    if (has_helper()) {
+        ebbi_purge_kick();
+    } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
+        purge_without_helper(heap);
+    }
+}
+
+size_t ebbi_trim(void)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebbi_arena_totals before;
+    struct ebbi_arena_totals after;
+    ebbi_arena_totals(&before);
+    if (heap != NULL) {
+        ebbi_lock_take(&heap->lock);
+        ebbi_flush_all(heap);
+        ebbi_lock_drop(&heap->lock);
+    }
+    struct pass pass = {.delay_ms = 0};
+    purge_pass(&pass);
+    ebbi_arena_totals(&after);
+    return after.purged_bytes - before.purged_bytes + pass.bytes;
+}

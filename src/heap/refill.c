@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: the slow malloc. Half a magazine at a time, from the current slab, from what other
+// threads freed, from a part-full slab, from a new one, in this order.
+#include "heap/heap.h"
+
+#include <errno.h>
+
+void ebbi_heap_collect(struct ebbi_heap *heap)
+{
+    // relaxed: an early look, the exchange decides
+    if (ebbi_load_relaxed(&heap->pending) == NULL) {
+        return;
+    }
+    // acquire[pending-take <- pending-push]: pending_next of every slab on the list
+    struct ebbi_slab *slab = ebbi_exchange_acquire(&heap->pending, (struct ebbi_slab *)NULL);
+    while (slab != NULL) {
+        struct ebbi_slab *next = slab->pending_next; // before collect, which ends our hold on it
+        heap->free_bytes += ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
+        slab->touched = heap->clock_ms;
+        ebbi_purge_note(heap, slab);
+        ebbi_shelf_settle(heap, slab);
+        slab = next;
+    }
+}
+
+static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
+{
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, heap);
+    if (slab != NULL) {
+        const struct ebbi_class *c = &ebbi_classes[class_number];
+        heap->slab_count++;
+        heap->free_bytes += (size_t)c->blocks * c->size;
+        heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
+        heap->shelves[class_number].current = slab;
+    }
+    return slab;
+}
+
+// The slab to take from next; a new one only when `may_grow`.
+static struct ebbi_slab *next_slab(struct ebbi_heap *heap, unsigned class_number, bool may_grow)
+{
+    struct ebbi_slab *current = heap->shelves[class_number].current;
+    if (current != NULL && current->free_count > 0) {
+        return current;
+    }
+    ebbi_heap_collect(heap);
+    if (current != NULL && current->free_count > 0) {
+        return current;
+    }
+    struct ebbi_slab *slab = ebbi_shelf_next(heap, class_number);
+    return slab != NULL || !may_grow ? slab : new_slab(heap, class_number);
+}
+
+// Fills slots[0..got) so that the lowest addresses of each slab are taken first from the end.
+size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted)
+{
+    size_t got = 0;
+    while (got < wanted) {
+        struct ebbi_slab *slab = next_slab(heap, class_number, got == 0);
+        if (slab == NULL) {
+            break;
+        }
+        size_t part = ebbi_min(wanted - got, slab->free_count);
+        slab->touched = heap->clock_ms;
+        got += ebbi_slab_take(slab, slots + got, part);
+    }
+    heap->free_bytes -= got * ebbi_classes[class_number].size;
+    return got;
+}
+
+bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    size_t got = 0;
+    ebbi_lock_take(&heap->lock);
+    if (ebbi_magazine_ensure(heap, class_number)) {
+        ebbi_magazine_adapt(heap, class_number, false);
+        heap->events++;
+        got = ebbi_heap_take(heap, class_number, m->base + 1, m->slots / 2u);
+        heap->fast.top[bin] = m->base + 1 + got;
+    }
+    ebbi_lock_drop(&heap->lock);
+    return got > 0;
+}
+
+// One block for a thread that has no heap any more.
+static void *take_public(unsigned class_number)
+{
+    void *block = NULL;
+    struct ebbi_heap *heap = ebbi_heap_lock_public();
+    if (heap != NULL) {
+        (void)ebbi_heap_take(heap, class_number, &block, 1);
+        ebbi_lock_drop(&heap->lock);
+    }
+    return block;
+}
+
+static void *pop(struct ebbi_heap *heap, unsigned class_number)
+{
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    void **top = heap->fast.top[bin];
+    void *block = top[-1];
+    if (block == NULL) {
+        if (!ebbi_refill(heap, class_number)) {
+            return NULL;
+        }
+        top = heap->fast.top[bin];
+        block = top[-1];
+    }
+    ebbi_store_relaxed(&heap->fast.top[bin], top - 1); // relaxed: others only count
+    return block;
+}
+
+static void *take_class(unsigned class_number)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    void *block = heap != NULL ? pop(heap, class_number) : take_public(class_number);
+    if (EBBI_UNLIKELY(block == NULL)) {
+        errno = ENOMEM;
+    }
+    return block;
+}
+
+EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
+{
+    if (bytes > EBBI_CLASS_MAX) {
+        return ebbi_large_alloc(bytes, 1, false);
+    }
+    return take_class(ebbi_class_for(bytes));
+}
+
+void *ebbi_aligned(size_t align, size_t bytes)
+{
+    if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
+        unsigned class_number = ebbi_class_for_aligned(bytes, align);
+        if (class_number != 0) {
+            return take_class(class_number);
+        }
+    }
+    return ebbi_large_alloc(bytes, align, false);
+}

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: which slab the next refill takes from. Under the heap's lock.
+//
+// A slab is current (its class's refills come from it), full (no free block: in no list), or
+// part-full (in the bucket of its share of free blocks). A slab whose blocks are all free and
+// that is not current is destroyed.
+#include "heap/heap.h"
+
+// Shares of free blocks: bucket 0 below 1/8, 1 below 1/4, 2 below 1/2, 3 the rest.
+static unsigned bucket_for(const struct ebbi_slab *slab)
+{
+    unsigned eighths = slab->free_count * 8u / ebbi_slab_class(slab)->blocks;
+    return eighths < 1 ? 0 : eighths < 2 ? 1 : eighths < 4 ? 2 : 3;
+}
+
+static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned bucket)
+{
+    struct ebbi_slab *first = shelf->bucket[bucket];
+    slab->bucket = (uint8_t)bucket;
+    slab->previous = NULL;
+    slab->next = first;
+    if (first != NULL) {
+        first->previous = slab;
+    }
+    shelf->bucket[bucket] = slab;
+}
+
+void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    if (slab->bucket == EBBI_NO_BUCKET) {
+        return;
+    }
+    if (slab->previous != NULL) {
+        slab->previous->next = slab->next;
+    } else {
+        heap->shelves[slab->class_number].bucket[slab->bucket] = slab->next;
+    }
+    if (slab->next != NULL) {
+        slab->next->previous = slab->previous;
+    }
+    slab->bucket = EBBI_NO_BUCKET;
+}
+
+static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    ebbi_shelf_remove(heap, slab);
+    ebbi_purge_unnote(heap, slab);
+    heap->slab_count--;
+    heap->free_bytes -= (size_t)c->blocks * c->size;
+    heap->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    ebbi_slab_destroy(slab);
+}
+
+void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
+    if (slab == shelf->current) {
+        return;
+    }
+    if (slab->free_count == ebbi_slab_class(slab)->blocks) {
+        destroy(heap, slab);
+        return;
+    }
+    unsigned bucket = bucket_for(slab);
+    if (bucket != slab->bucket) {
+        ebbi_shelf_remove(heap, slab);
+        push(shelf, slab, bucket);
+    }
+}
+
+// Slabs with few free blocks come last: a refill should not have to visit many.
+static struct ebbi_slab *part_full(const struct ebbi_shelf *shelf)
+{
+    for (unsigned b = 1; b < EBBI_BUCKETS; b++) {
+        if (shelf->bucket[b] != NULL) {
+            return shelf->bucket[b];
+        }
+    }
+    return shelf->bucket[0];
+}
+
+struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_shelf *shelf = &heap->shelves[class_number];
+    struct ebbi_slab *slab = part_full(shelf);
+    if (slab != NULL) {
+        ebbi_shelf_remove(heap, slab);
+        shelf->current = slab;
+    }
+    return slab;
+}

@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: threads come, go and fork; heaps stay.
+//
+// A heap is one granule of metadata. A thread takes an abandoned heap, whole, before it makes a new
+// one; a heap that ends its thread without slabs is destroyed but for a few spare ones. Other
+// threads keep setting remote bits in an abandoned heap's slabs meanwhile.
+//
+// Start-up happens in the first call that needs memory, which may come before any constructor.
+#define _GNU_SOURCE
+#include "heap/heap.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "os/options.h"
+
+#define SPARE_HEAPS 8
+#define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
+
+struct ebbi_fast ebbi_heap_none = {.top = {(void **)&ebbi_heap_none.limit[1]}};
+struct ebbi_fast ebbi_heap_gone;
+_Thread_local struct ebbi_fast *ebbi_current = &ebbi_heap_none;
+
+static struct ebbi_lock start_lock;
+static struct ebbi_lock registry; // rank: registry
+static bool started;
+static pthread_key_t exit_key;
+// Under the registry lock.
+static struct ebbi_heap *all_heaps;
+static struct ebbi_heap *abandoned;
+static struct ebbi_heap *public_heap;
+static size_t empty_abandoned;
+static unsigned next_lane;
+
+_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
+
+static void thread_exit(void *heap);
+static void fork_prepare(void);
+static void fork_parent(void);
+static void fork_child(void);
+
+int ebbi_start(void)
+{
+    // acquire[started-read <- started-set]: everything that start-up wrote
+    if (EBBI_LIKELY(ebbi_load_acquire(&started))) {
+        return 0;
+    }
+    ebbi_lock_take(&start_lock);
+    int result = 0;
+    if (!started) {
+        ebbi_options_read();
+        result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
+        if (result == 0) {
+            ebbi_heap_gone.top[0] = ebbi_heap_none.top[0];
+            // Without a key a thread's heap is not handed on: memory stays usable.
+            (void)pthread_key_create(&exit_key, thread_exit);
+            // release[started-set -> started-read]: all of the above
+            ebbi_store_release(&started, true);
+        }
+    }
+    ebbi_lock_drop(&start_lock);
+    return result;
+}
+
+// pthread_atfork allocates, so it waits for a constructor, when there is a heap to allocate from.
+__attribute__((constructor)) static void start_at_load(void)
+{
+    if (ebbi_start() == 0) {
+        (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+    }
+    ebbi_options_report();
+}
+
+static void prepare_bins(struct ebbi_heap *heap)
+{
+    memcpy(heap->fast.bin_of, ebbi_lookup, sizeof ebbi_lookup);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        unsigned bin = ebbi_class_bin(c, heap->lane);
+        heap->fast.top[bin] = (void **)&heap->nothing + 1;
+        heap->fast.limit[bin] = (void **)&heap->nothing + 1;
+    }
+    for (size_t i = 0; i <= EBBI_SMALL_MAX / EBBI_QUANTUM; i++) {
+        const struct ebbi_class *c = &ebbi_classes[ebbi_bin_class[ebbi_lookup[i]]];
+        if (c->size >= 512) { // no class shares lines from here on
+            break;
+        }
+        heap->fast.bin_of[i] = (uint8_t)ebbi_class_bin(ebbi_bin_class[c->bin], heap->lane);
+    }
+}
+
+static struct ebbi_heap *heap_create(void)
+{
+    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
+    if (span == NULL) {
+        return NULL;
+    }
+    struct ebbi_heap *heap = ebbi_span_start(span);
+    if (!span->zeroed) {
+        memset(heap, 0, sizeof *heap);
+    }
+    heap->lane = (uint8_t)(next_lane++ % EBBI_LANES);
+    heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
+    heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
+    heap->slot_end = (void **)((uintptr_t)heap + EBBI_GRANULE);
+    prepare_bins(heap);
+    heap->next = all_heaps;
+    if (all_heaps != NULL) {
+        all_heaps->previous = heap;
+    }
+    all_heaps = heap;
+    return heap;
+}
+
+static void heap_destroy(struct ebbi_heap *heap)
+{
+    *(heap->previous != NULL ? &heap->previous->next : &all_heaps) = heap->next;
+    if (heap->next != NULL) {
+        heap->next->previous = heap->previous;
+    }
+    ebbi_span_free(ebbi_span_of(heap));
+}
+
+static struct ebbi_heap *heap_adopt(void)
+{
+    struct ebbi_heap *heap = abandoned;
+    if (heap == NULL) {
+        return heap_create();
+    }
+    abandoned = heap->abandoned_next;
+    empty_abandoned -= heap->slab_count == 0;
+    return heap;
+}
+
+static struct ebbi_heap *attach(void)
+{
+    if (ebbi_start() != 0) {
+        return NULL;
+    }
+    ebbi_lock_take(&registry);
+    struct ebbi_heap *heap = heap_adopt();
+    if (heap != NULL) {
+        heap->attached = true;
+        heap->exit_rounds = EXIT_ROUNDS;
+    }
+    ebbi_lock_drop(&registry);
+    if (heap != NULL) {
+        ebbi_current = &heap->fast; // before the next line, which may allocate
+        (void)pthread_setspecific(exit_key, heap);
+    }
+    return heap;
+}
+
+struct ebbi_heap *ebbi_heap_get(void)
+{
+    struct ebbi_fast *current = ebbi_current;
+    if (EBBI_LIKELY(current != &ebbi_heap_none && current != &ebbi_heap_gone)) {
+        return (struct ebbi_heap *)current;
+    }
+    return current == &ebbi_heap_none ? attach() : NULL;
+}
+
+struct ebbi_heap *ebbi_heap_lock_public(void)
+{
+    if (ebbi_start() != 0) {
+        return NULL;
+    }
+    ebbi_lock_take(&registry);
+    if (public_heap == NULL) {
+        public_heap = heap_create();
+    }
+    struct ebbi_heap *heap = public_heap;
+    ebbi_lock_drop(&registry);
+    if (heap != NULL) {
+        ebbi_lock_take(&heap->lock);
+    }
+    return heap;
+}
+
+static void release_reserves(struct ebbi_heap *heap)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        struct ebbi_slab *slab = heap->shelves[c].current;
+        if (slab != NULL) {
+            heap->shelves[c].current = NULL;
+            if (slab->free_count > 0) {
+                ebbi_shelf_settle(heap, slab);
+            }
+        }
+    }
+}
+
+// No thread uses the heap any more: its magazines and reserves go back.
+static void heap_abandon(struct ebbi_heap *heap)
+{
+    ebbi_lock_take(&registry);
+    ebbi_lock_take(&heap->lock);
+    ebbi_flush_all(heap);
+    ebbi_heap_collect(heap);
+    release_reserves(heap);
+    heap->attached = false;
+    bool empty = heap->slab_count == 0;
+    ebbi_lock_drop(&heap->lock);
+    if (empty && empty_abandoned >= SPARE_HEAPS) {
+        heap_destroy(heap);
+    } else {
+        empty_abandoned += empty;
+        heap->abandoned_next = abandoned;
+        abandoned = heap;
+    }
+    ebbi_lock_drop(&registry);
+    ebbi_purge_kick();
+}
+
+static void thread_exit(void *argument)
+{
+    struct ebbi_heap *heap = argument;
+    if (--heap->exit_rounds > 0) {
+        (void)pthread_setspecific(exit_key, heap);
+        return;
+    }
+    ebbi_current = &ebbi_heap_gone;
+    heap_abandon(heap);
+}
+
+void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+{
+    ebbi_lock_take(&registry);
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_take(&heap->lock);
+        visit(heap, context);
+        ebbi_lock_drop(&heap->lock);
+    }
+    ebbi_lock_drop(&registry);
+}
+
+void ebbi_heaps_freeze(void)
+{
+    ebbi_lock_take(&registry);
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_take(&heap->lock);
+    }
+}
+
+void ebbi_heaps_thaw(void)
+{
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_drop(&heap->lock);
+    }
+    ebbi_lock_drop(&registry);
+}
+
+// fork(): every lock in rank order, so that the child finds every structure whole.
+static void fork_prepare(void)
+{
+    ebbi_lock_take(&start_lock);
+    ebbi_heaps_freeze();
+    ebbi_arena_lock();
+}
+
+static void fork_parent(void)
+{
+    ebbi_arena_unlock();
+    ebbi_heaps_thaw();
+    ebbi_lock_drop(&start_lock);
+}
+
+// The other threads are gone; their heaps, magazines included, are the next threads'.
+static void fork_child(void)
+{
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        if (heap->attached && &heap->fast != ebbi_current) {
+            heap->attached = false;
+            heap->abandoned_next = abandoned;
+            abandoned = heap;
+            empty_abandoned += heap->slab_count == 0;
+        }
+    }
+    fork_parent();
+    ebbi_purge_fork_child();
+}

@@ -1,0 +1,155 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#define _GNU_SOURCE
+#include "os/options.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "os/os.h"
+
+enum kind { SIZE, MS, FLAG, CHOICE };
+
+struct option {
+    const char *name;
+    enum kind kind;
+    size_t least, most;
+};
+
+#define OPTION(id, name, kind, fallback, least, most, meaning) {name, kind, least, most},
+static const struct option options[EBBI_OPTION_COUNT] = {
+#include "os/options.def"
+};
+#undef OPTION
+
+#define OPTION(id, name, kind, fallback, least, most, meaning) fallback,
+static size_t values[EBBI_OPTION_COUNT] = {
+#include "os/options.def"
+};
+#undef OPTION
+
+static bool set[EBBI_OPTION_COUNT];
+
+static const char *const words[EBBI_OPTION_COUNT][4] = {
+    [EBBI_OPTION_THP] = {"system", "never", "always"},
+    [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
+};
+
+static bool parse_word(size_t id, const char *text, size_t *value)
+{
+    for (size_t i = 0; words[id][i] != NULL; i++) {
+        if (strcmp(text, words[id][i]) == 0) {
+            *value = i;
+            return true;
+        }
+    }
+    return false;
+}
+
+// Decimal, with a suffix where the kind has one; false for anything else, overflow included.
+static bool parse_number(enum kind kind, const char *text, size_t *value)
+{
+    size_t number = 0;
+    const char *c = text;
+    for (; *c >= '0' && *c <= '9'; c++) {
+        if (__builtin_mul_overflow(number, (size_t)10, &number) ||
+            __builtin_add_overflow(number, (size_t)(*c - '0'), &number)) {
+            return false;
+        }
+    }
+    if (c == text) {
+        return false;
+    }
+    if (kind == SIZE && *c != '\0') {
+        unsigned shift = (*c | 0x20) == 'k' ? 10 : (*c | 0x20) == 'm' ? 20 : (*c | 0x20) == 'g' ? 30 : 0;
+        if (shift == 0 || number > SIZE_MAX >> shift) {
+            return false;
+        }
+        number <<= shift;
+        c++;
+    }
+    *value = number;
+    return *c == '\0';
+}
+
+static bool parse(size_t id, const char *text, size_t *value)
+{
+    const struct option *option = &options[id];
+    bool known = option->kind == CHOICE ? parse_word(id, text, value)
+                                        : parse_number(option->kind, text, value);
+    return known && *value >= option->least && *value <= option->most;
+}
+
+// The option that an entry "NAME=value" of the environment sets, or EBBI_OPTION_COUNT.
+static size_t find(const char *entry, const char **text)
+{
+    const char *equals = strchr(entry, '=');
+    for (size_t id = 0; equals != NULL && id < EBBI_OPTION_COUNT; id++) {
+        size_t length = strlen(options[id].name);
+        if ((size_t)(equals - entry) == length && memcmp(entry, options[id].name, length) == 0) {
+            *text = equals + 1;
+            return id;
+        }
+    }
+    return EBBI_OPTION_COUNT;
+}
+
+static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_secure(); }
+
+void ebbi_options_read(void)
+{
+    for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
+        const char *text;
+        size_t id = strncmp(*entry, "EBB_", 4) == 0 ? find(*entry, &text) : EBBI_OPTION_COUNT;
+        size_t value;
+        if (id < EBBI_OPTION_COUNT && parse(id, text, &value)) {
+            values[id] = value;
+            set[id] = true;
+        }
+    }
+}
+
+EBBI_PRINTF(1, 2) static void complain(const char *format, ...)
+{
+    char line[256];
+    va_list args;
+    va_start(args, format);
+    int used = vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    ebbi_os_write(2, line, ebbi_min(used > 0 ? (size_t)used : 0, sizeof line - 1));
+}
+
+static void report_value(size_t id, const char *text)
+{
+    const struct option *o = &options[id];
+    if (o->kind == CHOICE) {
+        complain("ebbtide: %s=%.64s is not one of %s, %s, %s: ignored\n", o->name, text,
+                 words[id][0], words[id][1], words[id][2]);
+    } else {
+        complain("ebbtide: %s=%.64s is not a number from %zu to %zu: ignored\n", o->name, text,
+                 o->least, o->most);
+    }
+}
+
+void ebbi_options_report(void)
+{
+    for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
+        if (strncmp(*entry, "EBB_", 4) != 0) {
+            continue;
+        }
+        const char *text;
+        size_t value;
+        size_t id = find(*entry, &text);
+        if (id == EBBI_OPTION_COUNT) {
+            complain("ebbtide: unknown option %.*s: ignored\n",
+                     (int)ebbi_min(strcspn(*entry, "="), 64), *entry);
+        } else if (!parse(id, text, &value)) {
+            report_value(id, text);
+        }
+    }
+}
+
+size_t ebbi_option(enum ebbi_option_id id) { return values[id]; }
+const char *ebbi_option_name(enum ebbi_option_id id) { return options[id].name; }
+bool ebbi_option_is_set(enum ebbi_option_id id) { return set[id]; }

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer os: options from the environment. The table is options.def; docs/options.md is made of it.
+#ifndef EBB_OS_OPTIONS_H
+#define EBB_OS_OPTIONS_H
+
+#include "base/base.h"
+
+enum ebbi_option_id {
+#define OPTION(id, name, kind, fallback, least, most, meaning) EBBI_OPTION_##id,
+#include "os/options.def"
+#undef OPTION
+    EBBI_OPTION_COUNT
+};
+
+enum ebbi_stats_mode { EBBI_STATS_OFF, EBBI_STATS_EXIT, EBBI_STATS_SIGNAL };
+
+// Reads the environment, silently; again when it was not there yet. Ignores it in a secure process.
+void ebbi_options_read(void);
+// Names unknown EBB_* keys and malformed values on stderr, one line each. Once, at load.
+void ebbi_options_report(void);
+
+// The value in force: the default until ebbi_options_read has found another.
+size_t ebbi_option(enum ebbi_option_id id);
+const char *ebbi_option_name(enum ebbi_option_id id);
+bool ebbi_option_is_set(enum ebbi_option_id id); // by the environment
+
+#endif

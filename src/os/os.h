@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer os: the whole contract with the operating system. linux.c is the only file with system
+// calls; tests/unit/support has a fake that can refuse any single call.
+//
+// Any thread may call any function here. None allocates, none touches errno, and none is called on
+// a fast path. Sizes are bytes and multiples of the page size unless a line says otherwise.
+#ifndef EBB_OS_OS_H
+#define EBB_OS_OS_H
+
+#include "base/base.h"
+
+// Address space that holds nothing and is not charged; at exactly `at` when that is not NULL
+// (nothing is ever replaced), anywhere otherwise. NULL when refused.
+void *ebbi_os_reserve(void *at, size_t bytes);
+
+// As reserve, but reads as zero. NULL when refused.
+void *ebbi_os_reserve_readable(size_t bytes);
+
+// Readable, writable, zeroed memory at or anywhere, as reserve. NULL when refused.
+void *ebbi_os_map(void *at, size_t bytes);
+
+// Makes reserved pages readable and writable. 0 or -ENOMEM; on failure nothing has changed.
+int ebbi_os_commit(void *start, size_t bytes);
+
+// Gives the pages back at once; they read as zero afterwards and stay committed. Pages whose
+// return the kernel refuses (locked memory) keep their contents: false.
+bool ebbi_os_purge(void *start, size_t bytes);
+
+// Ends a reservation or mapping.
+void ebbi_os_release(void *start, size_t bytes);
+
+// Resizes a mapping made by ebbi_os_map in place. False when refused, nothing has changed then.
+bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes);
+// Moves a mapping, contents and all, onto the reservation at `to` (new_bytes long), which it
+// replaces. False when refused, nothing has changed then.
+bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
+
+// One byte per page into `vector`: bit 0 set when the page is resident. False when unknown.
+bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);
+
+enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS };
+// Advice about transparent huge pages for a reserved range.
+void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
+// True when the kernel gives huge pages without being asked. Reads a file: not for hot paths.
+bool ebbi_os_huge_by_default(void);
+
+size_t ebbi_os_page_size(void);
+// The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.
+size_t ebbi_os_address_limit(void);
+uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
+uint64_t ebbi_os_entropy(void);
+bool ebbi_os_is_secure(void); // set-user-ID and the like: the environment is not to be trusted
+bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
+size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown
+
+// Blocks while *word == expected, until woken or timeout_ms (0: no limit) has passed. May return
+// early.
+void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms);
+void ebbi_os_wake(uint32_t *word, int how_many);
+
+// Starts a detached thread with every signal blocked. False when refused. May allocate.
+bool ebbi_os_start_thread(void (*run)(void), const char *name);
+
+// Unbuffered, for messages; retried on EINTR, other failures are ignored.
+void ebbi_os_write(int fd, const char *text, size_t length);
+
+#endif

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
+// so that the library needs no C++ runtime. The runtime's parts that a failing new calls are weak:
+// a program that has operator new has them too.
+#include <stdlib.h>
+
+#include "api/family.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef void (*new_handler)(void);
+__attribute__((weak)) new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv");
+__attribute__((weak, noreturn)) void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
+
+// True when the handler has run and the allocation is to be tried again.
+static bool handled(void)
+{
+    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+    if (handler != NULL) {
+        handler();
+    }
+    return handler != NULL;
+}
+
+static void *try_once(size_t align, size_t bytes)
+{
+    return align == 0 ? ebbi_malloc(bytes) : ebbi_family_aligned(align, bytes);
+}
+
+EBBI_COLD static void *new_slow(size_t align, size_t bytes)
+{
+    void *p = NULL;
+    while (p == NULL && handled()) {
+        p = try_once(align, bytes);
+    }
+    if (p == NULL && throw_bad_alloc == NULL) {
+        ebbi_fatal("operator new: out of memory for %zu bytes, and no C++ runtime to throw", bytes);
+    }
+    if (p == NULL) {
+        throw_bad_alloc();
+    }
+    return p;
+}
+
+static inline void *new_or_throw(size_t align, size_t bytes)
+{
+    void *p = try_once(align, bytes);
+    return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes);
+}
+
+// A handler may throw; the nothrow forms must then return NULL, which takes a C++ frame to catch:
+// so they do not call it more than glibc's own C++ runtime would return from.
+static inline void *new_or_null(size_t align, size_t bytes)
+{
+    void *p = try_once(align, bytes);
+    while (EBBI_UNLIKELY(p == NULL) && handled()) {
+        p = try_once(align, bytes);
+    }
+    return p;
+}
+
+#define NEW(name)                                                                                  \
+    EXPORT void *name(size_t bytes);                                                               \
+    EXPORT void *name(size_t bytes) { return new_or_throw(0, bytes); }
+#define NEW_NOTHROW(name)                                                                          \
+    EXPORT void *name(size_t bytes, const void *nothrow);                                          \
+    EXPORT void *name(size_t bytes, const void *nothrow)                                           \
+    {                                                                                              \
+        (void)nothrow;                                                                             \
+        return new_or_null(0, bytes);                                                              \
+    }
+#define NEW_ALIGNED(name)                                                                          \
+    EXPORT void *name(size_t bytes, size_t align);                                                 \
+    EXPORT void *name(size_t bytes, size_t align) { return new_or_throw(align, bytes); }
+#define NEW_ALIGNED_NOTHROW(name)                                                                  \
+    EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
+    EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
+    {                                                                                              \
+        (void)nothrow;                                                                             \
+        return new_or_null(align, bytes);                                                          \
+    }
+#define DELETE(name)                                                                               \
+    EXPORT void name(void *p);                                                                     \
+    EXPORT void name(void *p) { ebbi_free(p); }
+// Sized, aligned and nothrow forms differ in arguments that say nothing new.
+#define DELETE_1(name)                                                                             \
+    EXPORT void name(void *p, size_t ignored);                                                     \
+    EXPORT void name(void *p, size_t ignored)                                                      \
+    {                                                                                              \
+        (void)ignored;                                                                             \
+        ebbi_free(p);                                                                              \
+    }
+#define DELETE_2(name)                                                                             \
+    EXPORT void name(void *p, size_t ignored, size_t ignored_too);                                 \
+    EXPORT void name(void *p, size_t ignored, size_t ignored_too)                                  \
+    {                                                                                              \
+        (void)ignored;                                                                             \
+        (void)ignored_too;                                                                         \
+        ebbi_free(p);                                                                              \
+    }
+
+NEW(_Znwm)                                         // new(size)
+NEW(_Znam)                                         // new[](size)
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t)                   // new(size, nothrow)
+NEW_NOTHROW(_ZnamRKSt9nothrow_t)                   // new[](size, nothrow)
+NEW_ALIGNED(_ZnwmSt11align_val_t)                  // new(size, align)
+NEW_ALIGNED(_ZnamSt11align_val_t)                  // new[](size, align)
+NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t) // new(size, align, nothrow)
+NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t) // new[](size, align, nothrow)
+DELETE(_ZdlPv)                                     // delete(p)
+DELETE(_ZdaPv)                                     // delete[](p)
+DELETE_1(_ZdlPvRKSt9nothrow_t)                     // delete(p, nothrow)
+DELETE_1(_ZdaPvRKSt9nothrow_t)                     // delete[](p, nothrow)
+DELETE_1(_ZdlPvm)                                  // delete(p, size)
+DELETE_1(_ZdaPvm)                                  // delete[](p, size)
+DELETE_1(_ZdlPvSt11align_val_t)                    // delete(p, align)
+DELETE_1(_ZdaPvSt11align_val_t)                    // delete[](p, align)
+DELETE_2(_ZdlPvmSt11align_val_t)                   // delete(p, size, align)
+DELETE_2(_ZdaPvmSt11align_val_t)                   // delete[](p, size, align)
+DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t)      // delete(p, align, nothrow)
+DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t)      // delete[](p, align, nothrow)

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer override: libc's questions about its heap, answered with real values. haproxy, OpenJDK,
+// mariadbd, gcc and LLVM import some of them.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <limits.h>
+#include <malloc.h>
+#include <stdio.h>
+
+#include "diag/stats.h"
+#include "heap/heap.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+// `pad` bytes are glibc's for the top of its heap, which has no counterpart here. 1 when something
+// was returned.
+EXPORT int malloc_trim(size_t pad)
+{
+    (void)pad;
+    return ebbi_trim() > 0;
+}
+
+#ifdef __GLIBC__
+static size_t free_bytes(const struct ebb_stats *s)
+{
+    return s->cached_bytes + s->resident_pinned + s->resident_free;
+}
+
+EXPORT struct mallinfo2 mallinfo2(void)
+{
+    struct ebb_stats s;
+    ebbi_stats_collect(&s);
+    return (struct mallinfo2){
+        .arena = s.live_bytes - s.huge_bytes + free_bytes(&s),
+        .ordblks = s.slabs,
+        .hblks = s.huge_bytes > 0,
+        .hblkhd = s.huge_bytes,
+        .uordblks = s.live_bytes,
+        .fordblks = free_bytes(&s),
+        .keepcost = s.resident_free,
+    };
+}
+
+static int clamp(size_t value) { return value > INT_MAX ? INT_MAX : (int)value; }
+
+EXPORT struct mallinfo mallinfo(void)
+{
+    struct mallinfo2 wide = mallinfo2();
+    return (struct mallinfo){
+        .arena = clamp(wide.arena),
+        .ordblks = clamp(wide.ordblks),
+        .hblks = clamp(wide.hblks),
+        .hblkhd = clamp(wide.hblkhd),
+        .uordblks = clamp(wide.uordblks),
+        .fordblks = clamp(wide.fordblks),
+        .keepcost = clamp(wide.keepcost),
+    };
+}
+#endif
+
+// glibc's parameters tune a heap that is not in use; 1: accepted, as for a parameter without effect.
+EXPORT int mallopt(int parameter, int value)
+{
+    (void)parameter;
+    (void)value;
+    return 1;
+}
+
+EXPORT void malloc_stats(void) { ebbi_stats_to_stderr(); }
+
+EXPORT int malloc_info(int options, FILE *stream)
+{
+    char text[4096];
+    if (options != 0) {
+        errno = EINVAL;
+        return -1;
+    }
+    (void)ebbi_stats_xml(text, sizeof text);
+    return fputs(text, stream) < 0 ? -1 : 0;
+}

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "slab/slab.h"
+
+static void *slab_start(const struct ebbi_slab *slab)
+{
+    return ebbi_span_start((const struct ebbi_span *)slab);
+}
+
+static void fill_bitmap(uint64_t *words, unsigned blocks)
+{
+    unsigned whole = blocks / 64;
+    for (unsigned w = 0; w < whole; w++) {
+        words[w] = ~(uint64_t)0;
+    }
+    if (blocks % 64 != 0) {
+        words[whole] = ((uint64_t)1 << (blocks % 64)) - 1;
+    }
+}
+
+// Headers and bitmap rooms are recycled: every field is set here.
+static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct ebbi_heap *heap)
+{
+    const struct ebbi_class *c = &ebbi_classes[class_number];
+    uintptr_t start = (uintptr_t)slab_start(slab);
+    size_t colour = (start >> EBBI_GRANULE_SHIFT) % c->colours;
+    slab->heap = heap;
+    slab->first_block = start + colour * c->align;
+    slab->class_number = (uint8_t)class_number;
+    slab->words = (uint8_t)((c->blocks + 63u) / 64u);
+    slab->free_count = c->blocks;
+    slab->first_word = 0;
+    slab->bucket = EBBI_NO_BUCKET;
+    slab->purge_queued = false;
+    slab->summary = 0;
+    slab->touched = 0;
+    slab->local = slab->local_words;
+    if (slab->words > EBBI_INLINE_WORDS) {
+        slab->local = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+    }
+    for (unsigned w = 0; w < slab->words; w++) {
+        ebbi_slab_remote(slab)[w] = 0;
+    }
+    fill_bitmap(slab->local, c->blocks);
+    uint64_t *dirty = slab->dirty_pages;
+    uint64_t all = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
+    dirty[0] = dirty[1] = dirty[2] = dirty[3] = all;
+}
+
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap)
+{
+    size_t granules = ebbi_classes[class_number].granules;
+    struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    if (span == NULL) {
+        return NULL;
+    }
+    for (size_t g = 1; g < granules; g++) {
+        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
+        inside->state = EBBI_SPAN_INSIDE;
+        inside->back = (uint16_t)g;
+    }
+    struct ebbi_slab *slab = (struct ebbi_slab *)span;
+    slab_prepare(slab, class_number, heap);
+    ebbi_tags_set(slab_start(slab), granules, (uint8_t)bin);
+    return slab;
+}
+
+void ebbi_slab_destroy(struct ebbi_slab *slab)
+{
+    EBBI_ASSERT(slab->free_count == ebbi_slab_class(slab)->blocks);
+    size_t granules = ebbi_slab_class(slab)->granules;
+    ebbi_tags_set(slab_start(slab), granules, EBBI_TAG_NONE);
+    for (size_t g = 1; g < granules; g++) {
+        ((struct ebbi_span *)((uintptr_t)slab + g * EBBI_HEADER))->state = EBBI_SPAN_NONE;
+    }
+    ebbi_span_free((struct ebbi_span *)slab);
+}
+
+// Marks the pages under the blocks [low, high] of the slab as holding something.
+static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    size_t page = ebbi_os_page_size();
+    uintptr_t start = (uintptr_t)slab_start(slab);
+    size_t from = (slab->first_block + low * size - start) / page;
+    size_t to = (slab->first_block + (high + 1) * size - 1 - start) / page;
+    uint64_t *dirty = slab->dirty_pages;
+    for (size_t p = from; p <= to; p++) {
+        dirty[p / 64] |= (uint64_t)1 << (p % 64);
+    }
+}
+
+size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    size_t left = ebbi_min(wanted, slab->free_count);
+    void **slot = slots + wanted;
+    size_t got = left;
+    for (unsigned w = slab->first_word; left > 0; w++) {
+        uint64_t word = slab->local[w];
+        slab->first_word = (uint16_t)w;
+        if (word == 0) {
+            continue;
+        }
+        unsigned low = w * 64 + ebbi_lowest_bit(word);
+        unsigned last = low;
+        for (; word != 0 && left > 0; left--, word &= word - 1) {
+            last = w * 64 + ebbi_lowest_bit(word);
+            *--slot = (void *)(slab->first_block + last * size);
+        }
+        slab->local[w] = word;
+        mark_dirty(slab, low, last);
+    }
+    slab->free_count = (uint16_t)(slab->free_count - got);
+    return got;
+}
+
+bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uintptr_t first_block = slab->first_block;
+    // release[remote-set -> remote-take]: this thread is done with the blocks
+    uint64_t before = ebbi_fetch_or_release(&ebbi_slab_remote(slab)[word], mask);
+    if (EBBI_UNLIKELY((before & mask) != 0)) {
+        unsigned block = word * 64 + ebbi_lowest_bit(before & mask);
+        ebbi_slab_report_double_free((void *)(first_block + (size_t)block * c->size));
+    }
+    if (before != 0) {
+        return false;
+    }
+    // release[summary-set -> summary-take]: the word is non-zero
+    return ebbi_fetch_or_release(&slab->summary, (uint64_t)1 << word) == 0;
+}
+
+static void take_word(struct ebbi_slab *slab, unsigned w)
+{
+    // acquire[remote-take <- remote-set]: the other thread is done with these blocks
+    uint64_t bits = ebbi_exchange_acquire(&ebbi_slab_remote(slab)[w], (uint64_t)0);
+    uint64_t twice = bits & slab->local[w];
+    if (EBBI_UNLIKELY(twice != 0)) {
+        size_t block = w * 64 + ebbi_lowest_bit(twice);
+        ebbi_slab_report_double_free(
+            (void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
+    }
+    slab->local[w] |= bits;
+    slab->free_count = (uint16_t)(slab->free_count + ebbi_count_bits(bits));
+}
+
+size_t ebbi_slab_collect(struct ebbi_slab *slab)
+{
+    size_t before = slab->free_count;
+    // acquire[summary-take <- summary-set]: the words it names are non-zero
+    uint64_t named = ebbi_exchange_acquire(&slab->summary, (uint64_t)0);
+    if (named != 0) {
+        slab->first_word = (uint16_t)ebbi_min(slab->first_word, ebbi_lowest_bit(named));
+    }
+    for (; named != 0; named &= named - 1) {
+        take_word(slab, ebbi_lowest_bit(named));
+    }
+    return slab->free_count - before;
+}
+
+void ebbi_slab_report_double_free(const void *p)
+{
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    ebbi_fatal("double free: %p, a block of %u bytes, is free already", p,
+               ebbi_slab_class(slab)->size);
+}
+
+void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    uintptr_t offset = (uintptr_t)p - slab->first_block;
+    if ((uintptr_t)p < slab->first_block || offset / size >= ebbi_slab_class(slab)->blocks) {
+        ebbi_fatal("invalid free: %p lies between the blocks of a slab", p);
+    }
+    ebbi_fatal("invalid free: %p is %zu bytes inside the block of %zu bytes at %p", p,
+               (size_t)(offset % size), size, (void *)((uintptr_t)p - offset % size));
+}

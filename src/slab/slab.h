@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer slab: a run of granules that holds blocks of one class, and the two bitmaps that say which
+// are free. Nothing is ever written into or read from a block.
+//
+// local:  free, known to the owner. Guarded by the lock of the owner's heap.
+// remote: freed by other threads, not yet taken in. Set by anybody (fetch_or), taken by the owner.
+//
+// P1  a bit is set in at most one of local and remote; block b is in use, or in some magazine or
+//     outbox, iff its bit is in neither.
+// P2  free_count is the number of bits set in local.
+// P3  bit w of `summary` says that remote word w holds bits. Whoever makes a word non-zero sets its
+//     summary bit next, and whoever makes the summary non-zero puts the slab on the owner's pending
+//     list next. The owner takes only words that the summary names, of slabs on that list.
+//     So whoever still has a step to do has a block in the slab that the owner has not seen come
+//     back, and the slab cannot die under it; whoever has no step left touches nothing more.
+// P4  a page wholly covered by free blocks and not in `dirty_pages` holds nothing (purged or never
+//     touched).
+// P5  no local bit lies in a word below `first_word`.
+#ifndef EBB_SLAB_SLAB_H
+#define EBB_SLAB_SLAB_H
+
+#include "arena/arena.h"
+#include "slab/classes.h"
+
+#define EBBI_INLINE_WORDS 8
+#define EBBI_BUCKETS 4 // of part-full slabs, by share of free blocks
+#define EBBI_NO_BUCKET EBBI_BUCKETS
+
+struct ebbi_heap;
+
+struct ebbi_slab {
+    unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
+    // Under the heap's lock; `heap`, `first_block`, `local`, `class_number` are fixed while it lives.
+    struct ebbi_heap *heap;
+    uintptr_t first_block;
+    uint64_t *local; // remote follows it, at ebbi_slab_remote
+    uint16_t free_count;
+    uint16_t first_word;
+    uint8_t class_number;
+    uint8_t bucket; // the heap's list that it is in
+    uint8_t words;  // of each bitmap
+    bool purge_queued;
+    uint32_t touched; // when blocks last came or went, ms
+    uint32_t unused;
+    struct ebbi_slab *next, *previous; // in the bucket
+    // A cache line each, so that the owner and other threads do not meet on one.
+    uint64_t local_words[EBBI_INLINE_WORDS];  // under the heap's lock
+    uint64_t remote_words[EBBI_INLINE_WORDS]; // atomic, any thread
+    uint64_t summary;                         // atomic, P3
+    struct ebbi_slab *pending_next;           // by whoever made the summary non-zero
+    struct ebbi_slab *purge_next, *purge_previous; // under the heap's lock: the purge queue
+    uint64_t dirty_pages[4]; // under the heap's lock: one bit a page, up to 1 MiB in 4 KiB pages
+};
+_Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
+_Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
+
+EBBI_INLINE uint64_t *ebbi_slab_remote(const struct ebbi_slab *slab)
+{
+    size_t room = EBBI_BITMAP_ROOM / sizeof(uint64_t) / 2;
+    return slab->local + (slab->words > EBBI_INLINE_WORDS ? room : EBBI_INLINE_WORDS);
+}
+
+EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *slab)
+{
+    return &ebbi_classes[slab->class_number];
+}
+
+// p lies in a granule whose tag is a bin.
+EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p)
+{
+    return (struct ebbi_slab *)ebbi_span_of(p);
+}
+
+// The number of the block that starts at p; aborts when none does ("interior pointer").
+EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
+
+// A slab of the class for `heap`, every block free, tagged with `bin`. NULL: memory refused.
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap);
+// Every block is free and none is announced.
+void ebbi_slab_destroy(struct ebbi_slab *slab);
+
+// Takes up to `wanted` free blocks, lowest address first, into slots[wanted - 1] downward, so that
+// the lowest address is the last. Returns how many.
+size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted);
+
+// Frees the blocks of `mask` in remote word `word` from any thread. True when the caller must put
+// the slab on its owner's pending list; otherwise the slab must not be touched any more.
+bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask);
+// Moves remote bits to local; aborts on a block that was free already. Returns how many. The slab
+// is off the pending list and its pending_next has been read.
+size_t ebbi_slab_collect(struct ebbi_slab *slab);
+
+// Returns wholly free, dirty pages to the OS. Returns bytes. `stride` is the least that is given
+// back at once (a power of two, at least the page size).
+size_t ebbi_slab_purge(struct ebbi_slab *slab, size_t stride);
+
+EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
+EBBI_NORETURN void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p);
+
+EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
+    uint64_t block = (offset & 0xFFFFFFFFu) * c->magic >> 40;
+    if (EBBI_UNLIKELY(block >= c->blocks || block * c->size != offset)) {
+        ebbi_slab_report_interior(slab, p);
+    }
+    return (unsigned)block;
+}
+
+// Gives one block back to its own slab. Under the heap's lock.
+EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
+{
+    unsigned block = ebbi_slab_block(slab, p);
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    uint64_t *word = &slab->local[block / 64];
+    if (EBBI_UNLIKELY((*word & bit) != 0)) {
+        ebbi_slab_report_double_free(p);
+    }
+    *word |= bit;
+    slab->free_count++;
+    if (block / 64 < slab->first_word) {
+        slab->first_word = (uint16_t)(block / 64);
+    }
+}
+
+#endif
