@@ -22,6 +22,7 @@
 #define EBB_ARENA_ARENA_H
 
 #include "arena/tags.h"
+#include "base/bits.h"
 #include "os/lock.h"
 #include "os/os.h"
 

@@ -29,16 +29,6 @@ extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written un
 // huge.c
 extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock
 
-// map.c: ranges of bits in a chunk's maps
-size_t ebbi_map_count(const uint64_t *map, size_t first, size_t count);
-void ebbi_map_set(uint64_t *map, size_t first, size_t count);
-void ebbi_map_clear(uint64_t *map, size_t first, size_t count);
-
-EBBI_INLINE bool ebbi_map_test(const uint64_t *map, size_t bit)
-{
-    return (map[bit / 64] >> (bit % 64) & 1) != 0;
-}
-
 EBBI_INLINE struct ebbi_chunk *ebbi_span_chunk(const struct ebbi_span *span)
 {
     return (struct ebbi_chunk *)((uintptr_t)span & ~(EBBI_CHUNK - 1));

@@ -8,11 +8,11 @@ static size_t purged_granules, purge_calls; // under the lock
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
 {
     size_t start = *from;
-    while (start < end && !ebbi_map_test(chunk->dirty_map, start)) {
+    while (start < end && !ebbi_bits_test(chunk->dirty_map, start)) {
         start++;
     }
     size_t stop = start;
-    while (stop < end && ebbi_map_test(chunk->dirty_map, stop)) {
+    while (stop < end && ebbi_bits_test(chunk->dirty_map, stop)) {
         stop++;
     }
     *from = start;
@@ -35,7 +35,7 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         if (ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT)) {
             ebbi_lock_take(&ebbi_arena_mutex); // words of the map are shared with other spans
-            ebbi_map_clear(chunk->dirty_map, at, run);
+            ebbi_bits_clear(chunk->dirty_map, at, run);
             ebbi_lock_drop(&ebbi_arena_mutex);
             total += run;
         }

@@ -72,7 +72,7 @@ static void dirty_take(struct ebbi_span *span)
 
 static size_t dirty_count(const struct ebbi_span *span)
 {
-    return ebbi_map_count(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+    return ebbi_bits_count(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
 }
 
 void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
@@ -84,7 +84,7 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
     if (end <= chunk->committed) { // the last header of the wilderness cannot be written yet
         ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
     }
-    ebbi_map_set(chunk->free_map, index, span->granules);
+    ebbi_bits_set(chunk->free_map, index, span->granules);
     bin_push(span);
     size_t dirty = dirty_count(span);
     if (dirty > 0) {
@@ -97,7 +97,7 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
 void ebbi_span_remove(struct ebbi_span *span)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    ebbi_map_clear(chunk->free_map, ebbi_span_index(span), span->granules);
+    ebbi_bits_clear(chunk->free_map, ebbi_span_index(span), span->granules);
     bin_take(span);
     size_t dirty = dirty_count(span);
     if (dirty > 0) {
@@ -192,7 +192,7 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
             got = carve(span, index, granules);
             got->state = state;
             got->granules = (uint32_t)granules;
-            got->zeroed = ebbi_map_count(chunk->dirty_map, index, granules) == 0;
+            got->zeroed = ebbi_bits_count(chunk->dirty_map, index, granules) == 0;
             count_used(granules, 0);
         }
     }
@@ -207,13 +207,13 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
     uint64_t freed_ms = span->bytes;
-    if (end < chunk->granules && ebbi_map_test(chunk->free_map, end)) {
+    if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
         ebbi_span_remove(next);
         end += next->granules;
         freed_ms = ebbi_max(freed_ms, next->bytes);
     }
-    if (start > chunk->first && ebbi_map_test(chunk->free_map, start - 1)) {
+    if (start > chunk->first && ebbi_bits_test(chunk->free_map, start - 1)) {
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
         span = ebbi_chunk_header(chunk, start);
         ebbi_span_remove(span);
@@ -233,7 +233,7 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 
 static void give_back(struct ebbi_span *span)
 {
-    ebbi_map_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+    ebbi_bits_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
     ebbi_span_restore(span, ebbi_os_now_ms());
 }
 
@@ -249,7 +249,7 @@ static bool grow_into(struct ebbi_span *span, size_t more)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t end = ebbi_span_index(span) + span->granules;
-    if (end >= chunk->granules || !ebbi_map_test(chunk->free_map, end)) {
+    if (end >= chunk->granules || !ebbi_bits_test(chunk->free_map, end)) {
         return false;
     }
     struct ebbi_span *next = ebbi_chunk_header(chunk, end);

@@ -67,7 +67,7 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
             continue;
         }
         ebbi_slab_give(slab, blocks[i]);
-        heap->free_bytes += ebbi_slab_class(slab)->size;
+        heap->idle_bytes += ebbi_slab_class(slab)->size;
         slab->touched = heap->clock_ms;
         ebbi_purge_note(heap, slab);
         ebbi_shelf_settle(heap, slab);

@@ -58,8 +58,8 @@ struct ebbi_heap {
     uint8_t exit_rounds;   // of the thread's destructors
     bool attached;
     size_t slab_count;
-    size_t free_bytes;     // in slabs
     size_t held_bytes;     // of slabs
+    size_t idle_bytes;     // free blocks of slabs that may hold pages
     size_t budget_bytes;   // what magazines may still grow by
     size_t freed_bytes;    // since the last purge by amount
     size_t purged_bytes;   // pages of slabs returned since the start

@@ -6,14 +6,14 @@
 // does it: in a process with threads one sleeping helper, started when there is first something to
 // return; otherwise the frees themselves, by time and, whatever the time, by amount:
 //
-//     free spans kept   <= max(32 MiB, 1/4 of the spans in use)
-//     free blocks kept  <= max(4 MiB, 1/2 of the blocks in use), by slab, least recently used first
+//     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
+//     free blocks kept  <= max(8 MiB, 1/3 of the heap's slabs), least recently used slabs first
 #include "heap/heap.h"
 #include "os/options.h"
 
 #define SLABS_AT_ONCE 128 // per visit: bounds how long a heap's lock is held
 #define SPANS_KEPT ((size_t)32 << 20)
-#define BLOCKS_KEPT ((size_t)4 << 20)
+#define BLOCKS_KEPT ((size_t)8 << 20)
 #define AMOUNT_STEP ((size_t)1 << 20) // freed between two looks at the amounts
 #define CLOCK_EVENTS 8
 #define SWEEP_EVENTS 1024
@@ -78,6 +78,8 @@ static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_
             ebbi_purge_note(heap, slab);
         } else {
             total += ebbi_slab_purge(slab, purge_stride());
+            heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
+            slab->idle = 0;
         }
         if (once_around) {
             break;
@@ -169,20 +171,21 @@ void ebbi_purge_fork_child(void)
     ebbi_store_release(&helper, (uint32_t)HELPER_NONE);
 }
 
-static void purge_by_amount(struct ebbi_heap *heap, uint64_t now_ms)
+static void purge_spans_by_amount(void)
 {
     size_t dirty = ebbi_arena_dirty_bytes();
     size_t allowed = ebbi_max(SPANS_KEPT, ebbi_arena_used_bytes() / 4);
     if (dirty > allowed) {
-        (void)ebbi_arena_purge(now_ms, 0, dirty - allowed / 2);
+        (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
-    if (heap != NULL) {
-        size_t live = heap->held_bytes - ebbi_min(heap->free_bytes, heap->held_bytes);
-        if (heap->free_bytes > ebbi_max(BLOCKS_KEPT, live / 2)) {
-            ebbi_lock_take(&heap->lock);
-            (void)purge_queue(heap, (uint32_t)now_ms, 0);
-            ebbi_lock_drop(&heap->lock);
-        }
+}
+
+static void purge_blocks_by_amount(struct ebbi_heap *heap)
+{
+    if (heap->idle_bytes > ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3)) {
+        ebbi_lock_take(&heap->lock);
+        (void)purge_queue(heap, (uint32_t)ebbi_os_now_ms(), 0);
+        ebbi_lock_drop(&heap->lock);
     }
 }
 
@@ -196,11 +199,9 @@ static void purge_without_helper(struct ebbi_heap *heap)
         struct pass pass = {.delay_ms = delay_ms};
         purge_pass(&pass);
     }
-    if (heap == NULL || heap->freed_bytes >= AMOUNT_STEP) {
-        purge_by_amount(heap, now_ms);
-        if (heap != NULL) {
-            heap->freed_bytes = 0;
-        }
+    if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
+        heap->freed_bytes = 0;
+        purge_blocks_by_amount(heap);
     }
 }
 
@@ -226,6 +227,7 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
             sweep(heap);
         }
     }
+    purge_spans_by_amount();
     if (has_helper()) {
         ebbi_purge_kick();
     } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {

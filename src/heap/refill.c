@@ -15,7 +15,7 @@ void ebbi_heap_collect(struct ebbi_heap *heap)
     struct ebbi_slab *slab = ebbi_exchange_acquire(&heap->pending, (struct ebbi_slab *)NULL);
     while (slab != NULL) {
         struct ebbi_slab *next = slab->pending_next; // before collect, which ends our hold on it
-        heap->free_bytes += ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
+        heap->idle_bytes += ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
         slab->touched = heap->clock_ms;
         ebbi_purge_note(heap, slab);
         ebbi_shelf_settle(heap, slab);
@@ -30,7 +30,6 @@ static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
     if (slab != NULL) {
         const struct ebbi_class *c = &ebbi_classes[class_number];
         heap->slab_count++;
-        heap->free_bytes += (size_t)c->blocks * c->size;
         heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
         heap->shelves[class_number].current = slab;
     }
@@ -63,9 +62,10 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
         }
         size_t part = ebbi_min(wanted - got, slab->free_count);
         slab->touched = heap->clock_ms;
+        size_t idle = slab->idle;
         got += ebbi_slab_take(slab, slots + got, part);
+        heap->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
     }
-    heap->free_bytes -= got * ebbi_classes[class_number].size;
     return got;
 }
 

@@ -47,7 +47,7 @@ static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
     ebbi_shelf_remove(heap, slab);
     ebbi_purge_unnote(heap, slab);
     heap->slab_count--;
-    heap->free_bytes -= (size_t)c->blocks * c->size;
+    heap->idle_bytes -= (size_t)slab->idle * c->size;
     heap->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
     ebbi_slab_destroy(slab);
 }

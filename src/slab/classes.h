@@ -40,8 +40,11 @@ EBBI_INLINE unsigned ebbi_class_for(size_t bytes)
     if (bytes <= EBBI_SMALL_MAX) {
         return ebbi_bin_class[ebbi_lookup[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]];
     }
-    unsigned high = ebbi_highest_bit(bytes - 1); // eight classes per doubling: 128 << 0 is class 8
-    return 8 + (high - 7) * 8 + (unsigned)(((bytes - 1) >> (high - 3)) & 7) + 1;
+    // Eight classes per doubling, 128 is class 8; the extra line of the odd ones is corrected after.
+    size_t below = bytes - EBBI_CACHE_LINE - 1;
+    unsigned high = ebbi_highest_bit(below);
+    unsigned guess = 8 + (high - 7) * 8 + (unsigned)((below >> (high - 3)) & 7) + 1;
+    return guess + (ebbi_classes[guess].size < bytes);
 }
 
 // The smallest class that holds `bytes` with blocks aligned to `align`; 0 when there is none.

@@ -29,6 +29,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
     slab->first_word = 0;
+    slab->idle = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
     slab->summary = 0;
@@ -83,10 +84,7 @@ static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t from = (slab->first_block + low * size - start) / page;
     size_t to = (slab->first_block + (high + 1) * size - 1 - start) / page;
-    uint64_t *dirty = slab->dirty_pages;
-    for (size_t p = from; p <= to; p++) {
-        dirty[p / 64] |= (uint64_t)1 << (p % 64);
-    }
+    ebbi_bits_set(slab->dirty_pages, from, to + 1 - from);
 }
 
 size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
@@ -111,6 +109,7 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         mark_dirty(slab, low, last);
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
+    slab->idle = (uint16_t)(slab->idle - ebbi_min(slab->idle, got));
     return got;
 }
 
@@ -143,6 +142,7 @@ static void take_word(struct ebbi_slab *slab, unsigned w)
     }
     slab->local[w] |= bits;
     slab->free_count = (uint16_t)(slab->free_count + ebbi_count_bits(bits));
+    slab->idle = (uint16_t)(slab->idle + ebbi_count_bits(bits));
 }
 
 size_t ebbi_slab_collect(struct ebbi_slab *slab)

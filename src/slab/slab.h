@@ -41,7 +41,7 @@ struct ebbi_slab {
     uint8_t words;  // of each bitmap
     bool purge_queued;
     uint32_t touched; // when blocks last came or went, ms
-    uint32_t unused;
+    uint16_t idle;    // free blocks that may hold pages: came back since the last purge
     struct ebbi_slab *next, *previous; // in the bucket
     // A cache line each, so that the owner and other threads do not meet on one.
     uint64_t local_words[EBBI_INLINE_WORDS];  // under the heap's lock
@@ -119,6 +119,7 @@ EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
     }
     *word |= bit;
     slab->free_count++;
+    slab->idle++;
     if (block / 64 < slab->first_word) {
         slab->first_word = (uint16_t)(block / 64);
     }

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What every workload program shares: arguments, clocks, the load check and the
+// JSON report. Nothing here calls malloc, so a workload owns every allocation
+// that it measures.
+#ifndef EBB_BENCH_COMMON_H
+#define EBB_BENCH_COMMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+enum {
+    BENCH_SCHEMA = 1,
+    BENCH_FIELDS_MAX = 32,
+    BENCH_SERIES_MAX = 256,
+    BENCH_LINE_BYTES = 64,
+};
+
+// One whole-number argument, given as `--name VALUE`.
+struct bench_option {
+    const char *name;
+    uint64_t *value;
+    uint64_t min;
+    uint64_t max;
+    const char *help;
+};
+
+struct bench_program {
+    const char *name;
+    const char *purpose;
+    const struct bench_option *options;
+    size_t option_count;
+};
+
+struct bench_clock {
+    double wall_s;
+    double cpu_s;
+    uint64_t minor_faults;
+    uint64_t major_faults;
+};
+
+struct bench_field {
+    const char *name;
+    double value;
+};
+
+struct bench_check {
+    const char *name;
+    bool holds;
+};
+
+// Filled by the workload, printed once by bench_report.
+struct bench_result {
+    struct bench_field figures[BENCH_FIELDS_MAX];
+    size_t figure_count;
+    struct bench_check checks[BENCH_FIELDS_MAX];
+    size_t check_count;
+    double series[BENCH_SERIES_MAX]; // RSS over time, in MB
+    size_t series_count;
+};
+
+// Parses the arguments, then proves that malloc is the allocator that the
+// environment variable LAB_EXPECT names. Exits with status 2 if either fails.
+// (EBB_... names are the allocator's own options; it complains of others.)
+void bench_open(const struct bench_program *program, int argc, char **argv);
+
+// Prints the report; the exit status of the program: 1 if a check does not hold.
+int bench_report(const struct bench_program *program, const struct bench_result *result);
+
+void bench_figure(struct bench_result *result, const char *name, double value);
+void bench_verify(struct bench_result *result, const char *name, bool holds);
+
+// Clocks are differences: start, work, stop.
+void bench_clock_start(struct bench_clock *clock);
+void bench_clock_stop(struct bench_clock *clock);
+
+// Adds time, rates per second of `ops`, faults, and resident memory.
+void bench_figures_of(struct bench_result *result, const struct bench_clock *clock, uint64_t ops);
+
+uint64_t bench_peak_rss_kb(void);
+uint64_t bench_rss_kb(void);
+void bench_sleep_ms(uint64_t delay_ms);
+
+// Memory of the harness comes from the kernel, not from the allocator under test.
+void *bench_map(size_t size_bytes);
+void bench_unmap(void *memory, size_t size_bytes);
+
+_Noreturn void bench_fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+// The generators keep their state in the caller's local, hence in a register: a
+// state in memory would be slowed by the allocator's stores just before it.
+static inline uint32_t bench_xs32(uint32_t x)
+{
+    x ^= x << 13;
+    x ^= x >> 17;
+    x ^= x << 5;
+    return x;
+}
+
+static inline uint32_t bench_lcg(uint32_t s) { return s * 1664525U + 1013904223U; }
+
+static inline unsigned char *bench_alloc(size_t size_bytes)
+{
+    unsigned char *block = malloc(size_bytes);
+    if (block == NULL)
+        bench_fail("malloc(%zu) gave NULL", size_bytes);
+    return block;
+}
+
+// Both ends, so that a block that spans pages has all its ends resident.
+static inline void bench_touch(unsigned char *block, size_t size_bytes, unsigned char mark)
+{
+    block[size_bytes - 1] = mark;
+    block[0] = mark;
+}
+
+#endif

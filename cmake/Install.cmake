@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# make install: both libraries, headers, pkg-config and CMake descriptions, manual, licences.
+include(CMakePackageConfigHelpers)
+
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Ebbtide)
+set(templates ${PROJECT_SOURCE_DIR}/packaging)
+
+# The prefix is chosen when installing, so the description finds it from where it lies.
+file(RELATIVE_PATH EBBTIDE_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+string(REGEX REPLACE "/$" "" EBBTIDE_PC_TO_PREFIX ${EBBTIDE_PC_TO_PREFIX})
+configure_file(${templates}/ebbtide.pc.in ebbtide.pc @ONLY)
+configure_package_config_file(${templates}/EbbtideConfig.cmake.in EbbtideConfig.cmake
+  INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(EbbtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+
+install(TARGETS ebbtide ebbtide_static EXPORT EbbtideTargets
+  LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+  ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(EXPORT EbbtideTargets NAMESPACE Ebbtide:: DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/EbbtideConfig.cmake
+              ${PROJECT_BINARY_DIR}/EbbtideConfigVersion.cmake
+  DESTINATION ${package_dir})
+install(FILES ${PROJECT_BINARY_DIR}/ebbtide.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+  FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
+install(FILES LICENSE-MIT LICENSE-APACHE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/ebbtide.3)
+  install(FILES docs/man/ebbtide.3 DESTINATION ${CMAKE_INSTALL_MANDIR}/man3)
+endif()

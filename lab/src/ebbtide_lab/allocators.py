@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The arms: which shared object to preload for each, or why it cannot be."""
+
+import os
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from ebbtide_lab import peers
+from ebbtide_lab.errors import LabError
+from ebbtide_lab.layout import Layout
+
+EBBTIDE = "ebbtide"
+EBBTIDE_AGAIN = "ebbtide-again"  # the A/A arm
+GLIBC = "glibc"
+FLOOR = "floor"
+NOT_PEERS = (EBBTIDE, EBBTIDE_AGAIN, FLOOR)
+VERSION_TIMEOUT_S = 20
+LIBRARY_FOLDERS = (
+    "/usr/lib/x86_64-linux-gnu",
+    "/usr/lib/aarch64-linux-gnu",
+    "/usr/lib64",
+    "/usr/lib",
+    "/usr/local/lib",
+)
+
+
+@dataclass(frozen=True)
+class Allocator:
+    """One arm. `problem` says why it is missing; then `path` may not be there."""
+
+    name: str
+    path: Path | None
+    version: str = ""
+    problem: str = ""
+
+    @property
+    def expected(self) -> str:
+        """Text that the path of malloc's object must contain."""
+        return str(self.path) if self.path else "libc.so"
+
+
+# What each library calls its version, asked in a process that preloads it.
+VERSION_QUERIES = {
+    "mallctl": (
+        "import ctypes as c; l=c.CDLL(None); p=c.c_char_p(); n=c.c_size_t(c.sizeof(p));"
+        "l.mallctl(b'version',c.byref(p),c.byref(n),None,0); print(p.value.decode())"
+    ),
+    # 2.x counts a.b.c as abc, 3.x as abbcc.
+    "mi_version": (
+        "import ctypes as c; v=c.CDLL(None).mi_version();"
+        "print(*(divmod(v//10,10)+(v%10,) if v<1000 else"
+        " (v//10000,v//100%100,v%100)),sep='.')"
+    ),
+    "tc_version": (
+        "import ctypes as c; f=c.CDLL(None).tc_version; f.restype=c.c_char_p;"
+        "a,b=c.c_int(),c.c_int(); p=c.c_char_p();"
+        "print(f(c.byref(a),c.byref(b),c.byref(p)).decode())"
+    ),
+}
+
+
+def read_version(path: Path, query: str) -> str:
+    """The version that the library itself tells, or an empty text."""
+    environment = dict(os.environ, LD_PRELOAD=str(path))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", VERSION_QUERIES[query]],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=VERSION_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def digest(path: Path) -> str:
+    return sha256(path.read_bytes()).hexdigest()[:12]
+
+
+def _find_installed(entry: dict[str, Any]) -> Allocator:
+    for folder in LIBRARY_FOLDERS:
+        path = Path(folder) / entry["file"]
+        if path.is_file():
+            version = read_version(path, entry["version"])
+            problem = "" if version else f"{path} does not work as a preload"
+            return Allocator(entry["name"], path, version, problem)
+    return Allocator(entry["name"], None, problem=f"install the package {entry['package']}")
+
+
+def _build_from_crate(entry: dict[str, Any], layout: Layout) -> Allocator:
+    try:
+        path = peers.build(peers.Recipe.of(entry), layout.build / "peers")
+    except LabError as error:
+        return Allocator(entry["name"], None, problem=str(error))
+    version = read_version(path, entry["version"])
+    problem = "" if version else "built, but does not work as a preload"
+    return Allocator(entry["name"], path, version, problem)
+
+
+def _own(name: str, path: Path, how: str) -> Allocator:
+    if not path.is_file():
+        return Allocator(name, None, problem=f"{path} is missing; {how}")
+    return Allocator(name, path.resolve(), f"build {digest(path)}")
+
+
+def _glibc() -> Allocator:
+    text = os.confstr("CS_GNU_LIBC_VERSION")
+    if not text:
+        return Allocator(GLIBC, None, problem="this libc is not glibc")
+    return Allocator(GLIBC, None, text.removeprefix("glibc "))
+
+
+def load_catalogue(layout: Layout) -> dict[str, dict[str, Any]]:
+    """The peers of lab/peers.toml by name, each with its `kind`."""
+    path = layout.root / "lab" / "peers.toml"
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise LabError(f"cannot read {path}: {error}") from error
+    return {
+        entry["name"]: {"kind": kind, **entry}
+        for kind in ("installed", "crate")
+        for entry in data.get(kind, [])
+    }
+
+
+def names(layout: Layout) -> list[str]:
+    return [EBBTIDE, GLIBC, *load_catalogue(layout), FLOOR]
+
+
+def find(name: str, layout: Layout) -> Allocator:
+    """The arm of this name, built if need be; an unknown name is an error."""
+    if name in (EBBTIDE, EBBTIDE_AGAIN):
+        return _own(name, layout.lib, "`make lib` builds it")
+    if name == GLIBC:
+        return _glibc()
+    if name == FLOOR:
+        return _own(name, layout.program("libebb_floor.so"), "bench/ builds it")
+    catalogue = load_catalogue(layout)
+    if name not in catalogue:
+        known = ", ".join(names(layout))
+        raise LabError(f"no allocator is called {name!r}; there are {known}")
+    entry = catalogue[name]
+    if entry["kind"] == "installed":
+        return _find_installed(entry)
+    return _build_from_crate(entry, layout)
+
+
+def libc_path() -> Path:
+    """The libc that this process runs on, to be preloaded over a bundled allocator."""
+    with open("/proc/self/maps", encoding="utf-8") as maps:
+        for line in maps:
+            path = Path(line.split(maxsplit=5)[-1].strip())
+            if path.name.startswith("libc.so"):
+                return path
+    raise LabError("cannot find libc in this process")
+
+
+def over_bundled(allocator: Allocator) -> Allocator:
+    """glibc for a program that is linked to another allocator: libc preloaded."""
+    if allocator.name != GLIBC:
+        return allocator
+    return replace(allocator, path=libc_path())

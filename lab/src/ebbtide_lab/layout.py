@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Where things are: the checkout, the library, the workload programs, the caches."""
+
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from ebbtide_lab.errors import LabError
+
+PACKAGE = Path(__file__).resolve().parent
+SCENARIOS = PACKAGE / "scenarios"
+WORKLOADS = PACKAGE / "workloads"
+
+
+def find_root() -> Path:
+    """The checkout that this package is part of."""
+    root = PACKAGE.parents[2]
+    if not (root / "lab" / "peers.toml").is_file():
+        raise LabError(f"{root} is not a checkout of Ebbtide: it has no lab/peers.toml")
+    return root
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: Path
+    lib: Path
+    programs: Path
+
+    @classmethod
+    def of(cls, lib: Path | None, programs: Path | None) -> "Layout":
+        root = find_root()
+        release = root / "build" / "release"
+        return cls(root, lib or release / "libebbtide.so", programs or release / "bench")
+
+    @property
+    def build(self) -> Path:
+        return self.root / "build"
+
+    def program(self, name: str) -> Path:
+        """A workload program or helper; builds all of them when one is missing."""
+        path = self.programs / name
+        if not path.is_file():
+            self._build_programs()
+        if not path.is_file():
+            raise LabError(f"{path} is missing; is {name} a program of bench/?")
+        return path
+
+    def _build_programs(self) -> None:
+        if self.programs != self.build / "release" / "bench":
+            return
+        commands = (
+            ["cmake", "--preset", "release", "--log-level=WARNING"],
+            ["cmake", "--build", "--preset", "release", "--target", "bench_programs"],
+        )
+        for command in commands:
+            try:
+                done = subprocess.run(
+                    command, cwd=self.root, capture_output=True, text=True, check=False
+                )
+            except OSError as error:
+                raise LabError(f"cannot build the workload programs: {error}") from error
+            if done.returncode != 0:
+                tail = "\n".join((done.stdout + done.stderr).splitlines()[-15:])
+                raise LabError(f"cannot build the workload programs:\n{tail}")

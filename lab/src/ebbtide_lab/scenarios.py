@@ -1,0 +1,134 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Scenarios are data: this reads and checks the TOML files that hold them."""
+
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from ebbtide_lab.errors import LabError
+from ebbtide_lab.layout import SCENARIOS
+
+KINDS = ("workload", "command", "server", "start")
+CLOCKS = ("cpu", "wall")
+BAR_KINDS = ("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all")
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One claim that a row must meet; which limit applies depends on the kind."""
+
+    kind: str
+    at_least: float | None = None
+    at_most: float | None = None
+    figure: str = ""
+
+    def check(self, where: str) -> None:
+        if self.kind not in BAR_KINDS:
+            raise LabError(f"{where}: no bar is of kind {self.kind!r}")
+        if (self.at_least is None) == (self.at_most is None):
+            raise LabError(f"{where}: a bar wants either at_least or at_most")
+        if (self.kind == "figure") != bool(self.figure):
+            raise LabError(f"{where}: `figure` belongs to bars of kind figure, and only there")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One row: what is run, by which clock it is judged, and its bars.
+
+    workload: a program of bench/, `command` holds its name and arguments.
+    command: any program. server: `command` is measured while `client` runs, `ready`
+    tells when it may start and `stop` ends it. start: as workload, started many times.
+    """
+
+    name: str
+    kind: str
+    command: list[str]
+    clock: str = "cpu"
+    runs: int = 5
+    estimate_s: float = 1.0
+    floor: bool = False
+    bimodal: bool = False
+    batch: int = 1
+    env: dict[str, str] = field(default_factory=dict)
+    stdin: str = ""
+    ready: list[str] = field(default_factory=list)
+    client: list[str] = field(default_factory=list)
+    stop: list[str] = field(default_factory=list)
+    output: str = ""
+    made: str = ""
+    made_mb: float = 0
+    bundled_allocator: bool = False
+    bars: list[Bar] = field(default_factory=list)
+
+    def check(self, where: str) -> None:
+        if self.kind not in KINDS or self.clock not in CLOCKS:
+            raise LabError(f"{where}: kind is one of {KINDS}, clock one of {CLOCKS}")
+        if not self.command or self.runs < 1 or self.batch < 1:
+            raise LabError(f"{where}: a command is missing, or runs or batch is below 1")
+        if (self.kind == "server") != bool(self.ready and self.client and self.stop):
+            raise LabError(f"{where}: ready, client and stop belong to a server, all three")
+        for bar in self.bars:
+            bar.check(where)
+            if bar.kind == "own_cost" and not self.floor:
+                raise LabError(f"{where}: a bar on own cost wants floor = true")
+
+
+@dataclass(frozen=True)
+class ScenarioSet:
+    name: str
+    purpose: str
+    arms: list[str]
+    scenarios: list[Scenario]
+
+
+def _bar(data: dict[str, Any], where: str) -> Bar:
+    try:
+        return Bar(**data)
+    except TypeError as error:
+        raise LabError(f"{where}: {error}") from error
+
+
+def _scenario(data: dict[str, Any], where: str) -> Scenario:
+    where = f"{where}, scenario {data.get('name', '(no name)')}"
+    unknown = set(data) - {each.name for each in fields(Scenario)}
+    if unknown:
+        raise LabError(f"{where}: unknown key {', '.join(sorted(unknown))}")
+    bars = [_bar(each, where) for each in data.get("bars", [])]
+    try:
+        scenario = Scenario(**{**data, "bars": bars})
+    except TypeError as error:
+        raise LabError(f"{where}: {error}") from error
+    scenario.check(where)
+    return scenario
+
+
+def load(path: Path) -> ScenarioSet:
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, tomllib.TOMLDecodeError) as error:
+        raise LabError(f"cannot read {path}: {error}") from error
+    found = [_scenario(each, path.name) for each in data.get("scenario", [])]
+    names = [each.name for each in found]
+    if not found or len(set(names)) != len(names):
+        raise LabError(f"{path.name}: no scenario, or two of one name")
+    return ScenarioSet(path.stem, data.get("purpose", ""), data.get("arms", []), found)
+
+
+def load_all() -> dict[str, ScenarioSet]:
+    return {path.stem: load(path) for path in sorted(SCENARIOS.glob("*.toml"))}
+
+
+def select(wanted: list[str]) -> list[ScenarioSet]:
+    """Whole sets by name, or single scenarios by name (`bars/larson` or `larson`)."""
+    sets = load_all()
+    return [sets[name] if name in sets else _single(name, sets) for name in wanted]
+
+
+def _single(name: str, sets: dict[str, ScenarioSet]) -> ScenarioSet:
+    for group in sets.values():
+        for scenario in group.scenarios:
+            if name in (scenario.name, f"{group.name}/{scenario.name}"):
+                return ScenarioSet(group.name, group.purpose, group.arms, [scenario])
+    known = ", ".join(sets)
+    raise LabError(f"no scenario or set is called {name!r}; sets: {known}; see `ebb list`")

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+from pathlib import Path
+
+import pytest
+
+from ebbtide_lab import allocators, scenarios
+from ebbtide_lab.errors import LabError
+from ebbtide_lab.layout import Layout
+
+GOOD = """
+purpose = "test"
+arms = ["glibc"]
+[[scenario]]
+name = "one"
+kind = "workload"
+command = ["lanes"]
+bars = [{ kind = "speed", at_least = 1 }]
+"""
+
+
+def test_every_shipped_set_loads_and_names_known_arms() -> None:
+    layout = Layout.of(None, None)
+    known = {*allocators.names(layout), allocators.EBBTIDE_AGAIN}
+    found = scenarios.load_all()
+    assert {"quick", "apps", "bars", "start"} <= set(found)
+    for group in found.values():
+        assert set(group.arms) <= known
+
+
+def test_shipped_workloads_exist() -> None:
+    layout = Layout.of(None, None)
+    for group in scenarios.load_all().values():
+        for each in group.scenarios:
+            if each.kind in ("workload", "start"):
+                assert (layout.root / "bench" / f"{each.command[0]}.c").is_file()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('kind = "workload"', 'kind = "magic"', "kind is one of"),
+        ('command = ["lanes"]', "command = []", "command is missing"),
+        ('command = ["lanes"]', 'command = ["lanes"]\nsped = 1', "unknown key sped"),
+        ("at_least = 1", "at_least = 1, at_most = 2", "either at_least or at_most"),
+        ('kind = "speed"', 'kind = "own_cost"', "wants floor = true"),
+        ('kind = "speed"', 'kind = "charm"', "no bar is of kind"),
+        ('name = "one"', "", "missing .* 'name'"),
+        ("[[scenario]]", "[[scenario", "cannot read"),
+    ],
+)
+def test_a_bad_file_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(LabError, match=message):
+        scenarios.load(path)
+
+
+def test_a_good_file_loads(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text(GOOD)
+    assert scenarios.load(path).scenarios[0].bars[0].at_least == 1
+
+
+def test_select_by_set_and_by_scenario() -> None:
+    assert len(scenarios.select(["quick"])[0].scenarios) == 5
+    assert [each.name for each in scenarios.select(["bars/lanes-small"])[0].scenarios] == [
+        "lanes-small"
+    ]
+    with pytest.raises(LabError, match="no scenario or set is called 'nothing'"):
+        scenarios.select(["nothing"])

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""tools/check_library finds what a preload must not be."""
+import subprocess
+import unittest
+
+from planted import SPDX, ToolTest
+
+
+class CheckLibrary(ToolTest, unittest.TestCase):
+    tool = "check_library"
+
+    def library(self, text, *options):
+        source = self.plant("library.c", SPDX + text)
+        library = self.root / "library.so"
+        subprocess.run(["gcc", "-shared", "-fPIC", "-fno-builtin", source, "-o", library, *options],
+                       check=True)
+        return library
+
+    def test_each_fault(self):
+        library = self.library("__thread char large[64]; char *f(void) { return large; }\n"
+                               "void *malloc(unsigned long n) { (void)n; return 0; }\n",
+                               "-Wl,--no-as-needed", "-lm", "-Wl,-z,execstack")
+        for expected in ("needs libm.so.6", "SONAME is absent", "64 bytes of static TLS",
+                         "executable stack", "does not export calloc", "does not export _Znwm",
+                         "exports f, which is not part of the surface"):
+            self.assert_fails(expected, library)
+
+    def test_whole_surface_passes(self):
+        names = self.run_tool(self.library("")).stderr
+        missing = [line.split()[-1] for line in names.splitlines() if "does not export" in line]
+        self.assertEqual(len(missing), 39)
+        text = "".join(f"void *{name}(void);\nvoid *{name}(void) {{ return 0; }}\n" for name in missing)
+        self.assert_passes(self.library(text, "-Wl,-soname,libebbtide.so.0"))
+
+    def test_not_a_library(self):
+        self.assert_fails("check_library:", self.plant("text.so", "no ELF\n"))
+
+
+if __name__ == "__main__":
+    unittest.main()
