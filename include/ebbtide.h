@@ -98,9 +98,9 @@ EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_text(char *out, size_t size) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_json(char *out, size_t size) EBB_NOEXCEPT;
 
-// "EBB_NAME=value" of option `index` (0, 1, ...) and where it is from: "default" or "environment".
-// NULL past the last. The text lives until the thread's next call.
-EBB_EXPORT const char *ebb_option_value(unsigned index, const char **source) EBB_NOEXCEPT;
+// The name of option `index` (0, 1, ...), its value in force (bytes, milliseconds, or the number of
+// its word, see docs/options.md) and whether the environment set it. NULL past the last.
+EBB_EXPORT const char *ebb_option_value(unsigned index, size_t *value, int *is_set) EBB_NOEXCEPT;
 
 // "major.minor.patch".
 EBB_EXPORT const char *ebb_version(void) EBB_NOEXCEPT;

@@ -3,9 +3,7 @@
 #include "api/family.h"
 
 #include <ebbtide.h>
-#include <stdio.h>
 
-#include "diag/stats.h"
 #include "os/options.h"
 
 #define TEXT(x) #x
@@ -38,22 +36,15 @@ int ebb_posix_memalign(void **out, size_t align, size_t bytes)
     return ebbi_family_posix_memalign(out, align, bytes);
 }
 
-void ebb_stats_get(struct ebb_stats *stats) { ebbi_stats_collect(stats); }
-size_t ebb_stats_text(char *out, size_t size) { return ebbi_stats_text(out, size); }
-size_t ebb_stats_json(char *out, size_t size) { return ebbi_stats_json(out, size); }
-
-const char *ebb_option_value(unsigned index, const char **source)
+const char *ebb_option_value(unsigned index, size_t *value, int *is_set)
 {
-    static _Thread_local char text[64];
     if (index >= EBBI_OPTION_COUNT) {
         return NULL;
     }
     enum ebbi_option_id id = (enum ebbi_option_id)index;
-    (void)snprintf(text, sizeof text, "%s=%zu", ebbi_option_name(id), ebbi_option(id));
-    if (source != NULL) {
-        *source = ebbi_option_is_set(id) ? "environment" : "default";
-    }
-    return text;
+    *value = ebbi_option(id);
+    *is_set = ebbi_option_is_set(id);
+    return ebbi_option_name(id);
 }
 
 const char *ebb_version(void)

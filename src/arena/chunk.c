@@ -22,12 +22,11 @@ struct chunk_record {
     struct ebbi_chunk chunk;
     struct ebbi_chunk *next;
 };
-_Static_assert(sizeof(struct chunk_record) <= 32 * EBBI_HEADER, "the record fits the header gap");
 _Static_assert(sizeof(struct ebbi_span) <= EBBI_HEADER, "a header holds a span");
 
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 {
-    return (struct ebbi_span *)((uintptr_t)chunk + granule * EBBI_HEADER);
+    return (struct ebbi_span *)((uintptr_t)chunk + granule * (size_t)EBBI_HEADER);
 }
 
 static void *place_narrow(size_t bytes, void *(*take)(void *at, size_t bytes))
@@ -78,10 +77,13 @@ void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes))
     return place_anywhere(bytes, take);
 }
 
-// Granules that the metadata of a chunk of `granules` takes.
+// Granules that the metadata of a chunk of `granules` takes, at least as many as have their headers
+// in the place of the chunk's record.
 static size_t metadata_granules(size_t granules)
 {
-    return ebbi_align_up(granules * (EBBI_HEADER + EBBI_BITMAP_ROOM), EBBI_GRANULE) / EBBI_GRANULE;
+    size_t bytes = granules * (EBBI_HEADER + EBBI_BITMAP_ROOM);
+    size_t record = (sizeof(struct chunk_record) + EBBI_HEADER - 1) / EBBI_HEADER;
+    return ebbi_max(ebbi_align_up(bytes, EBBI_GRANULE) / EBBI_GRANULE, record);
 }
 
 static bool commit_range(uintptr_t from, uintptr_t to)
@@ -152,6 +154,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
         return NULL;
     }
     size_t first = metadata_granules(granules);
+    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
     uintptr_t base = (uintptr_t)chunk;
     if (!commit_range(base, base + sizeof(struct chunk_record)) ||

@@ -27,7 +27,7 @@ static struct huge_record *record_of(const void *object)
     return (struct huge_record *)((uintptr_t)object - record_bytes());
 }
 
-static struct huge_record *find(const void *p)
+static struct huge_record *find_record(const void *p)
 {
     if (ebbi_tag_of(p) != EBBI_TAG_HUGE || (uintptr_t)p % EBBI_GRANULE != 0) {
         return NULL;
@@ -131,7 +131,7 @@ void *ebbi_huge_alloc(size_t bytes, size_t align)
 
 bool ebbi_huge_free(void *p)
 {
-    struct huge_record *record = find(p);
+    struct huge_record *record = find_record(p);
     if (record == NULL) {
         return false;
     }
@@ -144,12 +144,12 @@ bool ebbi_huge_free(void *p)
 
 size_t ebbi_huge_bytes(const void *p)
 {
-    const struct huge_record *record = find(p);
+    const struct huge_record *record = find_record(p);
     return record != NULL ? record->bytes : 0;
 }
 
 // The pages move, the record among them; NULL when refused. The record is in no list.
-static void *move(struct huge_record *record, size_t bytes)
+static void *move_record(struct huge_record *record, size_t bytes)
 {
     char *to = take_range(bytes, EBBI_GRANULE, ebbi_os_reserve);
     if (to == NULL) {
@@ -167,7 +167,7 @@ static void *move(struct huge_record *record, size_t bytes)
 
 void *ebbi_huge_resize(void *p, size_t bytes)
 {
-    struct huge_record *record = find(p);
+    struct huge_record *record = find_record(p);
     size_t extra = record_bytes();
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     if (bytes == record->bytes) {
@@ -175,7 +175,7 @@ void *ebbi_huge_resize(void *p, size_t bytes)
     }
     unlink_record(record);
     if (!ebbi_os_resize(record, record->bytes + extra, bytes + extra)) {
-        void *moved = move(record, bytes);
+        void *moved = move_record(record, bytes);
         if (moved == NULL) {
             link_record(record);
         }

@@ -28,6 +28,7 @@
 #else
 #error "Ebbtide knows x86-64 and aarch64"
 #endif
+#define EBBI_TAG_MASK (((size_t)1 << (EBBI_ADDRESS_BITS - EBBI_GRANULE_SHIFT)) - 1)
 #define EBBI_WINDOW_END ((uintptr_t)64 << 30)
 
 enum { EBBI_TAG_NONE = 0, EBBI_TAG_HUGE = 254, EBBI_TAG_LARGE = 255 };

@@ -24,8 +24,8 @@
 #define EBBI_HAVE_ASSERT 0
 #endif
 
-// Prints "ebbtide: <message>" on stderr and aborts. No lock may be held: a SIGABRT handler is
-// allowed to allocate. Defined in os/, because base makes no system calls.
+// Prints "ebbtide: <message>" on stderr and aborts; locks of a heap may be held, the arena's may
+// not. Defined in os/, because base makes no system calls.
 EBBI_NORETURN void ebbi_fatal(const char *format, ...) EBBI_PRINTF(1, 2);
 
 // CHECK holds in every build and is kept off the fast paths; ASSERT only with EBB_ASSERT.

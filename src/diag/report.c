@@ -32,11 +32,11 @@ static void put_line(struct sink *sink, const char *name, size_t bytes, size_t w
     put(sink, "  %-34s %12.2f MiB %6.1f %%\n", name, (double)bytes / 1048576.0, share);
 }
 
-size_t ebbi_stats_text(char *out, size_t size)
+size_t ebb_stats_text(char *out, size_t size)
 {
     struct sink sink = {out, size, 0};
     struct ebb_stats s;
-    ebbi_stats_collect(&s);
+    ebb_stats_get(&s);
     put(&sink, "ebbtide: where the resident memory is\n");
     put_line(&sink, "blocks in use, with their rounding", s.resident_live, s.resident);
     put_line(&sink, "cached in magazines", s.resident_cached, s.resident);
@@ -70,11 +70,11 @@ size_t ebbi_stats_text(char *out, size_t size)
     X(heaps)                                                                                       \
     X(slabs)
 
-size_t ebbi_stats_json(char *out, size_t size)
+size_t ebb_stats_json(char *out, size_t size)
 {
     struct sink sink = {out, size, 0};
     struct ebb_stats s;
-    ebbi_stats_collect(&s);
+    ebb_stats_get(&s);
     put(&sink, "{\"schema\": 1");
 #define FIELD(name) put(&sink, ", \"" #name "\": %zu", s.name);
     EACH_FIELD(FIELD)
@@ -87,7 +87,7 @@ size_t ebbi_stats_xml(char *out, size_t size)
 {
     struct sink sink = {out, size, 0};
     struct ebb_stats s;
-    ebbi_stats_collect(&s);
+    ebb_stats_get(&s);
     put(&sink, "<malloc version=\"1\" allocator=\"ebbtide\">\n");
 #define FIELD(name) put(&sink, "<total type=\"" #name "\" size=\"%zu\"/>\n", s.name);
     EACH_FIELD(FIELD)
@@ -99,7 +99,7 @@ size_t ebbi_stats_xml(char *out, size_t size)
 void ebbi_stats_to_stderr(void)
 {
     char text[2048];
-    size_t length = ebbi_stats_text(text, sizeof text);
+    size_t length = ebb_stats_text(text, sizeof text);
     ebbi_os_write(2, text, ebbi_min(length, sizeof text - 1));
 }
 

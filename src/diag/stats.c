@@ -37,7 +37,9 @@ static size_t live_in_page(const struct ebbi_slab *slab, uintptr_t at, size_t pa
     size_t live = 0;
     size_t block = at > first ? (at - first) / c->size : 0;
     for (; block < c->blocks && first + block * c->size < at + page; block++) {
-        uint64_t free_bits = slab->local[block / 64] | ebbi_slab_remote(slab)[block / 64];
+        // relaxed: a count, out of date at once
+        uint64_t remote = ebbi_load_relaxed(&ebbi_slab_remote(slab)[block / 64]);
+        uint64_t free_bits = slab->local[block / 64] | remote;
         if ((free_bits >> (block % 64) & 1) == 0) {
             uintptr_t from = ebbi_max(first + block * c->size, at);
             uintptr_t to = ebbi_min(first + (block + 1) * c->size, at + page);
@@ -56,8 +58,8 @@ static void add_slab(struct ebb_stats *s, const struct ebbi_slab *slab)
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
     size_t free_blocks = slab->free_count;
     for (unsigned w = 0; w < slab->words; w++) {
-        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
         // relaxed: a count, out of date at once
+        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
     }
     s->slabs++;
     s->slab_bytes += bytes;
@@ -120,7 +122,7 @@ static void add_heap(struct ebbi_heap *heap, void *context)
     }
 }
 
-void ebbi_stats_collect(struct ebb_stats *stats)
+void ebb_stats_get(struct ebb_stats *stats)
 {
     struct ebbi_arena_totals totals;
     memset(stats, 0, sizeof *stats);

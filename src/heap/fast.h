@@ -26,8 +26,9 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
 
 EBBI_INLINE void ebbi_free(void *p)
 {
-    // relaxed: whoever handed p out set its tag before, and the hand-over orders it
-    size_t bin = ebbi_load_relaxed(&ebbi_tags[ebbi_granule_of(p)]);
+    // Set before p was handed out. An address above the user's range must not leave the table: its
+    // alias is some other granule, mostly untagged, and otherwise found out at the flush.
+    size_t bin = ebbi_tags[ebbi_granule_of(p) & EBBI_TAG_MASK];
     struct ebbi_fast *heap = ebbi_current;
     void **top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin])) {

@@ -38,7 +38,8 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_start() != 0) {
         return refuse();
     }
-    size_t whole = ebbi_max(bytes, 1) + (align > EBBI_GRANULE ? align : 0);
+    bytes = ebbi_max(bytes, 1);
+    size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
     void *p = whole >= EBBI_HUGE_MIN ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
     return p != NULL ? p : refuse();
 }
@@ -125,7 +126,7 @@ void *ebbi_calloc(size_t count, size_t size)
     return p != NULL ? memset(p, 0, bytes) : NULL;
 }
 
-static void *move(void *p, size_t old_bytes, size_t bytes)
+static void *move_block(void *p, size_t old_bytes, size_t bytes)
 {
     // A large object that grows once tends to grow again: room beside it is only address space.
     size_t room = bytes > EBBI_CLASS_MAX && bytes > old_bytes ? bytes + bytes / 8 : bytes;
@@ -160,5 +161,5 @@ void *ebbi_realloc(void *p, size_t bytes)
             return same;
         }
     }
-    return move(p, old_bytes, bytes);
+    return move_block(p, old_bytes, bytes);
 }

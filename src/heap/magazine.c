@@ -88,10 +88,10 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->flushed = flush;
     m->busy = true;
     if (flush && m->streak >= SHRINK_AFTER && m->slots > least_slots(c)) {
-        (void)resize(heap, class_number, m->slots / 2u);
+        (void)resize(heap, class_number, m->slots / (size_t)2);
     } else if (!flush && m->slots < c->slots &&
                (turned || (m->streak >= GROW_AFTER && m->slots < STEADY_SLOTS))) {
-        (void)resize(heap, class_number, m->slots * 2u);
+        (void)resize(heap, class_number, m->slots * (size_t)2);
     }
 }
 

@@ -3,8 +3,8 @@
 //
 // A slab into which blocks came back joins its heap's purge queue; once nothing has happened to it
 // for the delay, its wholly free pages are returned. Free spans wait in the arena's dirty list. Who
-// does it: in a process with threads one sleeping helper, started when there is first something to
-// return; otherwise the frees themselves, by time and, whatever the time, by amount:
+// does it: in a process with threads a sleeping helper, started when there is something to return and
+// ended when there is not; otherwise the frees themselves, by time and, whatever the time, by amount:
 //
 //     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
 //     free blocks kept  <= max(8 MiB, 1/3 of the heap's slabs), least recently used slabs first
@@ -20,7 +20,7 @@
 
 enum helper_state { HELPER_NONE, HELPER_RUNS, HELPER_REFUSED };
 
-static uint32_t work;          // 1: there is something to return; the helper sleeps on it
+static uint32_t work;          // 1: there is something to return that no helper has seen
 static uint32_t helper;        // enum helper_state
 static uint32_t never;         // always 0: the helper's timed sleep
 static uint64_t last_purge_ms; // without a helper; a race only purges twice
@@ -119,29 +119,37 @@ static void purge_pass(struct pass *pass)
     pass->waiting |= ebbi_arena_purge(pass->now_ms, pass->delay_ms, SIZE_MAX);
 }
 
+// The two ends of a handshake: who kicks says "work" and then looks for a helper, the helper says
+// "gone" and then looks for work. In the one order of these four, one of them sees the other.
+static bool claim_helper(void)
+{
+    uint32_t expected = HELPER_NONE;
+    return ebbi_cas_seq_cst(&helper, &expected, (uint32_t)HELPER_RUNS); // seq_cst: the handshake
+}
+
+static bool take_work(void)
+{
+    return ebbi_exchange_seq_cst(&work, 0u) != 0; // seq_cst: the handshake
+}
+
+// Ends when everything is returned, so that a process whose last own thread has ended can end too.
 static void helper_main(void)
 {
-    size_t delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
-    uint32_t nap_ms = (uint32_t)ebbi_max(delay_ms / 2, 10);
-    struct pass pass = {.delay_ms = delay_ms};
-    for (;;) {
-        // relaxed: what there is to return is found under the locks
-        while (ebbi_exchange_relaxed(&work, 0u) == 0) {
-            ebbi_os_wait(&work, 0, 0);
-        }
+    struct pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY)};
+    uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
+    do {
         do {
+            (void)take_work();
             ebbi_os_wait(&never, 0, nap_ms);
             purge_pass(&pass);
-        } while (pass.waiting);
-    }
+        } while (pass.waiting || take_work());
+        (void)ebbi_exchange_seq_cst(&helper, (uint32_t)HELPER_NONE); // seq_cst: the handshake
+    } while (take_work() && claim_helper());
 }
 
 static void start_helper(void)
 {
-    uint32_t expected = HELPER_NONE;
-    // acquire[helper-start <- helper-reset]: after a fork, that the old helper is gone
-    if (ebbi_cas_acquire(&helper, &expected, (uint32_t)HELPER_RUNS) &&
-        !ebbi_os_start_thread(helper_main, "ebb-purge")) {
+    if (claim_helper() && !ebbi_os_start_thread(helper_main, "ebb-purge")) {
         ebbi_store_relaxed(&helper, (uint32_t)HELPER_REFUSED); // relaxed: a hint
     }
 }
@@ -158,17 +166,15 @@ void ebbi_purge_kick(void)
     if (ebbi_load_relaxed(&work) != 0 || !has_helper()) {
         return;
     }
-    if (ebbi_exchange_relaxed(&work, 1u) == 0) { // relaxed: the helper looks under the locks
+    if (ebbi_exchange_seq_cst(&work, 1u) == 0) { // seq_cst: the handshake
         start_helper();
-        ebbi_os_wake(&work, 1);
     }
 }
 
 void ebbi_purge_fork_child(void)
 {
     ebbi_store_relaxed(&work, 0u); // relaxed: one thread
-    // release[helper-reset -> helper-start]: the child starts its own when needed
-    ebbi_store_release(&helper, (uint32_t)HELPER_NONE);
+    ebbi_store_relaxed(&helper, (uint32_t)HELPER_NONE); // relaxed: as above
 }
 
 static void purge_spans_by_amount(void)
@@ -221,6 +227,9 @@ static void sweep(struct ebbi_heap *heap)
 
 void ebbi_purge_tick(struct ebbi_heap *heap)
 {
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        return;
+    }
     if (heap != NULL && heap->events % CLOCK_EVENTS == 0) {
         heap->clock_ms = (uint32_t)ebbi_os_now_ms();
         if (heap->events % SWEEP_EVENTS == 0) {

@@ -18,24 +18,29 @@
 #define SPARE_HEAPS 8
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
-struct ebbi_fast ebbi_heap_none = {.top = {(void **)&ebbi_heap_none.limit[1]}};
+// Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
+// where every size and every NULL leads. All other bins are full.
+#define NOTHING ((void **)&ebbi_heap_none.limit[2])
+struct ebbi_fast ebbi_heap_none = {.top = {NOTHING}, .limit = {NOTHING}};
 struct ebbi_fast ebbi_heap_gone;
 _Thread_local struct ebbi_fast *ebbi_current = &ebbi_heap_none;
 
 static struct ebbi_lock start_lock;
 static struct ebbi_lock registry; // rank: registry
 static bool started;
+bool ebbi_dying;
 static pthread_key_t exit_key;
 // Under the registry lock.
 static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
+static size_t abandoned_count;
 static struct ebbi_heap *public_heap;
-static size_t empty_abandoned;
 static unsigned next_lane;
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
 
-static void thread_exit(void *heap);
+static void enter_abort(void);
+static void thread_exit(void *argument);
 static void fork_prepare(void);
 static void fork_parent(void);
 static void fork_child(void);
@@ -52,7 +57,8 @@ int ebbi_start(void)
         ebbi_options_read();
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
-            ebbi_heap_gone.top[0] = ebbi_heap_none.top[0];
+            ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
+            ebbi_before_abort = enter_abort;
             // Without a key a thread's heap is not handed on: memory stays usable.
             (void)pthread_key_create(&exit_key, thread_exit);
             // release[started-set -> started-read]: all of the above
@@ -89,7 +95,8 @@ static void prepare_bins(struct ebbi_heap *heap)
     }
 }
 
-static struct ebbi_heap *heap_create(void)
+// A heap that is in no list.
+static struct ebbi_heap *heap_make(void)
 {
     struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
     if (span == NULL) {
@@ -104,6 +111,15 @@ static struct ebbi_heap *heap_create(void)
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)((uintptr_t)heap + EBBI_GRANULE);
     prepare_bins(heap);
+    return heap;
+}
+
+static struct ebbi_heap *heap_create(void)
+{
+    struct ebbi_heap *heap = heap_make();
+    if (heap == NULL) {
+        return NULL;
+    }
     heap->next = all_heaps;
     if (all_heaps != NULL) {
         all_heaps->previous = heap;
@@ -128,7 +144,7 @@ static struct ebbi_heap *heap_adopt(void)
         return heap_create();
     }
     abandoned = heap->abandoned_next;
-    empty_abandoned -= heap->slab_count == 0;
+    abandoned_count--;
     return heap;
 }
 
@@ -190,6 +206,14 @@ static void release_reserves(struct ebbi_heap *heap)
     }
 }
 
+static void push_abandoned(struct ebbi_heap *heap)
+{
+    heap->attached = false;
+    heap->abandoned_next = abandoned;
+    abandoned = heap;
+    abandoned_count++;
+}
+
 // No thread uses the heap any more: its magazines and reserves go back.
 static void heap_abandon(struct ebbi_heap *heap)
 {
@@ -198,15 +222,12 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_flush_all(heap);
     ebbi_heap_collect(heap);
     release_reserves(heap);
-    heap->attached = false;
     bool empty = heap->slab_count == 0;
     ebbi_lock_drop(&heap->lock);
-    if (empty && empty_abandoned >= SPARE_HEAPS) {
+    if (empty && abandoned_count >= SPARE_HEAPS) {
         heap_destroy(heap);
     } else {
-        empty_abandoned += empty;
-        heap->abandoned_next = abandoned;
-        abandoned = heap;
+        push_abandoned(heap);
     }
     ebbi_lock_drop(&registry);
     ebbi_purge_kick();
@@ -250,9 +271,21 @@ void ebbi_heaps_thaw(void)
     ebbi_lock_drop(&registry);
 }
 
+// A crash handler may allocate and fork while this thread holds the registry's or a heap's lock:
+// it gets a heap of its own, and neither purge nor fork takes those locks any more.
+static void enter_abort(void)
+{
+    struct ebbi_heap *heap = heap_make();
+    ebbi_store_relaxed(&ebbi_dying, true); // relaxed: for this thread; for others a hint
+    ebbi_current = heap != NULL ? &heap->fast : &ebbi_heap_gone;
+}
+
 // fork(): every lock in rank order, so that the child finds every structure whole.
 static void fork_prepare(void)
 {
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        return;
+    }
     ebbi_lock_take(&start_lock);
     ebbi_heaps_freeze();
     ebbi_arena_lock();
@@ -260,6 +293,9 @@ static void fork_prepare(void)
 
 static void fork_parent(void)
 {
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: as above
+        return;
+    }
     ebbi_arena_unlock();
     ebbi_heaps_thaw();
     ebbi_lock_drop(&start_lock);
@@ -270,10 +306,7 @@ static void fork_child(void)
 {
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         if (heap->attached && &heap->fast != ebbi_current) {
-            heap->attached = false;
-            heap->abandoned_next = abandoned;
-            abandoned = heap;
-            empty_abandoned += heap->slab_count == 0;
+            push_abandoned(heap);
         }
     }
     fork_parent();

@@ -23,16 +23,11 @@
 #include "base/atomic.h"
 #include "os/os.h"
 
-// Since Linux 4.17; an older kernel takes the address as a hint, which the check after it covers.
-#ifndef MAP_FIXED_NOREPLACE
-#define MAP_FIXED_NOREPLACE 0x100000
-#endif
-
 static void *map_pages(void *at, size_t bytes, int protection)
 {
     int saved = errno;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (at ? MAP_FIXED_NOREPLACE : 0);
-    void *got = mmap(at, bytes, protection, flags, -1, 0);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    void *got = mmap(at, bytes, protection, flags, -1, 0); // `at` is a hint: never replaces
     errno = saved;
     if (got == MAP_FAILED) {
         return NULL;
@@ -161,8 +156,12 @@ uint64_t ebbi_os_now_ms(void)
 uint64_t ebbi_os_entropy(void)
 {
     // Sixteen bytes that the kernel gives each process at its start: no call, no failure.
-    const uint64_t *random = (const uint64_t *)getauxval(AT_RANDOM);
-    return random != NULL ? random[1] * 0x9E3779B97F4A7C15u : 0;
+    const char *random = (const char *)getauxval(AT_RANDOM);
+    uint64_t bits = 0;
+    if (random != NULL) {
+        __builtin_memcpy(&bits, random + sizeof bits, sizeof bits);
+    }
+    return bits * 0x9E3779B97F4A7C15u;
 }
 
 bool ebbi_os_is_secure(void) { return getauxval(AT_SECURE) != 0; }
@@ -233,7 +232,7 @@ bool ebbi_os_start_thread(void (*run)(void), const char *name)
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)pthread_attr_setstacksize(&attributes, (size_t)128 << 10);
+    (void)pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
     bool started = pthread_create(&thread, &attributes, thread_main, &pending_start) == 0;
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);

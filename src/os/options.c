@@ -82,7 +82,7 @@ static bool parse(size_t id, const char *text, size_t *value)
 }
 
 // The option that an entry "NAME=value" of the environment sets, or EBBI_OPTION_COUNT.
-static size_t find(const char *entry, const char **text)
+static size_t find_option(const char *entry, const char **text)
 {
     const char *equals = strchr(entry, '=');
     for (size_t id = 0; equals != NULL && id < EBBI_OPTION_COUNT; id++) {
@@ -101,7 +101,7 @@ void ebbi_options_read(void)
 {
     for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
         const char *text;
-        size_t id = strncmp(*entry, "EBB_", 4) == 0 ? find(*entry, &text) : EBBI_OPTION_COUNT;
+        size_t id = strncmp(*entry, "EBB_", 4) == 0 ? find_option(*entry, &text) : EBBI_OPTION_COUNT;
         size_t value;
         if (id < EBBI_OPTION_COUNT && parse(id, text, &value)) {
             values[id] = value;
@@ -140,7 +140,7 @@ void ebbi_options_report(void)
         }
         const char *text;
         size_t value;
-        size_t id = find(*entry, &text);
+        size_t id = find_option(*entry, &text);
         if (id == EBBI_OPTION_COUNT) {
             complain("ebbtide: unknown option %.*s: ignored\n",
                      (int)ebbi_min(strcspn(*entry, "="), 64), *entry);

@@ -61,6 +61,9 @@ void ebbi_os_wake(uint32_t *word, int how_many);
 // Starts a detached thread with every signal blocked. False when refused. May allocate.
 bool ebbi_os_start_thread(void (*run)(void), const char *name);
 
+// Called by ebbi_fatal between its message and abort(). Set once, at start-up.
+extern EBBI_HIDDEN void (*ebbi_before_abort)(void);
+
 // Unbuffered, for messages; retried on EINTR, other failures are ignored.
 void ebbi_os_write(int fd, const char *text, size_t length);
 

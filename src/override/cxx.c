@@ -2,6 +2,8 @@
 // Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
 // so that the library needs no C++ runtime. The runtime's parts that a failing new calls are weak:
 // a program that has operator new has them too.
+#define _GNU_SOURCE
+#include <dlfcn.h>
 #include <stdlib.h>
 
 #include "api/family.h"
@@ -48,16 +50,9 @@ static inline void *new_or_throw(size_t align, size_t bytes)
     return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes);
 }
 
-// A handler may throw; the nothrow forms must then return NULL, which takes a C++ frame to catch:
-// so they do not call it more than glibc's own C++ runtime would return from.
-static inline void *new_or_null(size_t align, size_t bytes)
-{
-    void *p = try_once(align, bytes);
-    while (EBBI_UNLIKELY(p == NULL) && handled()) {
-        p = try_once(align, bytes);
-    }
-    return p;
-}
+// A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
+// runtime's own nothrow form has one around its call of the throwing form, which is ours.
+EBBI_COLD static void *find_runtime(const char *name) { return dlsym(RTLD_NEXT, name); }
 
 #define NEW(name)                                                                                  \
     EXPORT void *name(size_t bytes);                                                               \
@@ -66,8 +61,14 @@ static inline void *new_or_null(size_t align, size_t bytes)
     EXPORT void *name(size_t bytes, const void *nothrow);                                          \
     EXPORT void *name(size_t bytes, const void *nothrow)                                           \
     {                                                                                              \
-        (void)nothrow;                                                                             \
-        return new_or_null(0, bytes);                                                              \
+        void *p = ebbi_malloc(bytes);                                                              \
+        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
+            void *(*runtime)(size_t, const void *);                                                \
+            void *symbol = find_runtime(#name);                                                    \
+            __builtin_memcpy(&runtime, &symbol, sizeof runtime);                                   \
+            p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
+        }                                                                                          \
+        return p;                                                                                  \
     }
 #define NEW_ALIGNED(name)                                                                          \
     EXPORT void *name(size_t bytes, size_t align);                                                 \
@@ -76,8 +77,14 @@ static inline void *new_or_null(size_t align, size_t bytes)
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
     {                                                                                              \
-        (void)nothrow;                                                                             \
-        return new_or_null(align, bytes);                                                          \
+        void *p = ebbi_family_aligned(align, bytes);                                               \
+        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
+            void *(*runtime)(size_t, size_t, const void *);                                        \
+            void *symbol = find_runtime(#name);                                                    \
+            __builtin_memcpy(&runtime, &symbol, sizeof runtime);                                   \
+            p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
+        }                                                                                          \
+        return p;                                                                                  \
     }
 #define DELETE(name)                                                                               \
     EXPORT void name(void *p);                                                                     \

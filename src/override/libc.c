@@ -29,7 +29,7 @@ static size_t free_bytes(const struct ebb_stats *s)
 EXPORT struct mallinfo2 mallinfo2(void)
 {
     struct ebb_stats s;
-    ebbi_stats_collect(&s);
+    ebb_stats_get(&s);
     return (struct mallinfo2){
         .arena = s.live_bytes - s.huge_bytes + free_bytes(&s),
         .ordblks = s.slabs,
@@ -72,8 +72,7 @@ EXPORT int malloc_info(int options, FILE *stream)
 {
     char text[4096];
     if (options != 0) {
-        errno = EINVAL;
-        return -1;
+        return EINVAL;
     }
     (void)ebbi_stats_xml(text, sizeof text);
     return fputs(text, stream) < 0 ? -1 : 0;

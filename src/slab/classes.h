@@ -47,9 +47,13 @@ EBBI_INLINE unsigned ebbi_class_for(size_t bytes)
     return guess + (ebbi_classes[guess].size < bytes);
 }
 
-// The smallest class that holds `bytes` with blocks aligned to `align`; 0 when there is none.
+// The smallest class that holds `bytes` with blocks aligned to `align`; 0 when there is none. Slabs
+// start at granules, so none has a larger alignment than that.
 EBBI_INLINE unsigned ebbi_class_for_aligned(size_t bytes, size_t align)
 {
+    if (align > EBBI_SLAB_ALIGN) {
+        return 0;
+    }
     for (unsigned c = ebbi_class_for(ebbi_max(bytes, align)); c < EBBI_CLASS_COUNT; c++) {
         if (ebbi_classes[c].align >= align) {
             return c;

@@ -57,10 +57,10 @@ template <typename T> inline T opaque(T value)
 
 inline std::uintptr_t address(const void *block) { return reinterpret_cast<std::uintptr_t>(block); }
 
-// EBB_TEST_SCALE multiplies the work: above 1 for long runs, below 1 under emulation.
+// EBBTEST_SCALE multiplies the work: above 1 for long runs, below 1 under emulation.
 inline double scale()
 {
-    const char *text = std::getenv("EBB_TEST_SCALE");
+    const char *text = std::getenv("EBBTEST_SCALE");
     const double factor = text != nullptr ? std::strtod(text, nullptr) : 1.0;
     return factor > 0.0 ? factor : 1.0;
 }

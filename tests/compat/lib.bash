@@ -5,11 +5,10 @@ set -euo pipefail
 
 [ $# -ge 1 ] && [ -r "$1" ] || { echo "usage: $0 path/to/libebbtide.so" >&2; exit 2; }
 library=$(realpath "$1")
-scripts=$(dirname "$(realpath "$0")")
 work=$(mktemp -d)
 time_limit=${TEST_TIMEOUT:-240}
-scale=${EBB_TEST_SCALE:-1}
-unset EBB_TEST_SCALE  # the library would call it an unknown option
+scale=${EBBTEST_SCALE:-1}
+unset EBBTEST_SCALE  # the library would call it an unknown option
 children=()
 
 cleanup() {
@@ -37,14 +36,14 @@ find_program() {
 
 # Runs a command with the library preloaded; its stderr is kept for the checks at the end.
 preloaded() {
-    LD_PRELOAD=$library timeout "$time_limit" "$@" 2>>"$work/stderr"
+    LD_PRELOAD=$library timeout -k 5 "$time_limit" "$@" 2>>"$work/stderr"
 }
 
 # The dynamic linker itself must say that this command binds malloc to the library.
 prove() {
     rm -f "$work"/bindings.*
     LD_DEBUG=bindings LD_DEBUG_OUTPUT=$work/bindings LD_PRELOAD=$library \
-        timeout "$time_limit" "$@" >"$work/prove.out" 2>"$work/prove.err" </dev/null ||
+        timeout -k 5 "$time_limit" "$@" >"$work/prove.out" 2>"$work/prove.err" </dev/null ||
         { cat "$work/prove.err" >&2; fail "cannot start: $*"; }
     grep -hqE "to $library \[0\]: normal symbol .(malloc|calloc)'" "$work"/bindings.* ||
         fail "malloc is not bound to $library in: $*"

@@ -94,5 +94,5 @@ int main(int argc, char **argv)
 }
 P
 build "$work/late.c" "$work/late" -ldl
-same ok "$(timeout "$time_limit" "$work/late" "$library" 2>>"$work/stderr")" "dlopen of the library itself"
+same ok "$(timeout -k 5 "$time_limit" "$work/late" "$library" 2>>"$work/stderr")" "dlopen of the library itself"
 finish

@@ -37,7 +37,7 @@ failed=""
 for module in $modules; do
     "$python" -c "import importlib.util as u, sys; sys.exit(u.find_spec('test.$module') is None)" || continue
     preloaded "$python" -m test -q --tempdir "$work" "$module" >"$work/$module.log" && continue
-    if timeout "$time_limit" "$python" -m test -q --tempdir "$work" "$module" >/dev/null 2>&1; then
+    if timeout -k 5 "$time_limit" "$python" -m test -q --tempdir "$work" "$module" >/dev/null 2>&1; then
         tail -n 30 "$work/$module.log" >&2
         failed="$failed $module"
     else

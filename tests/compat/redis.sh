@@ -7,7 +7,7 @@ find_program client redis-cli
 find_program bench redis-benchmark
 socket=$work/redis.sock
 
-cli() { timeout "$time_limit" "$client" -s "$socket" "$@"; }
+cli() { timeout -k 5 "$time_limit" "$client" -s "$socket" "$@"; }
 wait_until() {
     local tries
     for tries in $(seq 1 200); do "$@" && return 0; sleep 0.1; done
@@ -23,7 +23,7 @@ children+=("$pid")
 wait_until is_up || { cat "$work/redis.log" >&2; fail "redis-server does not answer"; }
 prove_process "$pid"
 
-LD_PRELOAD=$library timeout "$time_limit" "$bench" -s "$socket" -q -n 20000 -c 20 -r 5000 -d 200 \
+LD_PRELOAD=$library timeout -k 5 "$time_limit" "$bench" -s "$socket" -q -n 20000 -c 20 -r 5000 -d 200 \
     -t set,get,lpush,lrange_100,sadd,hset,zadd,mset >"$work/bench.out" 2>>"$work/stderr" || fail "redis-benchmark failed"
 cli eval 'for i = 1, 20000 do redis.call("set", "big:" .. i, string.rep("v", i % 3000)) end return 1' 0 >/dev/null
 before=$(cli dbsize)

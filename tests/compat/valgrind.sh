@@ -40,7 +40,7 @@ prove "$work/program"
 
 run_tool() {
     local log=$work/tool.log status=0
-    LD_PRELOAD=$library timeout "$time_limit" "$valgrind" --trace-children=no "$@" --log-file="$log" \
+    LD_PRELOAD=$library timeout -k 5 "$time_limit" "$valgrind" --trace-children=no "$@" --log-file="$log" \
         "$work/program" >"$work/out" 2>>"$work/stderr" || status=$?
     [ "$status" -eq 0 ] && [ "$(cat "$work/out")" = 4000 ] || { cat "$log" >&2; fail "status $status under valgrind $*"; }
 }

@@ -265,7 +265,7 @@ TEST_P(Limited, AllocatesUntilRefusedAndAgainAfterwards)
     if (support::under_sanitizer)
         GTEST_SKIP() << "a sanitizer needs more address space than the limit";
     if (support::scale() < limited.from_scale)
-        GTEST_SKIP() << "long, runs from EBB_TEST_SCALE=" << limited.from_scale << " on";
+        GTEST_SKIP() << "long, runs from EBBTEST_SCALE=" << limited.from_scale << " on";
     const testing::TestInfo *info = testing::UnitTest::GetInstance()->current_test_info();
     const std::string own_name = std::string(info->test_suite_name()) + "." + info->name();
     const pid_t child = fork();

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The whole library as one file, for builds without a build system:
+//
+//     cc -std=gnu17 -O3 -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -fno-builtin
+//        -Isrc -Iinclude src/one.c -o libebbtide.so
+//
+// With -DEBB_NO_OVERRIDE, ebb_* alone.
+#define _GNU_SOURCE
+// clang-format off
+#include "os/linux.c"
+#include "os/lock.c"
+#include "os/fatal.c"
+#include "os/options.c"
+#include "arena/tags.c"
+#include "arena/chunk.c"
+#include "arena/span.c"
+#include "arena/purge.c"
+#include "arena/huge.c"
+#include "slab/classes.c"
+#include "slab/slab.c"
+#include "slab/purge.c"
+#include "heap/shelf.c"
+#include "heap/magazine.c"
+#include "heap/refill.c"
+#include "heap/flush.c"
+#include "heap/large.c"
+#include "heap/purge.c"
+#include "heap/thread.c"
+#include "api/api.c"
+#include "diag/stats.c"
+#include "diag/report.c"
+#ifndef EBB_NO_OVERRIDE
+#include "override/malloc.c"
+#include "override/libc.c"
+#include "override/cxx.c"
+#include "override/dlopen.c"
+#endif

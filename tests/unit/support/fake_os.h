@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The fake operating system of the unit tests: the real one, counted, that refuses on demand.
+//
+// Everything starts real: no refusal, the true clock, no limit. Threads may call at any time; the
+// set-up calls belong to the test's own thread, before the calls that they are about.
+#ifndef EBB_TESTS_UNIT_FAKE_OS_H
+#define EBB_TESTS_UNIT_FAKE_OS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum fake_call {
+    FAKE_RESERVE,
+    FAKE_RESERVE_READABLE,
+    FAKE_MAP,
+    FAKE_COMMIT,
+    FAKE_PURGE,
+    FAKE_RELEASE, // counted, never refused
+    FAKE_RESIZE,
+    FAKE_MOVE,
+    FAKE_START_THREAD,
+    FAKE_CALLS
+};
+
+void fake_os_reset(void); // all settings and counts; memory that is out stays out
+
+size_t fake_os_count(enum fake_call call);   // calls since the reset, refused ones included
+size_t fake_os_refused(enum fake_call call); // of them, refused
+const char *fake_os_name(enum fake_call call);
+// The n-th call of this kind from now (1: the next) is refused; every one from it on if `onward`.
+void fake_os_refuse(enum fake_call call, size_t n, bool onward);
+void fake_os_allow(void); // no refusals any more
+
+void fake_os_clock(uint64_t now_ms);       // stands still at now_ms
+void fake_os_clock_advance(uint64_t by_ms);
+void fake_os_clock_step(uint64_t step_ms); // each look moves it on by step_ms
+
+void fake_os_limit(size_t bytes); // of address space held, as `ulimit -v`; SIZE_MAX: none
+size_t fake_os_held_bytes(void);  // address space held now
+
+void fake_os_threaded(bool threaded);    // what the process pretends to be
+void fake_os_pretend_threads(void);      // start_thread only counts, and says yes
+void fake_os_page_size(size_t bytes);    // a multiple of the real one
+void fake_os_secure(bool secure);
+void fake_os_huge_pages(bool by_default);
+
+struct fake_purge {
+    uintptr_t start;
+    size_t bytes;
+};
+// The latest purges, oldest first, at most `room`. Returns how many.
+size_t fake_os_purges(struct fake_purge *out, size_t room);
+// Called with each range before it is purged; NULL: nobody.
+void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes));
+
+// What went to standard error since the call before; until fake_os_reset nothing is really written.
+void fake_os_capture(void);
+const char *fake_os_captured(void);
+
+#endif

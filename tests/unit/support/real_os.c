@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// os/linux.c once more, under the names of real_os.h.
+#define ebbi_os_reserve real_os_reserve
+#define ebbi_os_reserve_readable real_os_reserve_readable
+#define ebbi_os_map real_os_map
+#define ebbi_os_commit real_os_commit
+#define ebbi_os_purge real_os_purge
+#define ebbi_os_release real_os_release
+#define ebbi_os_resize real_os_resize
+#define ebbi_os_move real_os_move
+#define ebbi_os_resident real_os_resident
+#define ebbi_os_advise_huge real_os_advise_huge
+#define ebbi_os_huge_by_default real_os_huge_by_default
+#define ebbi_os_page_size real_os_page_size
+#define ebbi_os_address_limit real_os_address_limit
+#define ebbi_os_now_ms real_os_now_ms
+#define ebbi_os_entropy real_os_entropy
+#define ebbi_os_is_secure real_os_is_secure
+#define ebbi_os_is_threaded real_os_is_threaded
+#define ebbi_os_resident_bytes real_os_resident_bytes
+#define ebbi_os_wait real_os_wait
+#define ebbi_os_wake real_os_wake
+#define ebbi_os_start_thread real_os_start_thread
+#define ebbi_os_write real_os_write
+
+#include "os/linux.c"
+
+#include "support/real_os.h"

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The functions of os/linux.c under other names, for the fake to call. real_os.c defines them and
+// includes this, so a difference is a compile error.
+#ifndef EBB_TESTS_UNIT_REAL_OS_H
+#define EBB_TESTS_UNIT_REAL_OS_H
+
+#include "os/os.h"
+
+void *real_os_reserve(void *at, size_t bytes);
+void *real_os_reserve_readable(size_t bytes);
+void *real_os_map(void *at, size_t bytes);
+int real_os_commit(void *start, size_t bytes);
+bool real_os_purge(void *start, size_t bytes);
+void real_os_release(void *start, size_t bytes);
+bool real_os_resize(void *start, size_t old_bytes, size_t new_bytes);
+bool real_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
+bool real_os_resident(const void *start, size_t bytes, unsigned char *vector);
+void real_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
+bool real_os_huge_by_default(void);
+size_t real_os_page_size(void);
+size_t real_os_address_limit(void);
+uint64_t real_os_now_ms(void);
+uint64_t real_os_entropy(void);
+bool real_os_is_secure(void);
+bool real_os_is_threaded(void);
+size_t real_os_resident_bytes(void);
+void real_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms);
+void real_os_wake(uint32_t *word, int how_many);
+bool real_os_start_thread(void (*run)(void), const char *name);
+void real_os_write(int fd, const char *text, size_t length);
+
+#endif
