@@ -101,7 +101,7 @@ void *ebbi_huge_resize(void *p, size_t bytes);  // may move; NULL: refused, p un
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
 
 void ebbi_arena_totals(struct ebbi_arena_totals *totals);
-// Calls visit for each chunk. Chunks are never destroyed.
+// Calls visit for each chunk under the lock.
 void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context);
 // fork(): taken before, dropped after, in parent and child.
 void ebbi_arena_lock(void);

@@ -141,10 +141,19 @@ static void *reserve_chunk(size_t least, size_t *granules)
     }
 }
 
+// The fewest granules of a chunk in which a span of that many fits.
+static size_t least_granules(size_t span_granules)
+{
+    size_t least = span_granules;
+    while (least < span_granules + metadata_granules(least)) {
+        least = span_granules + metadata_granules(least);
+    }
+    return least;
+}
+
 struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
 {
-    size_t least = span_granules + metadata_granules(span_granules) + 2;
-    least = ebbi_max(least + least / 32, 64);
+    size_t least = least_granules(span_granules);
     size_t granules;
     if (least > EBBI_CHUNK_GRANULES) {
         return NULL;
@@ -157,7 +166,9 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
     uintptr_t base = (uintptr_t)chunk;
+    uintptr_t header = base + first * EBBI_HEADER;
     if (!commit_range(base, base + sizeof(struct chunk_record)) ||
+        !commit_range(header, header + EBBI_HEADER) ||
         ebbi_tags_prepare(chunk, bytes) != 0) {
         ebbi_os_release(chunk, bytes);
         return NULL;
@@ -175,12 +186,31 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     return chunk;
 }
 
+void ebbi_chunk_destroy(struct ebbi_chunk *chunk)
+{
+    struct ebbi_chunk **link = &first_chunk;
+    while (*link != chunk) {
+        link = &((struct chunk_record *)*link)->next;
+    }
+    *link = ((struct chunk_record *)chunk)->next;
+    // relaxed: nobody holds a pointer into it
+    ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)0);
+    size_t bytes = (size_t)chunk->granules << EBBI_GRANULE_SHIFT;
+    ebbi_reserved_bytes -= bytes;
+    ebbi_committed_granules -= chunk->committed - chunk->first;
+    ebbi_os_release(chunk, bytes);
+}
+
+struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk)
+{
+    return chunk == NULL ? first_chunk : ((struct chunk_record *)chunk)->next;
+}
+
 void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_chunk *chunk = first_chunk;
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    for (; chunk != NULL; chunk = ((struct chunk_record *)chunk)->next) {
-        visit(chunk, context);
+    for (struct ebbi_chunk *c = first_chunk; c != NULL; c = ebbi_chunk_next(c)) {
+        visit(c, context);
     }
+    ebbi_lock_drop(&ebbi_arena_mutex);
 }

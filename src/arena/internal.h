@@ -14,6 +14,9 @@ void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes));
 // A new chunk with room for a span of `granules`; its usable part is one free span that the caller
 // must insert. NULL when refused. Under the lock.
 struct ebbi_chunk *ebbi_chunk_create(size_t granules);
+// Ends a chunk whose usable part is one free span, which is in no list any more. Under the lock.
+void ebbi_chunk_destroy(struct ebbi_chunk *chunk);
+struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk); // NULL: the first. Under the lock
 // Makes granules below `end` usable. False when refused. Under the lock.
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);

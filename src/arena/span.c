@@ -142,14 +142,34 @@ static struct ebbi_span *best_fit(size_t granules)
     return best;
 }
 
+// Chunks that are wholly free end, so that their address space can be had in one piece.
+static bool release_free_chunks(void)
+{
+    bool any = false;
+    struct ebbi_chunk *next;
+    for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
+        struct ebbi_span *span = ebbi_chunk_header(c, c->first);
+        next = ebbi_chunk_next(c);
+        if (ebbi_bits_test(c->free_map, c->first) && span->granules == c->granules - c->first) {
+            ebbi_span_remove(span);
+            ebbi_chunk_destroy(c);
+            any = true;
+        }
+    }
+    return any;
+}
+
 static struct ebbi_span *find_or_grow(size_t granules)
 {
     struct ebbi_span *span = best_fit(granules);
-    if (span == NULL) {
-        struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
-        if (chunk == NULL || !ebbi_chunk_commit(chunk, chunk->first + 1)) {
-            return NULL;
-        }
+    if (span != NULL) {
+        return span;
+    }
+    struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
+    if (chunk == NULL && release_free_chunks()) {
+        chunk = ebbi_chunk_create(granules);
+    }
+    if (chunk != NULL) {
         span = ebbi_chunk_header(chunk, chunk->first);
         span->granules = chunk->granules - chunk->first;
         ebbi_span_insert(span, ebbi_dirty_first);

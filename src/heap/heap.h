@@ -95,6 +95,7 @@ int ebbi_start(void);                                 // idempotent; 0 or -ENOME
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort()
 struct ebbi_heap *ebbi_heap_get(void);  // the thread's, attached now if need be; NULL: none to be had
 struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
+void ebbi_heaps_prune(void);  // destroys abandoned heaps without slabs but for a few
 void ebbi_heaps_freeze(void); // every heap's lock, for a reader of all slabs
 void ebbi_heaps_thaw(void);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);

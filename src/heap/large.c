@@ -33,6 +33,9 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     return start;
 }
 
+// In a narrow address space mappings of their own would use up the few places for chunks.
+static size_t huge_least(void) { return ebbi_tags_narrow() ? EBBI_CHUNK / 2 : EBBI_HUGE_MIN; }
+
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
 {
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_start() != 0) {
@@ -40,7 +43,7 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
     }
     bytes = ebbi_max(bytes, 1);
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
-    void *p = whole >= EBBI_HUGE_MIN ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
+    void *p = whole >= huge_least() ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
     return p != NULL ? p : refuse();
 }
 
@@ -90,7 +93,7 @@ void *ebbi_large_resize(void *p, size_t bytes)
     if (span == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
-    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(span, granules_for(bytes))) {
+    if (bytes >= huge_least() || !ebbi_span_resize(span, granules_for(bytes))) {
         return NULL;
     }
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());

@@ -116,6 +116,7 @@ static void purge_pass(struct pass *pass)
         pass->more = pass->waiting = false;
         ebbi_heaps_each(visit, pass);
     } while (pass->more);
+    ebbi_heaps_prune();
     pass->waiting |= ebbi_arena_purge(pass->now_ms, pass->delay_ms, SIZE_MAX);
 }
 

@@ -255,6 +255,27 @@ void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void 
     ebbi_lock_drop(&registry);
 }
 
+void ebbi_heaps_prune(void)
+{
+    size_t spare = 0;
+    ebbi_lock_take(&registry);
+    struct ebbi_heap **link = &abandoned;
+    while (*link != NULL) {
+        struct ebbi_heap *heap = *link;
+        ebbi_lock_take(&heap->lock);
+        bool empty = heap->slab_count == 0;
+        ebbi_lock_drop(&heap->lock);
+        if (empty && ++spare > SPARE_HEAPS) {
+            *link = heap->abandoned_next;
+            abandoned_count--;
+            heap_destroy(heap);
+        } else {
+            link = &heap->abandoned_next;
+        }
+    }
+    ebbi_lock_drop(&registry);
+}
+
 void ebbi_heaps_freeze(void)
 {
     ebbi_lock_take(&registry);

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: spans and chunks, on a fake clock, checked by a walker and a shadow model.
+#include "support/arena_walk.h"
+
+namespace {
+
+using namespace unit;
+
+struct Span : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+    }
+};
+
+ebbi_span *take(std::size_t granules, std::size_t align = 1)
+{
+    return ebbi_span_alloc(granules, align, EBBI_SPAN_LARGE);
+}
+
+TEST_F(Span, GivesGranulesThatReadAsZero)
+{
+    ebbi_span *span = take(5);
+    ASSERT_NE(nullptr, span);
+    EXPECT_TRUE(span->zeroed);
+    auto *bytes = static_cast<unsigned char *>(ebbi_span_start(span));
+    EXPECT_EQ(0U, address(bytes) % EBBI_GRANULE);
+    for (std::size_t i = 0; i < 5 * EBBI_GRANULE; i += 4096)
+        EXPECT_EQ(0, bytes[i]);
+    EXPECT_EQ(span, ebbi_span_of(bytes + 5));
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Span, UsedMemoryIsDirtyUntilPurged)
+{
+    ebbi_span *span = take(3);
+    std::memset(ebbi_span_start(span), 7, 3 * EBBI_GRANULE);
+    ebbi_span_free(span);
+    EXPECT_EQ(3 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    ebbi_span *again = take(3);
+    EXPECT_EQ(span, again) << "best fit takes the hole that fits exactly";
+    EXPECT_FALSE(again->zeroed);
+    ebbi_span_free(again);
+    EXPECT_FALSE(ebbi_arena_purge(1000, 0, SIZE_MAX));
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    EXPECT_TRUE(take(3)->zeroed);
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Span, CoalescesOnBothSides)
+{
+    ebbi_span *a = take(2), *b = take(3), *c = take(4), *guard = take(1);
+    ASSERT_NE(nullptr, guard);
+    ebbi_span_free(a);
+    ebbi_span_free(c);
+    ASSERT_ARENA_WHOLE();
+    ebbi_span_free(b);
+    ASSERT_ARENA_WHOLE();
+    EXPECT_EQ(a, take(9)) << "the three are one hole";
+}
+
+TEST_F(Span, BestFitPrefersTheSmallestHole)
+{
+    ebbi_span *wide = take(10), *g1 = take(1), *narrow = take(4), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(wide);
+    ebbi_span_free(narrow);
+    EXPECT_EQ(narrow, take(4));
+    EXPECT_EQ(wide, take(5));
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Span, AlignsToAnyPowerOfTwo)
+{
+    for (std::size_t align = 1; align <= 512; align *= 2) {
+        ebbi_span *span = take(3, align);
+        ASSERT_NE(nullptr, span);
+        EXPECT_EQ(0U, address(ebbi_span_start(span)) % (align * EBBI_GRANULE)) << align;
+        ASSERT_ARENA_WHOLE();
+    }
+}
+
+TEST_F(Span, ResizesInPlaceWhereTheNeighbourAllows)
+{
+    ebbi_span *span = take(4);
+    EXPECT_TRUE(ebbi_span_resize(span, 20)) << "the rest of the chunk is free";
+    ebbi_span *next = take(1);
+    EXPECT_FALSE(ebbi_span_resize(span, 21));
+    EXPECT_EQ(20U, span->granules);
+    EXPECT_TRUE(ebbi_span_resize(span, 6));
+    EXPECT_TRUE(ebbi_span_resize(span, 20)) << "back into what it gave up";
+    ebbi_span_free(next);
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Span, GrowsByChunksAndFindsEachByItsAddress)
+{
+    std::size_t before = fake_os_count(FAKE_RESERVE);
+    std::vector<ebbi_span *> spans;
+    for (int i = 0; i < 5; i++) {
+        spans.push_back(take(8000)); // two do not fit in one chunk
+        ASSERT_NE(nullptr, spans.back());
+        EXPECT_NE(nullptr, ebbi_chunk_of(ebbi_span_start(spans.back())));
+    }
+    EXPECT_GE(fake_os_count(FAKE_RESERVE), before + 2);
+    ASSERT_ARENA_WHOLE();
+    for (ebbi_span *span : spans)
+        ebbi_span_free(span);
+    int local = 0;
+    EXPECT_EQ(nullptr, ebbi_chunk_of(&local));
+}
+
+TEST_F(Span, PurgeHonoursTheDelayAndTheOrder)
+{
+    ebbi_span *first = take(2), *g1 = take(1), *second = take(3), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(second);
+    fake_os_clock(1100);
+    ebbi_span_free(first);
+    EXPECT_TRUE(ebbi_arena_purge(1499, 500, SIZE_MAX));
+    EXPECT_EQ(0U, fake_os_count(FAKE_PURGE)) << "both are too young";
+    EXPECT_TRUE(ebbi_arena_purge(1500, 500, SIZE_MAX));
+    fake_purge purged[4];
+    ASSERT_EQ(1U, fake_os_purges(purged, 4));
+    EXPECT_EQ(address(ebbi_span_start(second)), purged[0].start);
+    EXPECT_EQ(3 * EBBI_GRANULE, purged[0].bytes);
+    EXPECT_FALSE(ebbi_arena_purge(1600, 500, SIZE_MAX));
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Span, PurgeStopsAtItsLimit)
+{
+    std::vector<ebbi_span *> spans;
+    for (int i = 0; i < 16; i++)
+        spans.push_back(take(2));
+    for (int i = 0; i < 16; i += 2)
+        ebbi_span_free(spans[static_cast<std::size_t>(i)]);
+    EXPECT_TRUE(ebbi_arena_purge(9000, 0, 6 * EBBI_GRANULE));
+    EXPECT_EQ(3U, fake_os_count(FAKE_PURGE));
+    EXPECT_EQ(10 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+}
+
+TEST_F(Span, MemoryThatTheKernelKeepsStaysDirty)
+{
+    ebbi_span *span = take(2), *guard = take(1);
+    ASSERT_NE(nullptr, guard);
+    std::memset(ebbi_span_start(span), 9, EBBI_GRANULE);
+    ebbi_span_free(span);
+    fake_os_refuse(FAKE_PURGE, 1, true);
+    EXPECT_TRUE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    EXPECT_EQ(2 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+    fake_os_allow();
+    EXPECT_FALSE(ebbi_arena_purge(9999, 0, SIZE_MAX));
+    ASSERT_ARENA_WHOLE();
+}
+
+struct Live {
+    ebbi_span *span;
+    std::size_t granules;
+    unsigned char mark;
+};
+
+// Random alloc, free, resize and purge, some refused, against a model that knows what is whose.
+void random_walk(std::uint64_t seed, int steps)
+{
+    Random random(seed);
+    std::vector<Live> live;
+    std::uint64_t now_ms = 1000;
+    for (int step = 0; step < steps; step++) {
+        fake_os_clock(now_ms += random.below(3));
+        if (random.chance(20))
+            fake_os_refuse(random.chance(2) ? FAKE_COMMIT : FAKE_PURGE, 1, false);
+        std::size_t what = random.below(10);
+        if (what < 5) {
+            std::size_t granules = 1 + random.below(random.chance(8) ? 300 : 12);
+            std::size_t align = random.chance(6) ? std::size_t{1} << random.below(6) : 1;
+            ebbi_span *span = take(granules, align);
+            if (span != nullptr) {
+                auto *bytes = static_cast<unsigned char *>(ebbi_span_start(span));
+                ASSERT_EQ(0U, address(bytes) % (align * EBBI_GRANULE));
+                if (span->zeroed) {
+                    ASSERT_EQ(0, bytes[granules * EBBI_GRANULE - 1]) << "not zero";
+                }
+                auto mark = static_cast<unsigned char>(1 + random.below(255));
+                for (std::size_t g = 0; g < granules; g++)
+                    bytes[g * EBBI_GRANULE] = mark;
+                live.push_back({span, granules, mark});
+            }
+        } else if (what < 9 && !live.empty()) {
+            std::size_t i = random.below(live.size());
+            Live &l = live[i];
+            auto *bytes = static_cast<unsigned char *>(ebbi_span_start(l.span));
+            for (std::size_t g = 0; g < l.granules; g++)
+                ASSERT_EQ(l.mark, bytes[g * EBBI_GRANULE]) << "step " << step;
+            std::size_t granules = 1 + random.below(l.granules * 2);
+            if (what == 8 && ebbi_span_resize(l.span, granules)) {
+                for (std::size_t g = l.granules; g < granules; g++)
+                    bytes[g * EBBI_GRANULE] = l.mark;
+                l.granules = granules;
+            } else if (what != 8) {
+                ebbi_span_free(l.span);
+                live[i] = live.back();
+                live.pop_back();
+            }
+        } else {
+            (void)ebbi_arena_purge(now_ms, random.below(50), random.below(64) * EBBI_GRANULE);
+        }
+        fake_os_allow();
+        if (step % 50 == 0) {
+            ASSERT_ARENA_WHOLE() << "seed " << seed << ", step " << step;
+        }
+    }
+    for (const Live &l : live)
+        ebbi_span_free(l.span);
+    ASSERT_ARENA_WHOLE();
+    EXPECT_EQ(0U, ebbi_arena_used_bytes());
+}
+
+TEST_F(Span, InvariantsHoldOverRandomOperations)
+{
+    for (std::uint64_t seed = 1; seed <= 6; seed++)
+        random_walk(seed, 1500);
+}
+
+TEST_F(Span, EveryRefusedCallLeavesTheArenaWhole)
+{
+    for (fake_call call : {FAKE_RESERVE, FAKE_COMMIT})
+        for (std::size_t n = 1; n <= 8; n++) {
+            fake_os_refuse(call, n, false);
+            ebbi_span *wide = take(9000), *thin = take(3);
+            fake_os_allow();
+            EXPECT_ARENA_WHOLE() << fake_os_name(call) << " number " << n << " refused";
+            if (wide != nullptr)
+                ebbi_span_free(wide);
+            if (thin != nullptr)
+                ebbi_span_free(thin);
+        }
+}
+
+// A chunk that could not be used must be usable later, or go back: no address space leaks.
+TEST_F(Span, RefusedMemoryLeaksNoAddressSpace)
+{
+    fake_os_refuse(FAKE_COMMIT, 1, true);
+    EXPECT_EQ(nullptr, take(9000));
+    std::size_t held = fake_os_held_bytes();
+    for (int i = 0; i < 20; i++)
+        EXPECT_EQ(nullptr, take(9000));
+    EXPECT_LE(fake_os_held_bytes(), held + GiB);
+    for (std::size_t n = 3; n <= 6; n++) { // the header of the chunk is granted, its granules are not
+        fake_os_allow();
+        fake_os_refuse(FAKE_COMMIT, n, true);
+        for (int i = 0; i < 20; i++)
+            EXPECT_EQ(nullptr, take(9000));
+    }
+    EXPECT_LE(fake_os_held_bytes(), held + 4 * GiB);
+    fake_os_allow();
+    EXPECT_NE(nullptr, take(9000));
+}
+
+TEST_F(Span, TheWalkerFindsPlantedFaults)
+{
+    ebbi_span *span = take(4), *guard = take(1);
+    ASSERT_NE(nullptr, guard);
+    ebbi_span_free(span);
+    ebbi_chunk *chunk = ebbi_span_chunk(span);
+    std::size_t g = ebbi_span_index(span);
+    chunk->free_map[g / 64] ^= std::uint64_t{1} << (g % 64);
+    EXPECT_NE("", walk_arena().broken);
+    chunk->free_map[g / 64] ^= std::uint64_t{1} << (g % 64);
+    ASSERT_ARENA_WHOLE();
+    std::memset(ebbi_span_start(span), 1, 8);
+    std::uint64_t dirty = chunk->dirty_map[g / 64];
+    chunk->dirty_map[g / 64] = 0;
+    EXPECT_NE("", walk_arena().broken);
+    chunk->dirty_map[g / 64] = dirty;
+    guard->state = EBBI_SPAN_FREE;
+    EXPECT_NE("", walk_arena().broken);
+    guard->state = EBBI_SPAN_LARGE;
+    ASSERT_ARENA_WHOLE();
+}
+
+} // namespace
