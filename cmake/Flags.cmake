@@ -49,12 +49,15 @@ endfunction()
 
 # Links the preload: libc alone, the exports of the version script, calls between its own functions
 # bound at once. Every process pays for its start, so the file has two load segments and no part that
-# the loader must protect afterwards: separate-code and relro each cost a short program some per cent.
+# the loader must protect afterwards: separate-code and relro each cost a short program some per cent,
+# and the start files' weak symbols are looked for in vain in every library. __dso_handle is theirs
+# too: any address of this library will do, which is never unloaded.
 function(ebbtide_link_shared target)
   set(map ${PROJECT_SOURCE_DIR}/packaging/ebbtide.map)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${map} -Wl,--no-undefined -Wl,--as-needed -Wl,--hash-style=gnu
     -Wl,-O1 -Wl,-Bsymbolic-functions -Wl,-z,noexecstack -Wl,-z,nodelete
-    -Wl,-z,noseparate-code -Wl,-z,norelro)
+    -Wl,-z,noseparate-code -Wl,-z,norelro -nostartfiles
+    -Wl,--defsym=__dso_handle=ebbi_start)
   set_target_properties(${target} PROPERTIES LINK_DEPENDS ${map})
 endfunction()

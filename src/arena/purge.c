@@ -26,24 +26,22 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t end = ebbi_span_index(span) + span->granules;
     size_t total = 0;
-    ebbi_lock_drop(&ebbi_arena_mutex);
     for (size_t at = ebbi_span_index(span);;) {
         size_t run = next_dirty_run(chunk, &at, end);
         if (run == 0) {
-            break;
+            return total;
         }
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
-        if (ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT)) {
-            ebbi_lock_take(&ebbi_arena_mutex); // words of the map are shared with other spans
+        ebbi_lock_drop(&ebbi_arena_mutex);
+        bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);
+        ebbi_lock_take(&ebbi_arena_mutex);
+        if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
-            ebbi_lock_drop(&ebbi_arena_mutex);
             total += run;
         }
         *calls += 1;
         at += run;
     }
-    ebbi_lock_take(&ebbi_arena_mutex);
-    return total;
 }
 
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)

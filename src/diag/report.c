@@ -116,8 +116,12 @@ static void answer_signals(void)
     }
 }
 
+// The library's one constructor. It asks for no memory: a program that never allocates pays for
+// loading alone.
 __attribute__((constructor)) static void start_reports(void)
 {
+    ebbi_options_read();
+    ebbi_options_report();
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
         (void)atexit(ebbi_stats_to_stderr);
@@ -126,6 +130,7 @@ __attribute__((constructor)) static void start_reports(void)
         (void)sigemptyset(&wanted);
         (void)sigaddset(&wanted, SIGUSR2);
         (void)sigprocmask(SIG_BLOCK, &wanted, NULL); // before any other thread, which inherits it
-        (void)ebbi_os_start_thread(answer_signals, "ebb-stats");
+        static const struct ebbi_os_thread thread = {answer_signals, "ebb-stats"};
+        (void)ebbi_os_start_thread(&thread);
     }
 }

@@ -127,6 +127,7 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under the lock
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush, no lock held
+void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
 void ebbi_purge_kick(void);                   // there may be something to give back later
 void ebbi_purge_fork_child(void);
 

@@ -14,6 +14,7 @@
 #define SLABS_AT_ONCE 128 // per visit: bounds how long a heap's lock is held
 #define SPANS_KEPT ((size_t)32 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
+#define ABANDONED_SIZE 1024u
 #define AMOUNT_STEP ((size_t)1 << 20) // freed between two looks at the amounts
 #define CLOCK_EVENTS 8
 #define SWEEP_EVENTS 1024
@@ -65,6 +66,16 @@ static size_t purge_stride(void)
     return stride;
 }
 
+static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    size_t bytes = ebbi_slab_purge(slab, purge_stride());
+    ebbi_purge_unnote(heap, slab);
+    heap->purged_bytes += bytes;
+    heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
+    slab->idle = 0;
+    return bytes;
+}
+
 // Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
 static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_ms)
 {
@@ -73,19 +84,16 @@ static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_
     for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
         struct ebbi_slab *slab = heap->purge_first;
         bool once_around = slab == last;
-        ebbi_purge_unnote(heap, slab);
         if (now_ms - slab->touched < delay_ms) {
+            ebbi_purge_unnote(heap, slab); // to the end
             ebbi_purge_note(heap, slab);
         } else {
-            total += ebbi_slab_purge(slab, purge_stride());
-            heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
-            slab->idle = 0;
+            total += purge_slab(heap, slab);
         }
         if (once_around) {
             break;
         }
     }
-    heap->purged_bytes += total;
     return total;
 }
 
@@ -150,7 +158,8 @@ static void helper_main(void)
 
 static void start_helper(void)
 {
-    if (claim_helper() && !ebbi_os_start_thread(helper_main, "ebb-purge")) {
+    static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
+    if (claim_helper() && !ebbi_os_start_thread(&thread)) {
         ebbi_store_relaxed(&helper, (uint32_t)HELPER_REFUSED); // relaxed: a hint
     }
 }
@@ -209,6 +218,20 @@ static void purge_without_helper(struct ebbi_heap *heap)
     if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
         heap->freed_bytes = 0;
         purge_blocks_by_amount(heap);
+    }
+}
+
+// An abandoned heap may wait long for its next thread. Its free pages under small blocks go back at
+// once: they are few, and many blocks must come home before the next thread finds such a page free.
+// Larger blocks stay for the delay: a successor is usually there to take them.
+void ebbi_purge_abandoned(struct ebbi_heap *heap)
+{
+    struct ebbi_slab *next;
+    for (struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = next) {
+        next = slab->purge_next;
+        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE) {
+            purge_slab(heap, slab);
+        }
     }
 }
 

@@ -69,15 +69,6 @@ int ebbi_start(void)
     return result;
 }
 
-// pthread_atfork allocates, so it waits for a constructor, when there is a heap to allocate from.
-__attribute__((constructor)) static void start_at_load(void)
-{
-    if (ebbi_start() == 0) {
-        (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
-    }
-    ebbi_options_report();
-}
-
 static void prepare_bins(struct ebbi_heap *heap)
 {
     memcpy(heap->fast.bin_of, ebbi_lookup, sizeof ebbi_lookup);
@@ -150,19 +141,25 @@ static struct ebbi_heap *heap_adopt(void)
 
 static struct ebbi_heap *attach(void)
 {
+    static bool fork_watched; // under the registry lock
     if (ebbi_start() != 0) {
         return NULL;
     }
     ebbi_lock_take(&registry);
     struct ebbi_heap *heap = heap_adopt();
+    bool watch_fork = heap != NULL && !fork_watched;
     if (heap != NULL) {
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
+        fork_watched = true;
     }
     ebbi_lock_drop(&registry);
     if (heap != NULL) {
-        ebbi_current = &heap->fast; // before the next line, which may allocate
+        ebbi_current = &heap->fast; // before the next lines, which may allocate
         (void)pthread_setspecific(exit_key, heap);
+    }
+    if (watch_fork) {
+        (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
     }
     return heap;
 }
@@ -222,6 +219,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_flush_all(heap);
     ebbi_heap_collect(heap);
     release_reserves(heap);
+    ebbi_purge_abandoned(heap);
     bool empty = heap->slab_count == 0;
     ebbi_lock_drop(&heap->lock);
     if (empty && abandoned_count >= SPARE_HEAPS) {

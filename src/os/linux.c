@@ -206,34 +206,27 @@ void ebbi_os_wake(uint32_t *word, int how_many)
     errno = saved;
 }
 
-struct thread_start {
-    void (*run)(void);
-    const char *name;
-};
-static struct thread_start pending_start; // written before, read by, the one thread being started
-
 static void *thread_main(void *argument)
 {
-    const struct thread_start *start = argument;
-    (void)prctl(PR_SET_NAME, start->name);
-    start->run();
+    const struct ebbi_os_thread *thread = argument;
+    (void)prctl(PR_SET_NAME, thread->name);
+    thread->run();
     return NULL;
 }
 
-bool ebbi_os_start_thread(void (*run)(void), const char *name)
+bool ebbi_os_start_thread(const struct ebbi_os_thread *thread)
 {
     int saved = errno;
     sigset_t all;
     sigset_t before;
     pthread_attr_t attributes;
-    pthread_t thread;
-    pending_start = (struct thread_start){.run = run, .name = name};
+    pthread_t handle;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
-    bool started = pthread_create(&thread, &attributes, thread_main, &pending_start) == 0;
+    bool started = pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;

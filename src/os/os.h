@@ -58,8 +58,13 @@ size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown
 void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms);
 void ebbi_os_wake(uint32_t *word, int how_many);
 
-// Starts a detached thread with every signal blocked. False when refused. May allocate.
-bool ebbi_os_start_thread(void (*run)(void), const char *name);
+struct ebbi_os_thread {
+    void (*run)(void);
+    const char *name; // 15 characters at most
+};
+// Starts a detached thread with every signal blocked. False when refused. May allocate. `thread`
+// stays where it is.
+bool ebbi_os_start_thread(const struct ebbi_os_thread *thread);
 
 // Called by ebbi_fatal between its message and abort(). Set once, at start-up.
 extern EBBI_HIDDEN void (*ebbi_before_abort)(void);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
-// so that the library needs no C++ runtime. The runtime's parts that a failing new calls are weak:
-// a program that has operator new has them too.
+// so that the library needs no C++ runtime. The runtime's parts that a failing new calls are looked
+// up then: a weak reference to each would cost every program a search of all its libraries.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -10,14 +10,24 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
-typedef void (*new_handler)(void);
-__attribute__((weak)) new_handler get_new_handler(void) __asm__("_ZSt15get_new_handlerv");
-__attribute__((weak, noreturn)) void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
+typedef void (*function)(void);
+typedef function (*handler_getter)(void);
+
+// A function of the C++ runtime, NULL when there is none. dlsym's pointer is one to data by type.
+EBBI_COLD static function find_runtime(void *where, const char *name)
+{
+    function found;
+    void *symbol = dlsym(where, name);
+    __builtin_memcpy(&found, &symbol, sizeof found);
+    return found;
+}
 
 // True when the handler has run and the allocation is to be tried again.
-static bool handled(void)
+EBBI_COLD static bool handled(void)
 {
-    new_handler handler = get_new_handler != NULL ? get_new_handler() : NULL;
+    handler_getter getter =
+        (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
+    function handler = getter != NULL ? getter() : NULL;
     if (handler != NULL) {
         handler();
     }
@@ -35,11 +45,12 @@ EBBI_COLD static void *new_slow(size_t align, size_t bytes)
     while (p == NULL && handled()) {
         p = try_once(align, bytes);
     }
-    if (p == NULL && throw_bad_alloc == NULL) {
-        ebbi_fatal("operator new: out of memory for %zu bytes, and no C++ runtime to throw", bytes);
-    }
     if (p == NULL) {
-        throw_bad_alloc();
+        function throw_bad_alloc = find_runtime(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
+        if (throw_bad_alloc != NULL) {
+            throw_bad_alloc();
+        }
+        ebbi_fatal("operator new: out of memory for %zu bytes, and no C++ runtime to throw", bytes);
     }
     return p;
 }
@@ -52,7 +63,8 @@ static inline void *new_or_throw(size_t align, size_t bytes)
 
 // A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
 // runtime's own nothrow form has one around its call of the throwing form, which is ours.
-EBBI_COLD static void *find_runtime(const char *name) { return dlsym(RTLD_NEXT, name); }
+typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
+typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
 
 #define NEW(name)                                                                                  \
     EXPORT void *name(size_t bytes);                                                               \
@@ -63,9 +75,7 @@ EBBI_COLD static void *find_runtime(const char *name) { return dlsym(RTLD_NEXT, 
     {                                                                                              \
         void *p = ebbi_malloc(bytes);                                                              \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            void *(*runtime)(size_t, const void *);                                                \
-            void *symbol = find_runtime(#name);                                                    \
-            __builtin_memcpy(&runtime, &symbol, sizeof runtime);                                   \
+            nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
@@ -79,9 +89,8 @@ EBBI_COLD static void *find_runtime(const char *name) { return dlsym(RTLD_NEXT, 
     {                                                                                              \
         void *p = ebbi_family_aligned(align, bytes);                                               \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            void *(*runtime)(size_t, size_t, const void *);                                        \
-            void *symbol = find_runtime(#name);                                                    \
-            __builtin_memcpy(&runtime, &symbol, sizeof runtime);                                   \
+            aligned_nothrow_form runtime =                                                         \
+                (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);                              \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
         }                                                                                          \
         return p;                                                                                  \

@@ -127,7 +127,8 @@ bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
         return false;
     }
     // release[summary-set -> summary-take]: the word is non-zero
-    return ebbi_fetch_or_release(&slab->summary, (uint64_t)1 << word) == 0;
+    // acquire[summary-set <- summary-take]: the owner has read pending_next, it may be written
+    return ebbi_fetch_or_acq_rel(&slab->summary, (uint64_t)1 << word) == 0;
 }
 
 static void take_word(struct ebbi_slab *slab, unsigned w)
@@ -149,7 +150,8 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
 {
     size_t before = slab->free_count;
     // acquire[summary-take <- summary-set]: the words it names are non-zero
-    uint64_t named = ebbi_exchange_acquire(&slab->summary, (uint64_t)0);
+    // release[summary-take -> summary-set]: pending_next has been read
+    uint64_t named = ebbi_exchange_acq_rel(&slab->summary, (uint64_t)0);
     if (named != 0) {
         slab->first_word = (uint16_t)ebbi_min(slab->first_word, ebbi_lowest_bit(named));
     }

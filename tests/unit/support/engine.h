@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -89,7 +90,11 @@ inline void start_narrow(std::size_t limit_bytes)
 
 class Fake : public testing::Test {
 protected:
-    void SetUp() override { fake_os_reset(); }
+    void SetUp() override
+    {
+        ASSERT_EQ(0, ebbi_start());
+        fake_os_reset();
+    }
     void TearDown() override { fake_os_reset(); }
 };
 

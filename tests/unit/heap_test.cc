@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap, one thread: magazines, refills, flushes, law L1, budget, sweep.
+#include "support/arena_walk.h"
+#include "support/slab_walk.h"
+
+namespace {
+
+using namespace unit;
+
+struct Heap : Fake {
+    ebbi_heap *heap = nullptr;
+
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+        fake_os_threaded(false);
+        heap = ebbi_heap_get();
+        ASSERT_NE(nullptr, heap);
+    }
+
+    ebbi_magazine &magazine(std::size_t bytes) { return heap->magazines[ebbi_class_for(bytes)]; }
+
+    std::size_t in_magazine(std::size_t bytes)
+    {
+        unsigned c = ebbi_class_for(bytes);
+        void **top = heap->fast.top[ebbi_class_bin(c, heap->lane)];
+        return static_cast<std::size_t>(top - heap->magazines[c].base) - 1;
+    }
+};
+
+TEST_F(Heap, TheFirstBlockOfAClassFillsHalfAMagazine)
+{
+    ASSERT_NE(nullptr, ebb_malloc(100));
+    EXPECT_EQ(16U, magazine(100).slots);
+    EXPECT_EQ(7U, in_magazine(100));
+}
+
+TEST_F(Heap, AFreedBlockIsTheNextOneHandedOut)
+{
+    void *p = ebb_malloc(100);
+    ebb_free(p);
+    EXPECT_EQ(p, ebb_malloc(100));
+}
+
+// L1: fill blocks, free them, and let them pass magazines, bitmaps and the purge of their
+// neighbours: what the program left in them stays.
+TEST_F(Heap, FreedBlocksKeepTheirContents)
+{
+    for (std::size_t bytes : {16, 48, 500, 3000, 20000, 131072}) {
+        std::vector<unsigned char *> blocks;
+        for (int i = 0; i < 500; i++) {
+            auto *p = static_cast<unsigned char *>(ebb_malloc(bytes));
+            std::memset(p, 0xD7, bytes);
+            blocks.push_back(p);
+        }
+        for (std::size_t i = 0; i < blocks.size(); i++)
+            if (i % 8 != 0) // every slab keeps a live block
+                ebb_free(blocks[i]);
+        for (auto *p : blocks)
+            for (std::size_t i = 0; i < bytes; i++)
+                ASSERT_EQ(0xD7, p[i]) << "a store into a freed block of " << bytes;
+        for (std::size_t i = 0; i < blocks.size(); i += 8)
+            ebb_free(blocks[i]);
+    }
+}
+
+TEST_F(Heap, AMagazineGrowsWhenItTurnsAndShrinksWhenItOnlyFills)
+{
+    std::vector<void *> blocks;
+    for (int round = 0; round < 40; round++) {
+        for (int i = 0; i < 150; i++)
+            blocks.push_back(ebb_malloc(64));
+        for (void *p : blocks)
+            ebb_free(p);
+        blocks.clear();
+    }
+    EXPECT_EQ(256U, magazine(64).slots) << "both ways, again and again";
+    std::vector<void *> many;
+    for (int i = 0; i < 20000; i++)
+        many.push_back(ebb_malloc(64));
+    for (void *p : many)
+        ebb_free(p);
+    EXPECT_LE(magazine(64).slots, 32U) << "nobody asks for what comes in";
+}
+
+TEST_F(Heap, MagazinesStayWithinTheBudget)
+{
+    heap->budget_bytes = 64 * KiB;
+    std::size_t least = 0;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
+        least += std::min<std::size_t>(16, ebbi_classes[c].slots) * ebbi_classes[c].size;
+    Random random(3);
+    std::vector<void *> live;
+    for (int i = 0; i < 60000; i++) {
+        if (random.chance(2) || live.empty()) {
+            live.push_back(ebb_malloc(1 + random.below(8000)));
+        } else {
+            std::size_t k = random.below(live.size());
+            ebb_free(live[k]);
+            live[k] = live.back();
+            live.pop_back();
+        }
+    }
+    std::size_t cached = 0;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
+        cached += std::size_t{heap->magazines[c].slots} * ebbi_classes[c].size;
+    EXPECT_LE(cached, least + 64 * KiB);
+    for (void *p : live)
+        ebb_free(p);
+}
+
+TEST_F(Heap, TheBudgetIsWholeAgainAfterAFlush)
+{
+    std::size_t before = heap->budget_bytes;
+    std::vector<void *> blocks;
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 100; i++)
+            blocks.push_back(ebb_malloc(1024));
+        for (void *p : blocks)
+            ebb_free(p);
+        blocks.clear();
+    }
+    std::size_t least = ebbi_min(ebbi_classes[ebbi_class_for(1024)].slots, 16) * std::size_t{1024};
+    ebb_trim();
+    EXPECT_EQ(before, heap->budget_bytes + least);
+    EXPECT_EQ(0U, in_magazine(1024));
+}
+
+TEST_F(Heap, ASweepEmptiesWhatNobodyUses)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 7; i++)
+        blocks.push_back(ebb_malloc(777));
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_GT(in_magazine(777), 0U);
+    for (int i = 0; i < 200000; i++)
+        blocks.push_back(ebb_malloc(16));
+    for (std::size_t i = 7; i < blocks.size(); i++)
+        ebb_free(blocks[i]);
+    EXPECT_GE(heap->events, 2048U) << "two sweeps";
+    EXPECT_EQ(0U, in_magazine(777));
+}
+
+TEST_F(Heap, EverySlabIsWholeAfterRandomUse)
+{
+    Random random(11);
+    std::vector<Block> live;
+    for (int i = 0; i < 40000; i++) {
+        if (random.chance(2) || live.empty()) {
+            std::size_t bytes = random.chance(50) ? random.below(600000) : random.below(2000);
+            Block b{static_cast<unsigned char *>(ebb_malloc(bytes)), bytes,
+                    static_cast<unsigned char>(i)};
+            ASSERT_NE(nullptr, b.bytes);
+            b.fill();
+            live.push_back(b);
+        } else {
+            std::size_t k = random.below(live.size());
+            ASSERT_TRUE(live[k].intact());
+            ebb_free(live[k].bytes);
+            live[k] = live.back();
+            live.pop_back();
+        }
+        if (i % 8000 == 0) {
+            for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+                ebbi_shelf &shelf = heap->shelves[c];
+                ASSERT_EQ("", shelf.current != nullptr ? walk_slab(shelf.current) : "");
+                for (ebbi_slab *first : shelf.bucket)
+                    for (ebbi_slab *s = first; s != nullptr; s = s->next)
+                        ASSERT_EQ("", walk_slab(s));
+            }
+        }
+    }
+    for (const Block &b : live)
+        ebb_free(b.bytes);
+    ebb_trim();
+    EXPECT_EQ(0U, heap->idle_bytes) << "all that came back was purged";
+}
+
+TEST_F(Heap, ADoubleFreeDiesAtTheLatestInAFlush)
+{
+    void *p = ebb_malloc(64), *q = ebb_malloc(64);
+    ASSERT_NE(nullptr, q);
+    EXPECT_DEATH(
+        {
+            ebb_free(p);
+            ebb_free(p);
+            ebb_trim();
+        },
+        "ebbtide: double free");
+    EXPECT_DEATH(ebb_free(static_cast<char *>(ebb_malloc(500000)) + 16), "ebbtide: invalid free");
+    EXPECT_DEATH(ebb_free(&p), "does not come from this allocator");
+}
+
+TEST_F(Heap, NoBytesAreABlockOfTheirOwnAtAnyAlignment)
+{
+    for (std::size_t align = 16; align <= 64 * MiB; align *= 2) {
+        void *p = ebb_aligned_alloc(align, 0), *q = ebb_aligned_alloc(align, 0);
+        ASSERT_TRUE(p != nullptr && q != nullptr && p != q) << align;
+        EXPECT_EQ(0U, address(p) % align);
+        EXPECT_GT(ebb_malloc_usable_size(p), 0U) << align;
+        ebb_free(p);
+        ebb_free(q);
+    }
+    ASSERT_EQ("", walk_arena().broken.find("P1") == std::string::npos ? "" : "P1");
+}
+
+} // namespace

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: huge objects.
+#include "support/arena_walk.h"
+
+namespace {
+
+using namespace unit;
+
+using Huge = Fake;
+
+Block huge(std::size_t bytes, std::size_t align = 1)
+{
+    Block block{static_cast<unsigned char *>(ebbi_huge_alloc(bytes, align)), bytes, 0x5C};
+    if (block.bytes != nullptr)
+        block.fill();
+    return block;
+}
+
+std::size_t count()
+{
+    struct ebbi_arena_totals totals;
+    ebbi_arena_totals(&totals);
+    return totals.huge_count;
+}
+
+TEST_F(Huge, AllocatesFreesAndForgets)
+{
+    Block b = huge(40 * MiB + 1);
+    ASSERT_NE(nullptr, b.bytes);
+    EXPECT_EQ(0U, address(b.bytes) % EBBI_GRANULE);
+    EXPECT_EQ(40 * MiB + ebbi_os_page_size(), ebbi_huge_bytes(b.bytes));
+    EXPECT_EQ(EBBI_TAG_HUGE, ebbi_tag_of(b.bytes));
+    EXPECT_EQ(1U, count());
+    EXPECT_TRUE(ebbi_huge_free(b.bytes));
+    EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
+    EXPECT_FALSE(ebbi_huge_free(b.bytes));
+    EXPECT_EQ(0U, ebbi_huge_bytes(b.bytes));
+    EXPECT_EQ(0U, count());
+}
+
+TEST_F(Huge, ReleasesAllThatItReserved)
+{
+    ebbi_huge_free(huge(33 * MiB).bytes);
+    std::size_t before = fake_os_held_bytes();
+    for (std::size_t align = 1; align <= 64 * MiB; align *= 4) {
+        Block b = huge(33 * MiB, align);
+        ASSERT_NE(nullptr, b.bytes);
+        EXPECT_EQ(0U, address(b.bytes) % align);
+        EXPECT_LE(fake_os_held_bytes(), before + 33 * MiB + ebbi_os_page_size());
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+    }
+    EXPECT_EQ(before, fake_os_held_bytes());
+}
+
+TEST_F(Huge, KnowsOnlyStarts)
+{
+    Block b = huge(33 * MiB);
+    for (std::size_t offset : {std::size_t{16}, std::size_t{4096}, EBBI_GRANULE, 32 * MiB}) {
+        EXPECT_EQ(0U, ebbi_huge_bytes(b.bytes + offset));
+        EXPECT_FALSE(ebbi_huge_free(b.bytes + offset));
+    }
+    int local = 0;
+    EXPECT_EQ(0U, ebbi_huge_bytes(&local));
+    EXPECT_EQ(0U, ebbi_huge_bytes(nullptr));
+    EXPECT_TRUE(b.intact());
+}
+
+TEST_F(Huge, GrowsAndShrinksWithItsContents)
+{
+    Block b = huge(40 * MiB);
+    for (std::size_t bytes : {80 * MiB, 41 * MiB, 200 * MiB, 33 * MiB}) {
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes));
+        ASSERT_NE(nullptr, to);
+        b.bytes = to;
+        EXPECT_TRUE(b.intact(256));
+        EXPECT_EQ(bytes, ebbi_huge_bytes(to));
+        to[bytes - 1] = 1;
+        EXPECT_EQ(1U, count());
+    }
+    EXPECT_TRUE(ebbi_huge_free(b.bytes));
+}
+
+TEST_F(Huge, MovesItsPagesWhenItCannotGrowInPlace)
+{
+    Block b = huge(40 * MiB);
+    std::size_t held = fake_os_held_bytes();
+    fake_os_refuse(FAKE_RESIZE, 1, true);
+    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+    ASSERT_NE(nullptr, to);
+    EXPECT_NE(b.bytes, to);
+    EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
+    EXPECT_EQ(1U, fake_os_count(FAKE_MOVE));
+    EXPECT_EQ(held + 20 * MiB, fake_os_held_bytes());
+    b.bytes = to;
+    EXPECT_TRUE(b.intact());
+    EXPECT_TRUE(ebbi_huge_free(to));
+}
+
+TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
+{
+    ebbi_huge_free(huge(33 * MiB).bytes);
+    std::size_t held = fake_os_held_bytes();
+    for (fake_call call : {FAKE_MAP, FAKE_COMMIT}) {
+        fake_os_refuse(call, 1, true);
+        EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1)) << fake_os_name(call);
+        fake_os_allow();
+        EXPECT_EQ(held, fake_os_held_bytes()) << fake_os_name(call);
+        EXPECT_EQ(0U, count());
+    }
+    EXPECT_EQ(nullptr, ebbi_huge_alloc(SIZE_MAX / 2, std::size_t{1} << 62));
+    EXPECT_NE(nullptr, huge(33 * MiB).bytes);
+}
+
+TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
+{
+    for (fake_call call : {FAKE_RESERVE, FAKE_COMMIT, FAKE_MOVE}) {
+        Block b = huge(40 * MiB);
+        std::size_t held = fake_os_held_bytes();
+        fake_os_refuse(FAKE_RESIZE, 1, true);
+        fake_os_refuse(call, 1, true);
+        EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 80 * MiB)) << fake_os_name(call);
+        fake_os_allow();
+        EXPECT_EQ(held, fake_os_held_bytes()) << fake_os_name(call);
+        EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
+        EXPECT_TRUE(b.intact());
+        EXPECT_EQ(1U, count());
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+    }
+}
+
+TEST_F(Huge, ManyComeAndGoInAnyOrder)
+{
+    Random random(7);
+    std::vector<Block> live;
+    for (int step = 0; step < 300; step++) {
+        if (live.size() < 8 && random.chance(2)) {
+            live.push_back(huge(32 * MiB + random.below(64 * MiB)));
+            ASSERT_NE(nullptr, live.back().bytes);
+        } else if (!live.empty()) {
+            std::size_t i = random.below(live.size());
+            ASSERT_TRUE(live[i].intact());
+            ASSERT_TRUE(ebbi_huge_free(live[i].bytes));
+            live[i] = live.back();
+            live.pop_back();
+        }
+        ASSERT_EQ(live.size(), count());
+    }
+}
+
+} // namespace

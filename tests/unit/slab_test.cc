@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer slab: taking, giving, double frees, interior pointers, and the pages of free blocks.
+#include "support/slab_walk.h"
+
+namespace {
+
+using namespace unit;
+
+struct Slab : Fake {
+    ebbi_slab *make(unsigned class_number)
+    {
+        ebbi_slab *slab = ebbi_slab_create(class_number, ebbi_class_bin(class_number, 0), nullptr);
+        EXPECT_NE(nullptr, slab);
+        return slab;
+    }
+};
+
+std::vector<void *> take(ebbi_slab *slab, std::size_t wanted)
+{
+    std::vector<void *> slots(wanted);
+    std::size_t free_before = slab->free_count;
+    std::size_t got = ebbi_slab_take(slab, slots.data(), wanted);
+    EXPECT_EQ(std::min(wanted, free_before), got);
+    // A short take leaves the low end of the array alone.
+    return {slots.begin() + static_cast<std::ptrdiff_t>(wanted - got), slots.end()};
+}
+
+TEST_F(Slab, EveryClassHoldsItsBlocksInside)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        for (int round = 0; round < 3; round++) { // other places, other colours
+            ASSERT_NE(nullptr, ebbi_span_alloc(1, 1, EBBI_SPAN_LARGE));
+            ebbi_slab *slab = make(c);
+            const ebbi_class *k = ebbi_slab_class(slab);
+            std::size_t align = std::min<std::size_t>(k->align, EBBI_SLAB_ALIGN);
+            auto start = address(ebbi_span_start(reinterpret_cast<ebbi_span *>(slab)));
+            auto blocks = take(slab, k->blocks);
+            ASSERT_EQ(k->blocks, blocks.size());
+            EXPECT_GE(address(blocks.back()), start) << c;
+            EXPECT_LE(address(blocks.front()) + k->size, start + k->granules * EBBI_GRANULE) << c;
+            for (void *p : blocks) {
+                ASSERT_EQ(0U, address(p) % align) << "class " << c << ", " << k->size;
+                ASSERT_EQ(slab, ebbi_slab_of(p));
+                ASSERT_EQ(ebbi_class_bin(c, 0), ebbi_tag_of(p));
+            }
+            for (void *p : blocks)
+                ebbi_slab_give(slab, p);
+            ASSERT_EQ("", walk_slab(slab));
+            if (round == 2)
+                ebbi_slab_destroy(slab);
+        }
+    }
+}
+
+TEST_F(Slab, TakesTheLowestAddressesAndPopsThemLowestFirst)
+{
+    ebbi_slab *slab = make(ebbi_class_for(48));
+    auto first = take(slab, 100);
+    for (std::size_t i = 0; i < first.size(); i++)
+        EXPECT_EQ(slab->first_block + (99 - i) * 48, address(first[i]));
+    ebbi_slab_give(slab, first[99]);
+    ebbi_slab_give(slab, first[3]);
+    auto again = take(slab, 3);
+    EXPECT_EQ(first[99], again[2]);
+    EXPECT_EQ(first[3], again[1]);
+    EXPECT_EQ(slab->first_block + 100 * 48, address(again[0]));
+    ASSERT_EQ("", walk_slab(slab));
+}
+
+TEST_F(Slab, GivesWhatIsThereWhenAskedForMore)
+{
+    ebbi_slab *slab = make(ebbi_class_for(EBBI_CLASS_MAX));
+    EXPECT_EQ(8U, take(slab, 8).size());
+    EXPECT_EQ(0U, take(slab, 8).size());
+    EXPECT_EQ(0U, slab->free_count);
+}
+
+TEST_F(Slab, DestroyLeavesNoTag)
+{
+    unsigned c = ebbi_class_for(10000);
+    ebbi_slab *slab = make(c);
+    auto *start = static_cast<char *>(ebbi_span_start(reinterpret_cast<ebbi_span *>(slab)));
+    ebbi_slab_destroy(slab);
+    for (std::size_t g = 0; g < ebbi_classes[c].granules; g++)
+        EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(start + g * EBBI_GRANULE));
+}
+
+TEST_F(Slab, RefusedMemoryGivesNoSlab)
+{
+    fake_os_refuse(FAKE_COMMIT, 1, true);
+    EXPECT_EQ(nullptr, ebbi_slab_create(1, ebbi_class_bin(1, 0), nullptr));
+    fake_os_allow();
+    EXPECT_NE(nullptr, make(1));
+}
+
+TEST_F(Slab, DoubleFreeDies)
+{
+    ebbi_slab *slab = make(ebbi_class_for(100));
+    void *p = take(slab, 1)[0];
+    ebbi_slab_give(slab, p);
+    EXPECT_DEATH(ebbi_slab_give(slab, p), "ebbtide: double free: 0x[0-9a-f]+");
+}
+
+TEST_F(Slab, InteriorPointersDie)
+{
+    for (std::size_t bytes : {16, 48, 100, 4672, 131072}) {
+        unsigned c = ebbi_class_for(bytes);
+        ebbi_slab *slab = make(c);
+        char *p = static_cast<char *>(take(slab, 2)[0]);
+        EXPECT_DEATH((void)ebbi_slab_block(slab, p + 1), "ebbtide: invalid free") << bytes;
+        EXPECT_DEATH((void)ebbi_slab_block(slab, p + ebbi_classes[c].size - 1), "invalid free");
+        auto past = slab->first_block + ebbi_classes[c].blocks * std::size_t{ebbi_classes[c].size};
+        EXPECT_DEATH((void)ebbi_slab_block(slab, reinterpret_cast<void *>(past)), "between");
+        EXPECT_DEATH((void)ebbi_slab_block(slab, reinterpret_cast<void *>(slab->first_block - 16)),
+                     "between");
+    }
+}
+
+TEST_F(Slab, EveryOffsetOfASlabIsJudgedRight)
+{
+    for (unsigned c : {1U, 3U, 9U, 20U, 41U, 60U, 88U}) {
+        const ebbi_class &k = ebbi_classes[c];
+        for (std::uint64_t offset = 0; offset < k.granules * EBBI_GRANULE; offset += 16)
+            ASSERT_EQ(offset / k.size, offset * k.magic >> 40) << k.size << " at " << offset;
+    }
+}
+
+TEST_F(Slab, InvariantsHoldOverRandomOperations)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c += 5) {
+        Random random(c);
+        ebbi_slab *slab = make(c);
+        std::vector<void *> live;
+        for (int step = 0; step < 300; step++) {
+            if (random.chance(2)) {
+                for (void *p : take(slab, 1 + random.below(40))) {
+                    std::memset(p, 0xA5, ebbi_classes[c].size);
+                    live.push_back(p);
+                }
+            }
+            for (std::size_t n = random.below(40); n > 0 && !live.empty(); n--) {
+                std::size_t i = random.below(live.size());
+                ebbi_slab_give(slab, live[i]);
+                live[i] = live.back();
+                live.pop_back();
+            }
+            if (random.chance(10))
+                (void)ebbi_slab_purge(slab, ebbi_os_page_size());
+            ASSERT_EQ("", walk_slab(slab)) << "class " << c << ", step " << step;
+            for (void *p : live) {
+                auto *bytes = static_cast<unsigned char *>(p);
+                ASSERT_EQ(0xA5, bytes[0]);
+                ASSERT_EQ(0xA5, bytes[ebbi_classes[c].size - 1]);
+            }
+        }
+    }
+}
+
+TEST_F(Slab, PurgeReturnsWhollyFreePagesOnce)
+{
+    ebbi_slab *slab = make(ebbi_class_for(64)); // 64 blocks to a page
+    auto blocks = take(slab, 1024);
+    for (void *p : blocks)
+        std::memset(p, 1, 64);
+    void *survivor = blocks[1023 - 64 * 5]; // in page 5
+    for (void *p : blocks)
+        if (p != survivor)
+            ebbi_slab_give(slab, p);
+    EXPECT_EQ(15 * 4 * KiB, ebbi_slab_purge(slab, 4 * KiB));
+    EXPECT_EQ(0U, ebbi_slab_purge(slab, 4 * KiB)) << "they hold nothing any more";
+    EXPECT_EQ(1, *static_cast<char *>(survivor));
+    ASSERT_EQ("", walk_slab(slab));
+    ebbi_slab_give(slab, take(slab, 1)[0]);
+    EXPECT_EQ(4 * KiB, ebbi_slab_purge(slab, 4 * KiB)) << "one page was used again";
+}
+
+TEST_F(Slab, PurgeWithAWideStrideNeverSplitsIt)
+{
+    ebbi_slab *slab = make(ebbi_class_for(64));
+    auto blocks = take(slab, 1024);
+    for (std::size_t i = 0; i < 1024; i++)
+        if (i != 1023 - 64 * 5)
+            ebbi_slab_give(slab, blocks[i]);
+    EXPECT_EQ(48 * KiB, ebbi_slab_purge(slab, 16 * KiB));
+    EXPECT_EQ(0U, ebbi_slab_purge(slab, 2 * MiB));
+}
+
+TEST_F(Slab, PagesThatTheKernelKeepsAreTriedAgain)
+{
+    ebbi_slab *slab = make(ebbi_class_for(64));
+    auto blocks = take(slab, 1024);
+    for (std::size_t i = 0; i < 1023; i++)
+        ebbi_slab_give(slab, blocks[i]);
+    fake_os_refuse(FAKE_PURGE, 1, true);
+    EXPECT_EQ(0U, ebbi_slab_purge(slab, 4 * KiB));
+    fake_os_allow();
+    EXPECT_EQ(60 * KiB, ebbi_slab_purge(slab, 4 * KiB));
+}
+
+TEST_F(Slab, TheWalkerFindsPlantedFaults)
+{
+    ebbi_slab *slab = make(ebbi_class_for(64));
+    take(slab, 100);
+    ASSERT_EQ("", walk_slab(slab));
+    slab->local[0] |= 1; // a block in use with a free bit
+    EXPECT_NE("", walk_slab(slab));
+    slab->free_count++;
+    slab->first_word = 0;
+    EXPECT_EQ("", walk_slab(slab));
+    ebbi_slab_remote(slab)[0] |= 1; // free twice
+    EXPECT_NE("", walk_slab(slab));
+    ebbi_slab_remote(slab)[0] = 2; // nobody will ever come for it
+    EXPECT_NE("", walk_slab(slab));
+    ebbi_slab_remote(slab)[0] = 0;
+    slab->first_word = 3;
+    EXPECT_NE("", walk_slab(slab));
+}
+
+} // namespace

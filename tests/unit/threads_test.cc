@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap, several threads: outbox, migration, adoption, thread exit, fork, public heap.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <pthread.h>
+
+#include "support/engine.h"
+
+namespace {
+
+using namespace unit;
+
+struct Threads : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_pretend_threads(); // the helper would free what the tests count
+    }
+};
+
+std::size_t count_heaps()
+{
+    std::size_t count = 0;
+    ebbi_heaps_each([](ebbi_heap *, void *n) { ++*static_cast<std::size_t *>(n); }, &count);
+    return count;
+}
+
+template <typename F> void in_thread(F run) { std::thread(run).join(); }
+
+TEST_F(Threads, AThreadTakesTheHeapOfOneThatLeft)
+{
+    ebbi_heap *first = nullptr, *second = nullptr;
+    in_thread([&] { first = (ebb_free(ebb_malloc(10)), ebbi_heap_get()); });
+    in_thread([&] { second = (ebb_free(ebb_malloc(10)), ebbi_heap_get()); });
+    EXPECT_EQ(first, second);
+    EXPECT_NE(nullptr, first);
+}
+
+TEST_F(Threads, BlocksThatShareALineGoHome)
+{
+    std::vector<void *> blocks;
+    ebbi_heap *owner = nullptr;
+    in_thread([&] {
+        owner = ebbi_heap_get();
+        for (int i = 0; i < 64; i++)
+            blocks.push_back(ebb_malloc(48));
+    });
+    ebbi_heap *mine = nullptr;
+    std::thread other([&] { ebb_free(ebb_malloc(16)); }); // takes the owner's heap out of the way
+    other.join();
+    mine = ebbi_heap_get();
+    if (mine == owner || mine->lane == owner->lane)
+        GTEST_SKIP() << "same lane";
+    for (int i = 0; i < 64; i++)
+        ebb_free(blocks[static_cast<std::size_t>(i)]);
+    EXPECT_EQ(64U, mine->outbox_count);
+    void *p = ebb_malloc(48);
+    for (void *b : blocks)
+        EXPECT_NE(b, p);
+    ebbi_flush_outbox(mine);
+    EXPECT_EQ(0U, mine->outbox_count);
+}
+
+TEST_F(Threads, BlocksOfWholeLinesAreReusedWhereTheyWereFreed)
+{
+    void *p = nullptr;
+    in_thread([&] { p = ebb_malloc(256); });
+    (void)ebb_malloc(256);
+    ebb_free(p);
+    EXPECT_EQ(p, ebb_malloc(256));
+}
+
+TEST_F(Threads, RemoteFreesComeBackToTheirOwner)
+{
+    constexpr std::size_t count = 20000;
+    std::vector<void *> blocks(count);
+    for (std::size_t bytes : {48, 64, 3000}) {
+        for (void *&p : blocks)
+            p = ebb_malloc(bytes);
+        in_thread([&] {
+            for (void *p : blocks)
+                ebb_free(p);
+        });
+        ebbi_heap *heap = ebbi_heap_get();
+        std::size_t held = heap->held_bytes;
+        for (void *&p : blocks)
+            p = ebb_malloc(bytes);
+        EXPECT_LE(heap->held_bytes, held + MiB) << "the same slabs serve again, " << bytes;
+        for (void *p : blocks)
+            ebb_free(p);
+    }
+}
+
+TEST_F(Threads, ManyShortLivedThreadsLeaveNoHeaps)
+{
+    for (int i = 0; i < 300; i++)
+        in_thread([] { ebb_free(ebb_malloc(100)); });
+    EXPECT_LE(count_heaps(), 3U);
+}
+
+TEST_F(Threads, HeapsThatEmptyAfterTheirThreadsEndAreReturned)
+{
+    constexpr int count = 60;
+    std::vector<void *> blocks(count);
+    std::vector<std::thread> threads;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, count);
+    for (void *&p : blocks)
+        threads.emplace_back([&] {
+            p = ebb_malloc(100);
+            pthread_barrier_wait(&barrier);
+        });
+    for (std::thread &t : threads)
+        t.join();
+    EXPECT_GE(count_heaps(), static_cast<std::size_t>(count));
+    for (void *p : blocks)
+        ebb_free(p);
+    ebb_trim();
+    EXPECT_LE(count_heaps(), 12U);
+    pthread_barrier_destroy(&barrier);
+}
+
+TEST_F(Threads, AThreadWithoutAHeapMayFreeNothingAndNothingElse)
+{
+    int local = 0;
+    in_thread([] {
+        for (int i = 0; i < 1000; i++)
+            ebb_free(nullptr);
+        EXPECT_NE(nullptr, ebb_malloc(10));
+    });
+    EXPECT_DEATH(in_thread([&] { ebb_free(&local); }), "does not come from this allocator");
+}
+
+void *late_block;
+void allocate_late(void *) { late_block = ebb_malloc(333); }
+
+TEST_F(Threads, DestructorsMayAllocateInEveryRound)
+{
+    static pthread_key_t key;
+    static int rounds;
+    pthread_key_create(&key, [](void *p) {
+        allocate_late(nullptr);
+        ebb_free(late_block);
+        ebb_free(nullptr);
+        late_block = ebb_malloc(64);
+        if (++rounds < 4)
+            pthread_setspecific(key, p);
+    });
+    in_thread([] {
+        pthread_setspecific(key, &rounds);
+        ebb_free(ebb_malloc(10));
+    });
+    EXPECT_EQ(4, rounds);
+    ASSERT_NE(nullptr, late_block) << "from the public heap";
+    ebb_free(late_block);
+    pthread_key_delete(key);
+}
+
+TEST_F(Threads, TheChildOfAForkAllocatesFreesAndAdopts)
+{
+    std::vector<void *> theirs;
+    std::thread other([&] {
+        for (int i = 0; i < 100; i++)
+            theirs.push_back(ebb_malloc(48));
+    });
+    void *mine = ebb_malloc(1000);
+    other.join();
+    pid_t child = fork();
+    if (child == 0) {
+        bool good = true;
+        for (void *p : theirs)
+            ebb_free(p);
+        ebb_free(mine);
+        in_thread([&] { good = ebb_malloc(500) != nullptr; });
+        good = good && ebb_malloc(40 * MiB) != nullptr;
+        ebb_trim();
+        _exit(good ? 0 : 1);
+    }
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
+}
+
+TEST_F(Threads, ForksUnderLoadHarmNobody)
+{
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> busy;
+    for (int t = 0; t < 2; t++)
+        busy.emplace_back([&, t] {
+            Random random(static_cast<std::uint64_t>(t) + 1);
+            std::vector<void *> live(64);
+            while (!stop.load()) {
+                void *&p = live[random.below(live.size())];
+                ebb_free(p);
+                p = ebb_malloc(1 + random.below(random.chance(100) ? 300000 : 3000));
+            }
+            for (void *p : live)
+                ebb_free(p);
+        });
+    for (int i = 0; i < 20; i++) {
+        pid_t child = fork();
+        if (child == 0) {
+            alarm(20);
+            for (int k = 0; k < 2000; k++)
+                ebb_free(ebb_malloc(static_cast<std::size_t>(k)));
+            ebb_trim();
+            _exit(0);
+        }
+        int status = -1;
+        ASSERT_EQ(child, waitpid(child, &status, 0));
+        EXPECT_EQ(0, status) << "child " << i;
+    }
+    stop.store(true);
+    for (std::thread &t : busy)
+        t.join();
+}
+
+} // namespace
