@@ -13,10 +13,10 @@
 // granule. Free spans are kept in bins by size (best fit) and coalesced at once.
 //
 // P1  every granule of the usable part is in exactly one span; two free spans never touch.
-// P2  bit g of `free_map` is set iff granule g is in a free span.
+// P2  bit g of `free_map` is set iff granule g is the first or the last of a free span.
 // P3  bit g of `dirty_map` is clear only if granule g reads as zero.
-// P4  a free span is on the dirty list iff one of its granules is dirty; the list is in order of
-//     the time of freeing.
+// P4  a free span is on the dirty list iff its `dirty`, the number of its granules that are, is not
+//     0; the list is in order of the time of freeing.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H
@@ -52,14 +52,15 @@ struct ebbi_span {
     size_t bytes;      // large: whole pages that the program may use; free: time of freeing, ms
     struct ebbi_span *next, *previous;             // free: its bin
     struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
+    size_t dirty;                                  // free: granules that are dirty
     // From byte EBBI_SPAN_COMMON the header of a used span belongs to the layer above.
 };
 
 struct ebbi_chunk {
-    uint32_t first;      // granule: below it the chunk's own metadata
-    uint32_t granules;   // end of the reservation
-    uint32_t committed;  // granules from 0; the rest cannot be touched yet
-    uint32_t number;     // in order of creation
+    uint32_t first;     // granule: below it the chunk's own metadata
+    uint32_t granules;  // end of the reservation
+    uint32_t committed; // granules from 0; the rest cannot be touched yet
+    uint32_t number;    // in order of creation
     uint64_t free_map[EBBI_MAP_WORDS];
     uint64_t dirty_map[EBBI_MAP_WORDS];
 };
@@ -67,12 +68,12 @@ struct ebbi_chunk {
 struct ebbi_arena_totals {
     size_t reserved_bytes;
     size_t committed_bytes;
-    size_t used_bytes;       // spans in use
-    size_t dirty_bytes;      // free spans, not purged
+    size_t used_bytes;  // spans in use
+    size_t dirty_bytes; // free spans, not purged
     size_t huge_bytes;
     size_t huge_count;
-    size_t purged_bytes;     // given back since the start
-    size_t purges;           // madvise calls for them
+    size_t purged_bytes; // given back since the start
+    size_t purges;       // madvise calls for them
 };
 
 // Once, alone. 0 or -ENOMEM, after which it may be called again.
@@ -93,9 +94,9 @@ size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
 
 // Huge objects: mappings of their own. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);
-bool ebbi_huge_free(void *p);                   // false: no such object
-size_t ebbi_huge_bytes(const void *p);          // 0: no such object
-void *ebbi_huge_resize(void *p, size_t bytes);  // may move; NULL: refused, p unchanged
+bool ebbi_huge_free(void *p);                  // false: no such object
+size_t ebbi_huge_bytes(const void *p);         // 0: no such object
+void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));

@@ -168,8 +168,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     uintptr_t base = (uintptr_t)chunk;
     uintptr_t header = base + first * EBBI_HEADER;
     if (!commit_range(base, base + sizeof(struct chunk_record)) ||
-        !commit_range(header, header + EBBI_HEADER) ||
-        ebbi_tags_prepare(chunk, bytes) != 0) {
+        !commit_range(header, header + EBBI_HEADER) || ebbi_tags_prepare(chunk, bytes) != 0) {
         ebbi_os_release(chunk, bytes);
         return NULL;
     }

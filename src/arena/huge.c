@@ -11,7 +11,7 @@
 struct huge_record {
     struct huge_record *self; // this very address
     void *object;
-    size_t bytes; // of the object
+    size_t bytes;                        // of the object
     struct huge_record *next, *previous; // all of them, under the arena's lock
 };
 

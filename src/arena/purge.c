@@ -37,6 +37,7 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
         ebbi_lock_take(&ebbi_arena_mutex);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
+            span->dirty -= run;
             total += run;
         }
         *calls += 1;

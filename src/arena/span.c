@@ -70,9 +70,12 @@ static void dirty_take(struct ebbi_span *span)
     *(next != NULL ? &next->dirty_previous : &dirty_last) = previous;
 }
 
-static size_t dirty_count(const struct ebbi_span *span)
+static void mark_ends(const struct ebbi_span *span, bool is_free)
 {
-    return ebbi_bits_count(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+    uint64_t *map = ebbi_span_chunk(span)->free_map;
+    size_t first = ebbi_span_index(span);
+    ebbi_bits_put(map, first, is_free);
+    ebbi_bits_put(map, first + span->granules - 1, is_free);
 }
 
 void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
@@ -84,26 +87,23 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
     if (end <= chunk->committed) { // the last header of the wilderness cannot be written yet
         ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
     }
-    ebbi_bits_set(chunk->free_map, index, span->granules);
+    mark_ends(span, true);
     bin_push(span);
-    size_t dirty = dirty_count(span);
-    if (dirty > 0) {
+    if (span->dirty > 0) {
         dirty_push(span, dirty_before);
         // relaxed: written under the lock, read as a hint
-        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules + dirty);
+        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules + span->dirty);
     }
 }
 
 void ebbi_span_remove(struct ebbi_span *span)
 {
-    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    ebbi_bits_clear(chunk->free_map, ebbi_span_index(span), span->granules);
+    mark_ends(span, false);
     bin_take(span);
-    size_t dirty = dirty_count(span);
-    if (dirty > 0) {
+    if (span->dirty > 0) {
         dirty_take(span);
         // relaxed: written under the lock, read as a hint
-        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules - dirty);
+        ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules - span->dirty);
     }
 }
 
@@ -172,31 +172,41 @@ static struct ebbi_span *find_or_grow(size_t granules)
     if (chunk != NULL) {
         span = ebbi_chunk_header(chunk, chunk->first);
         span->granules = chunk->granules - chunk->first;
-        ebbi_span_insert(span, ebbi_dirty_first);
+        span->dirty = 0;
+        ebbi_span_insert(span, NULL);
     }
     return span;
 }
 
-// Cuts [index, index + granules) out of a free span and returns its header; the rest stays free.
+// Cuts [index, index + granules) out of a free span and returns its header; the rest stays free, as
+// old as it was.
 static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t granules)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
+    size_t dirty_rest = span->dirty;
     uint64_t freed_ms = span->bytes;
-    struct ebbi_span *dirty_next = dirty_count(span) > 0 ? span->dirty_next : ebbi_dirty_first;
+    struct ebbi_span *dirty_next = span->dirty > 0 ? span->dirty_next : NULL;
     ebbi_span_remove(span);
+    struct ebbi_span *got = ebbi_chunk_header(chunk, index);
+    size_t dirty = dirty_rest > 0 ? ebbi_bits_count(chunk->dirty_map, index, granules) : 0;
+    dirty_rest -= dirty;
     if (index > start) {
         span->granules = (uint32_t)(index - start);
+        span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
+        dirty_rest -= span->dirty;
         ebbi_span_insert(span, dirty_next);
     }
     if (index + granules < end) {
         struct ebbi_span *rest = ebbi_chunk_header(chunk, index + granules);
         rest->granules = (uint32_t)(end - index - granules);
         rest->bytes = freed_ms;
+        rest->dirty = dirty_rest;
         ebbi_span_insert(rest, dirty_next);
     }
-    return ebbi_chunk_header(chunk, index);
+    got->zeroed = dirty == 0;
+    return got;
 }
 
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
@@ -212,7 +222,6 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
             got = carve(span, index, granules);
             got->state = state;
             got->granules = (uint32_t)granules;
-            got->zeroed = ebbi_bits_count(chunk->dirty_map, index, granules) == 0;
             count_used(granules, 0);
         }
     }
@@ -226,20 +235,24 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
+    size_t dirty = span->dirty;
     uint64_t freed_ms = span->bytes;
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
         ebbi_span_remove(next);
         end += next->granules;
+        dirty += next->dirty;
         freed_ms = ebbi_max(freed_ms, next->bytes);
     }
     if (start > chunk->first && ebbi_bits_test(chunk->free_map, start - 1)) {
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
         span = ebbi_chunk_header(chunk, start);
         ebbi_span_remove(span);
+        dirty += span->dirty;
         freed_ms = ebbi_max(freed_ms, span->bytes);
     }
     span->granules = (uint32_t)(end - start);
+    span->dirty = dirty;
     span->bytes = freed_ms;
     return span;
 }
@@ -254,6 +267,7 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 static void give_back(struct ebbi_span *span)
 {
     ebbi_bits_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
+    span->dirty = span->granules;
     ebbi_span_restore(span, ebbi_os_now_ms());
 }
 

@@ -33,7 +33,8 @@
 
 enum { EBBI_TAG_NONE = 0, EBBI_TAG_HUGE = 254, EBBI_TAG_LARGE = 255 };
 
-extern EBBI_HIDDEN uint8_t *ebbi_tags; // never NULL; before ebbi_tags_init it knows only the granule of NULL
+extern EBBI_HIDDEN uint8_t
+    *ebbi_tags; // never NULL; before ebbi_tags_init it knows only the granule of NULL
 extern EBBI_HIDDEN size_t ebbi_tag_count; // granules covered
 
 // Once, before any other call here, alone. 0 or -ENOMEM.

@@ -30,8 +30,9 @@ EBBI_NORETURN void ebbi_fatal(const char *format, ...) EBBI_PRINTF(1, 2);
 
 // CHECK holds in every build and is kept off the fast paths; ASSERT only with EBB_ASSERT.
 #define EBBI_CHECK(cond)                                                                           \
-    (EBBI_LIKELY(cond) ? (void)0                                                                   \
-                       : ebbi_fatal("internal check failed: %s (%s:%d)", #cond, __FILE__, __LINE__))
+    (EBBI_LIKELY(cond)                                                                             \
+         ? (void)0                                                                                 \
+         : ebbi_fatal("internal check failed: %s (%s:%d)", #cond, __FILE__, __LINE__))
 #define EBBI_ASSERT(cond) (EBBI_HAVE_ASSERT ? EBBI_CHECK(cond) : (void)0)
 
 EBBI_INLINE size_t ebbi_align_up(size_t n, size_t power_of_two)
@@ -53,9 +54,13 @@ EBBI_INLINE unsigned ebbi_highest_bit(uint64_t word)
     return 63u - (unsigned)__builtin_clzll(word);
 }
 
+// Sideways addition: the builtin is a call where the instruction is not certain to be there.
 EBBI_INLINE unsigned ebbi_count_bits(uint64_t word)
 {
-    return (unsigned)__builtin_popcountll(word);
+    word -= word >> 1 & 0x5555555555555555u;
+    word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+    word = (word + (word >> 4)) & 0x0F0F0F0F0F0F0F0Fu;
+    return (unsigned)(word * 0x0101010101010101u >> 56);
 }
 
 EBBI_INLINE size_t ebbi_min(size_t a, size_t b) { return a < b ? a : b; }

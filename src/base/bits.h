@@ -10,6 +10,12 @@ EBBI_INLINE bool ebbi_bits_test(const uint64_t *map, size_t bit)
     return (map[bit / 64] >> (bit % 64) & 1) != 0;
 }
 
+EBBI_INLINE void ebbi_bits_put(uint64_t *map, size_t bit, bool value)
+{
+    uint64_t mask = (uint64_t)1 << (bit % 64);
+    map[bit / 64] = value ? map[bit / 64] | mask : map[bit / 64] & ~mask;
+}
+
 // The bits of `word` that lie in [first, first + count).
 EBBI_INLINE uint64_t ebbi_bits_mask(size_t word, size_t first, size_t count)
 {

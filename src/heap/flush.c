@@ -48,7 +48,6 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
     group->mask |= bit;
 }
 
-
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
 {
     struct group groups[GROUPS];

@@ -34,10 +34,10 @@ struct ebbi_fast {
 
 struct ebbi_magazine {
     void **base;
-    uint16_t slots;  // of the array, the sentinel's included; 0: no array yet
-    uint8_t streak;  // refills or flushes in a row
-    bool flushed;    // the last event was a flush
-    bool busy;       // used since the last sweep
+    uint16_t slots; // of the array, the sentinel's included; 0: no array yet
+    uint8_t streak; // refills or flushes in a row
+    bool flushed;   // the last event was a flush
+    bool busy;      // used since the last sweep
 };
 
 struct ebbi_shelf { // slabs of one class
@@ -52,17 +52,17 @@ struct ebbi_heap {
     struct ebbi_slab *pending __attribute__((aligned(EBBI_CACHE_LINE))); // atomic, any thread
 
     struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
-    uint32_t events;       // refills and flushes
-    uint32_t clock_ms;     // about now
+    uint32_t events;   // refills and flushes
+    uint32_t clock_ms; // about now
     uint8_t lane;
-    uint8_t exit_rounds;   // of the thread's destructors
+    uint8_t exit_rounds; // of the thread's destructors
     bool attached;
     size_t slab_count;
-    size_t held_bytes;     // of slabs
-    size_t idle_bytes;     // free blocks of slabs that may hold pages
-    size_t budget_bytes;   // what magazines may still grow by
-    size_t freed_bytes;    // since the last purge by amount
-    size_t purged_bytes;   // pages of slabs returned since the start
+    size_t held_bytes;   // of slabs
+    size_t idle_bytes;   // free blocks of slabs that may hold pages
+    size_t budget_bytes; // what magazines may still grow by
+    size_t freed_bytes;  // since the last purge by amount
+    size_t purged_bytes; // pages of slabs returned since the start
     struct ebbi_slab *purge_first, *purge_last;
     struct ebbi_heap *next, *previous; // all heaps, under the registry lock
     struct ebbi_heap *abandoned_next;  // under the registry lock
@@ -75,7 +75,8 @@ struct ebbi_heap {
 };
 
 // The calling thread's heap: the static none before its first call and gone after its last.
-extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current __attribute__((tls_model("initial-exec")));
+extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current
+    __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 
@@ -84,16 +85,17 @@ extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
 void *ebbi_calloc(size_t count, size_t size);
-void *ebbi_realloc(void *p, size_t bytes);            // realloc(p, 0) frees and gives NULL
-void *ebbi_aligned(size_t align, size_t bytes);       // align: a power of two
-size_t ebbi_usable_size(const void *p);               // 0 for NULL; aborts on what is not a block
-size_t ebbi_trim(void);                               // gives back all that is free; bytes
-int ebbi_start(void);                                 // idempotent; 0 or -ENOMEM
+void *ebbi_realloc(void *p, size_t bytes);      // realloc(p, 0) frees and gives NULL
+void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
+size_t ebbi_usable_size(const void *p);         // 0 for NULL; aborts on what is not a block
+size_t ebbi_trim(void);                         // gives back all that is free; bytes
+int ebbi_start(void);                           // idempotent; 0 or -ENOMEM
 
 // ---- within the layer ----------------------------------------------------------------------------
 // thread.c
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort()
-struct ebbi_heap *ebbi_heap_get(void);  // the thread's, attached now if need be; NULL: none to be had
+struct ebbi_heap *ebbi_heap_get(
+    void); // the thread's, attached now if need be; NULL: none to be had
 struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
 void ebbi_heaps_prune(void);  // destroys abandoned heaps without slabs but for a few
 void ebbi_heaps_freeze(void); // every heap's lock, for a reader of all slabs
@@ -111,12 +113,12 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
 
 // flush.c
-void ebbi_flush(struct ebbi_heap *heap, unsigned class_number); // makes room; takes the lock
-void ebbi_flush_outbox(struct ebbi_heap *heap);                 // takes the lock
+void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes room; takes the lock
+void ebbi_flush_outbox(struct ebbi_heap *heap);                       // takes the lock
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it, under the lock
-void ebbi_flush_all(struct ebbi_heap *heap);                    // under the lock
+void ebbi_flush_all(struct ebbi_heap *heap);                          // under the lock
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count); // under the lock
-void ebbi_give_one(void *p);                                    // from a thread without a heap
+void ebbi_give_one(void *p); // from a thread without a heap
 
 // shelf.c: under the heap's lock
 void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab);
@@ -126,16 +128,16 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
 // purge.c
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under the lock
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
-void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush, no lock held
+void ebbi_purge_tick(struct ebbi_heap *heap);      // after a flush, no lock held
 void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
-void ebbi_purge_kick(void);                   // there may be something to give back later
+void ebbi_purge_kick(void);                        // there may be something to give back later
 void ebbi_purge_fork_child(void);
 
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);
 void ebbi_large_free(void *p);
-size_t ebbi_large_bytes(const void *p);            // aborts when p is no large object
-void *ebbi_large_resize(void *p, size_t bytes);    // in place or by moving pages; NULL: copy instead
+size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
+void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
 
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 

@@ -43,7 +43,8 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
     }
     bytes = ebbi_max(bytes, 1);
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
-    void *p = whole >= huge_least() ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
+    void *p =
+        whole >= huge_least() ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
     return p != NULL ? p : refuse();
 }
 

@@ -58,8 +58,8 @@ static size_t purge_stride(void)
     size_t stride = ebbi_load_relaxed(&known); // relaxed: every writer stores the same value
     if (stride == 0) {
         size_t mode = ebbi_option(EBBI_OPTION_THP);
-        bool huge = mode == EBBI_HUGE_ALWAYS ||
-                    (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
+        bool huge =
+            mode == EBBI_HUGE_ALWAYS || (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
         stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
         ebbi_store_relaxed(&known, stride); // relaxed: as above
     }
@@ -100,9 +100,9 @@ static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_
 struct pass {
     uint64_t now_ms;
     size_t delay_ms;
-    size_t bytes;   // returned
-    bool more;      // a queue was not looked at to its end
-    bool waiting;   // something is too young yet
+    size_t bytes; // returned
+    bool more;    // a queue was not looked at to its end
+    bool waiting; // something is too young yet
 };
 
 static void visit(struct ebbi_heap *heap, void *context)
@@ -183,7 +183,7 @@ void ebbi_purge_kick(void)
 
 void ebbi_purge_fork_child(void)
 {
-    ebbi_store_relaxed(&work, 0u); // relaxed: one thread
+    ebbi_store_relaxed(&work, 0u);                      // relaxed: one thread
     ebbi_store_relaxed(&helper, (uint32_t)HELPER_NONE); // relaxed: as above
 }
 
@@ -198,6 +198,7 @@ static void purge_spans_by_amount(void)
 
 static void purge_blocks_by_amount(struct ebbi_heap *heap)
 {
+    heap->freed_bytes = 0;
     if (heap->idle_bytes > ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3)) {
         ebbi_lock_take(&heap->lock);
         (void)purge_queue(heap, (uint32_t)ebbi_os_now_ms(), 0);
@@ -205,7 +206,7 @@ static void purge_blocks_by_amount(struct ebbi_heap *heap)
     }
 }
 
-static void purge_without_helper(struct ebbi_heap *heap)
+static void purge_without_helper(void)
 {
     size_t delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
     uint64_t now_ms = ebbi_os_now_ms();
@@ -214,10 +215,6 @@ static void purge_without_helper(struct ebbi_heap *heap)
         ebbi_store_relaxed(&last_purge_ms, now_ms); // relaxed: a hint
         struct pass pass = {.delay_ms = delay_ms};
         purge_pass(&pass);
-    }
-    if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
-        heap->freed_bytes = 0;
-        purge_blocks_by_amount(heap);
     }
 }
 
@@ -261,10 +258,13 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
         }
     }
     purge_spans_by_amount();
+    if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
+        purge_blocks_by_amount(heap);
+    }
     if (has_helper()) {
         ebbi_purge_kick();
     } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
-        purge_without_helper(heap);
+        purge_without_helper();
     }
 }
 

@@ -226,7 +226,8 @@ bool ebbi_os_start_thread(const struct ebbi_os_thread *thread)
     (void)pthread_attr_init(&attributes);
     (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     (void)pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
-    bool started = pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
+    bool started =
+        pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
     (void)pthread_attr_destroy(&attributes);
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;

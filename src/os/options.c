@@ -62,7 +62,10 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
         return false;
     }
     if (kind == SIZE && *c != '\0') {
-        unsigned shift = (*c | 0x20) == 'k' ? 10 : (*c | 0x20) == 'm' ? 20 : (*c | 0x20) == 'g' ? 30 : 0;
+        unsigned shift = (*c | 0x20) == 'k'   ? 10
+                         : (*c | 0x20) == 'm' ? 20
+                         : (*c | 0x20) == 'g' ? 30
+                                              : 0;
         if (shift == 0 || number > SIZE_MAX >> shift) {
             return false;
         }
@@ -101,7 +104,8 @@ void ebbi_options_read(void)
 {
     for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
         const char *text;
-        size_t id = strncmp(*entry, "EBB_", 4) == 0 ? find_option(*entry, &text) : EBBI_OPTION_COUNT;
+        size_t id =
+            strncmp(*entry, "EBB_", 4) == 0 ? find_option(*entry, &text) : EBBI_OPTION_COUNT;
         size_t value;
         if (id < EBBI_OPTION_COUNT && parse(id, text, &value)) {
             values[id] = value;

@@ -49,7 +49,7 @@ size_t ebbi_os_page_size(void);
 size_t ebbi_os_address_limit(void);
 uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_entropy(void);
-bool ebbi_os_is_secure(void); // set-user-ID and the like: the environment is not to be trusted
+bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
 size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown
 

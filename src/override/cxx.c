@@ -25,8 +25,7 @@ EBBI_COLD static function find_runtime(void *where, const char *name)
 // True when the handler has run and the allocation is to be tried again.
 EBBI_COLD static bool handled(void)
 {
-    handler_getter getter =
-        (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
+    handler_getter getter = (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
     function handler = getter != NULL ? getter() : NULL;
     if (handler != NULL) {
         handler();
@@ -89,8 +88,7 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
     {                                                                                              \
         void *p = ebbi_family_aligned(align, bytes);                                               \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            aligned_nothrow_form runtime =                                                         \
-                (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);                              \
+            aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
         }                                                                                          \
         return p;                                                                                  \
@@ -115,23 +113,23 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
         ebbi_free(p);                                                                              \
     }
 
-NEW(_Znwm)                                         // new(size)
-NEW(_Znam)                                         // new[](size)
-NEW_NOTHROW(_ZnwmRKSt9nothrow_t)                   // new(size, nothrow)
-NEW_NOTHROW(_ZnamRKSt9nothrow_t)                   // new[](size, nothrow)
-NEW_ALIGNED(_ZnwmSt11align_val_t)                  // new(size, align)
-NEW_ALIGNED(_ZnamSt11align_val_t)                  // new[](size, align)
+NEW(_Znwm)                                              // new(size)
+NEW(_Znam)                                              // new[](size)
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t)                        // new(size, nothrow)
+NEW_NOTHROW(_ZnamRKSt9nothrow_t)                        // new[](size, nothrow)
+NEW_ALIGNED(_ZnwmSt11align_val_t)                       // new(size, align)
+NEW_ALIGNED(_ZnamSt11align_val_t)                       // new[](size, align)
 NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t) // new(size, align, nothrow)
 NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t) // new[](size, align, nothrow)
-DELETE(_ZdlPv)                                     // delete(p)
-DELETE(_ZdaPv)                                     // delete[](p)
-DELETE_1(_ZdlPvRKSt9nothrow_t)                     // delete(p, nothrow)
-DELETE_1(_ZdaPvRKSt9nothrow_t)                     // delete[](p, nothrow)
-DELETE_1(_ZdlPvm)                                  // delete(p, size)
-DELETE_1(_ZdaPvm)                                  // delete[](p, size)
-DELETE_1(_ZdlPvSt11align_val_t)                    // delete(p, align)
-DELETE_1(_ZdaPvSt11align_val_t)                    // delete[](p, align)
-DELETE_2(_ZdlPvmSt11align_val_t)                   // delete(p, size, align)
-DELETE_2(_ZdaPvmSt11align_val_t)                   // delete[](p, size, align)
-DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t)      // delete(p, align, nothrow)
-DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t)      // delete[](p, align, nothrow)
+DELETE(_ZdlPv)                                          // delete(p)
+DELETE(_ZdaPv)                                          // delete[](p)
+DELETE_1(_ZdlPvRKSt9nothrow_t)                          // delete(p, nothrow)
+DELETE_1(_ZdaPvRKSt9nothrow_t)                          // delete[](p, nothrow)
+DELETE_1(_ZdlPvm)                                       // delete(p, size)
+DELETE_1(_ZdaPvm)                                       // delete[](p, size)
+DELETE_1(_ZdlPvSt11align_val_t)                         // delete(p, align)
+DELETE_1(_ZdaPvSt11align_val_t)                         // delete[](p, align)
+DELETE_2(_ZdlPvmSt11align_val_t)                        // delete(p, size, align)
+DELETE_2(_ZdaPvmSt11align_val_t)                        // delete[](p, size, align)
+DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t)           // delete(p, align, nothrow)
+DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t)           // delete[](p, align, nothrow)

@@ -35,10 +35,7 @@ EXPORT void free_aligned_sized(void *p, size_t align, size_t bytes)
     ebbi_free(p);
 }
 
-EXPORT void *aligned_alloc(size_t align, size_t bytes)
-{
-    return ebbi_family_aligned(align, bytes);
-}
+EXPORT void *aligned_alloc(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
 
 EXPORT void *memalign(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
 

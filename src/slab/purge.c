@@ -57,8 +57,7 @@ size_t ebbi_slab_purge(struct ebbi_slab *slab, size_t stride)
         unsigned end = next_block(slab, block, false);
         // At the slab's ends nothing follows: its first and last pages belong to its outer blocks.
         uintptr_t from = block == 0 ? start : slab->first_block + (size_t)block * c->size;
-        uintptr_t to =
-            end == c->blocks ? start + bytes : slab->first_block + (size_t)end * c->size;
+        uintptr_t to = end == c->blocks ? start + bytes : slab->first_block + (size_t)end * c->size;
         from = ebbi_align_up(from, stride);
         to = ebbi_align_down(to, stride);
         if (from < to) {

@@ -44,10 +44,10 @@ struct ebbi_slab {
     uint16_t idle;    // free blocks that may hold pages: came back since the last purge
     struct ebbi_slab *next, *previous; // in the bucket
     // A cache line each, so that the owner and other threads do not meet on one.
-    uint64_t local_words[EBBI_INLINE_WORDS];  // under the heap's lock
-    uint64_t remote_words[EBBI_INLINE_WORDS]; // atomic, any thread
-    uint64_t summary;                         // atomic, P3
-    struct ebbi_slab *pending_next;           // by whoever made the summary non-zero
+    uint64_t local_words[EBBI_INLINE_WORDS];       // under the heap's lock
+    uint64_t remote_words[EBBI_INLINE_WORDS];      // atomic, any thread
+    uint64_t summary;                              // atomic, P3
+    struct ebbi_slab *pending_next;                // by whoever made the summary non-zero
     struct ebbi_slab *purge_next, *purge_previous; // under the heap's lock: the purge queue
     uint64_t dirty_pages[4]; // under the heap's lock: one bit a page, up to 1 MiB in 4 KiB pages
 };

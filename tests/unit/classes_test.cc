@@ -45,7 +45,8 @@ TEST(Classes, EachIsWellFormed)
         std::size_t used = std::size_t{k.blocks} * k.size;
         std::size_t colours_end = used + (std::size_t{k.colours} - 1) * k.align;
         EXPECT_GE(k.colours, 1U);
-        EXPECT_LE(colours_end, k.granules * EBBI_GRANULE) << "the last colour still fits, class " << c;
+        EXPECT_LE(colours_end, k.granules * EBBI_GRANULE)
+            << "the last colour still fits, class " << c;
         EXPECT_LE(k.granules, 16U) << "a bit for each 4 KiB page";
     }
     EXPECT_EQ(EBBI_CLASS_MAX, static_cast<int>(ebbi_classes[EBBI_CLASS_COUNT - 1].size));

@@ -91,9 +91,10 @@ TEST_P(Narrow, ForeignAddressesInTheWindowAreNamed)
     EXPECT_DEATH(ebb_free(static_cast<char *>(p) + 8 * GiB), "does not come from this allocator");
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, Narrow,
-                         testing::Values(512 * MiB, 2 * GiB),
-                         [](const auto &limit) { return std::to_string(limit.param / MiB) + "MiB"; });
+INSTANTIATE_TEST_SUITE_P(Limits, Narrow, testing::Values(512 * MiB, 2 * GiB),
+                         [](const auto &limit) {
+                             return std::to_string(limit.param / MiB) + "MiB";
+                         });
 
 struct Window : Fake {};
 

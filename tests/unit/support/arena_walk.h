@@ -80,7 +80,9 @@ inline ArenaWalk walk_arena()
 {
     ArenaWalk walk;
     ebbi_arena_each_chunk(
-        [](ebbi_chunk *chunk, void *context) { static_cast<ArenaWalk *>(context)->chunk_walk(chunk); },
+        [](ebbi_chunk *chunk, void *context) {
+            static_cast<ArenaWalk *>(context)->chunk_walk(chunk);
+        },
         &walk);
     std::uint64_t before = 0;
     for (const ebbi_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next) {

@@ -11,8 +11,8 @@
 #define PURGES 256
 #define CAPTURE 8192
 
-static const char *const names[FAKE_CALLS] = {"reserve", "reserve_readable", "map",  "commit",
-                                              "purge",   "release",          "resize", "move",
+static const char *const names[FAKE_CALLS] = {"reserve",     "reserve_readable", "map",    "commit",
+                                              "purge",       "release",          "resize", "move",
                                               "start_thread"};
 
 struct rule {
@@ -235,9 +235,9 @@ void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 
 void ebbi_os_wake(uint32_t *word, int how_many) { real_os_wake(word, how_many); }
 
-bool ebbi_os_start_thread(void (*run)(void), const char *name)
+bool ebbi_os_start_thread(const struct ebbi_os_thread *thread)
 {
-    return !refuse(FAKE_START_THREAD) && (fake.pretend_threads || real_os_start_thread(run, name));
+    return !refuse(FAKE_START_THREAD) && (fake.pretend_threads || real_os_start_thread(thread));
 }
 
 void ebbi_os_write(int fd, const char *text, size_t length)

@@ -32,16 +32,16 @@ const char *fake_os_name(enum fake_call call);
 void fake_os_refuse(enum fake_call call, size_t n, bool onward);
 void fake_os_allow(void); // no refusals any more
 
-void fake_os_clock(uint64_t now_ms);       // stands still at now_ms
+void fake_os_clock(uint64_t now_ms); // stands still at now_ms
 void fake_os_clock_advance(uint64_t by_ms);
 void fake_os_clock_step(uint64_t step_ms); // each look moves it on by step_ms
 
 void fake_os_limit(size_t bytes); // of address space held, as `ulimit -v`; SIZE_MAX: none
 size_t fake_os_held_bytes(void);  // address space held now
 
-void fake_os_threaded(bool threaded);    // what the process pretends to be
-void fake_os_pretend_threads(void);      // start_thread only counts, and says yes
-void fake_os_page_size(size_t bytes);    // a multiple of the real one
+void fake_os_threaded(bool threaded); // what the process pretends to be
+void fake_os_pretend_threads(void);   // start_thread only counts, and says yes
+void fake_os_page_size(size_t bytes); // a multiple of the real one
 void fake_os_secure(bool secure);
 void fake_os_huge_pages(bool by_default);
 

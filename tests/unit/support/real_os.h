@@ -26,7 +26,7 @@ bool real_os_is_threaded(void);
 size_t real_os_resident_bytes(void);
 void real_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms);
 void real_os_wake(uint32_t *word, int how_many);
-bool real_os_start_thread(void (*run)(void), const char *name);
+bool real_os_start_thread(const struct ebbi_os_thread *thread);
 void real_os_write(int fd, const char *text, size_t length);
 
 #endif

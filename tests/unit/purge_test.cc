@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: when memory goes home. A fake clock; no helper unless a case says so.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/slab_walk.h"
+
+namespace {
+
+using namespace unit;
+
+struct Purge : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(100000);
+        fake_os_threaded(false);
+    }
+
+    // Frees enough, small, to be past a few refills and flushes, so that the clock is looked at.
+    static void tick()
+    {
+        std::vector<void *> blocks;
+        for (int i = 0; i < 600; i++)
+            blocks.push_back(ebb_malloc(16));
+        for (void *p : blocks)
+            ebb_free(p);
+    }
+};
+
+TEST_F(Purge, SpansWaitForTheDelay)
+{
+    tick();
+    void *p = ebb_malloc(MiB), *guard = ebb_malloc(MiB);
+    ASSERT_NE(nullptr, guard);
+    ebb_free(p);
+    std::size_t dirty = ebbi_arena_dirty_bytes();
+    EXPECT_GE(dirty, MiB);
+    fake_os_clock_advance(300);
+    tick();
+    EXPECT_GE(ebbi_arena_dirty_bytes(), MiB) << "too young";
+    fake_os_clock_advance(700);
+    tick();
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 4 * EBBI_GRANULE);
+}
+
+TEST_F(Purge, SmallFreesAloneBringItHome)
+{
+    void *p = ebb_malloc(4 * MiB);
+    ebb_free(p);
+    fake_os_clock_advance(2000);
+    tick();
+    fake_os_clock_advance(2000);
+    tick();
+    EXPECT_LE(ebbi_arena_dirty_bytes(), MiB);
+}
+
+TEST_F(Purge, PagesInPartFullSlabsGoAfterTheDelay)
+{
+    tick();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 10000; i++)
+        blocks.push_back(ebb_malloc(64));
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 1000 != 0)
+            ebb_free(blocks[i]);
+    std::size_t before = fake_os_count(FAKE_PURGE);
+    fake_os_clock_advance(100);
+    tick();
+    EXPECT_EQ(before, fake_os_count(FAKE_PURGE));
+    fake_os_clock_advance(5000);
+    tick();
+    EXPECT_GT(fake_os_count(FAKE_PURGE), before);
+    EXPECT_GT(ebbi_heap_get()->purged_bytes, 400 * KiB);
+}
+
+TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 200; i++) {
+        blocks.push_back(ebb_malloc(MiB));
+        std::memset(blocks.back(), 1, MiB);
+    }
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 34 * MiB) << "spans";
+    blocks.clear();
+    for (int i = 0; i < 100000; i++)
+        blocks.push_back(ebb_malloc(1000));
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 60 != 0)
+            ebb_free(blocks[i]);
+    ebbi_heap *heap = ebbi_heap_get();
+    EXPECT_LE(heap->idle_bytes, std::max<std::size_t>(8 * MiB, heap->held_bytes / 3) + 2 * MiB);
+}
+
+std::vector<std::pair<std::uintptr_t, std::uintptr_t>> live_ranges;
+std::size_t trespasses;
+
+void watch(std::uintptr_t start, std::size_t bytes)
+{
+    for (auto [from, to] : live_ranges)
+        trespasses += from < start + bytes && to > start;
+}
+
+TEST_F(Purge, NeverTouchesALiveBlock)
+{
+    Random random(9);
+    std::vector<Block> live;
+    for (int round = 0; round < 8; round++) {
+        for (int i = 0; i < 3000; i++) {
+            std::size_t bytes = random.chance(100) ? random.below(400000) : random.below(6000);
+            live.push_back({static_cast<unsigned char *>(ebb_malloc(bytes)), bytes,
+                            static_cast<unsigned char>(i)});
+            live.back().fill();
+        }
+        while (live.size() > 300) {
+            std::size_t k = random.below(live.size());
+            ebb_free(live[k].bytes);
+            live[k] = live.back();
+            live.pop_back();
+        }
+        live_ranges.clear();
+        for (const Block &b : live)
+            live_ranges.emplace_back(address(b.bytes), address(b.bytes) + b.size);
+        fake_os_watch_purge(watch);
+        ebb_trim();
+        fake_os_watch_purge(nullptr);
+        for (const Block &b : live)
+            ASSERT_TRUE(b.intact());
+    }
+    EXPECT_EQ(0U, trespasses);
+    EXPECT_GT(fake_os_count(FAKE_PURGE), 100U);
+    live_ranges.emplace_back(0, UINTPTR_MAX); // negative control
+    watch(4096, 4096);
+    EXPECT_EQ(1U, trespasses);
+}
+
+TEST_F(Purge, TrimReturnsAllThatIsFree)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 3000; i++)
+        blocks.push_back(ebb_malloc(5000));
+    for (void *p : blocks)
+        std::memset(p, 1, 5000);
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_GT(ebb_trim(), 0U);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    EXPECT_EQ(0U, ebb_trim()) << "nothing is left";
+}
+
+TEST_F(Purge, AnIdleProcessWithThreadsIsHelpedByOne)
+{
+    fake_os_pretend_threads();
+    ebb_free(ebb_malloc(MiB));
+    EXPECT_EQ(0U, fake_os_count(FAKE_START_THREAD)) << "a process of one thread stays one";
+    fake_os_threaded(true);
+    ebb_free(ebb_malloc(MiB));
+    ebb_free(ebb_malloc(MiB));
+    EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+}
+
+TEST_F(Purge, ARefusedHelperLeavesItToTheFrees)
+{
+    fake_os_threaded(true);
+    fake_os_refuse(FAKE_START_THREAD, 1, true);
+    ebb_free(ebb_malloc(MiB));
+    EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+    fake_os_clock_advance(2000);
+    tick();
+    EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD)) << "it is not asked for again";
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 4 * EBBI_GRANULE);
+}
+
+TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
+{
+    fake_os_reset(); // true clock, true thread
+    fake_os_threaded(true);
+    std::vector<void *> blocks;
+    for (int i = 0; i < 4000; i++)
+        blocks.push_back(ebb_malloc(5000));
+    for (void *p : blocks)
+        std::memset(p, 1, 5000);
+    for (void *p : blocks)
+        ebb_free(p);
+    for (int i = 0; i < 60 && ebbi_arena_dirty_bytes() > 0; i++)
+        usleep(100000);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+}
+
+// Forks, frees something in the child, and tells how many helpers it has asked for by then.
+void expect_helper_in_child()
+{
+    fake_os_pretend_threads();
+    fake_os_threaded(true);
+    ebb_free(ebb_malloc(MiB));
+    ASSERT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+    pid_t child = fork();
+    if (child == 0) {
+        ebb_free(ebb_malloc(MiB));
+        _exit(static_cast<int>(fake_os_count(FAKE_START_THREAD)));
+    }
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(2, WEXITSTATUS(status)) << "one in the parent, one in the child";
+}
+
+TEST_F(Purge, TheChildOfAForkGetsAHelperOfItsOwn)
+{
+    ebb_free(ebb_malloc(10));
+    expect_helper_in_child();
+}
+
+TEST_F(Purge, ForkIsWatchedAfterALargeBlockAlone) { expect_helper_in_child(); }
+
+// A slab used after the pass began is young, not 2^32 ms old.
+TEST_F(Purge, ASlabTouchedAfterThePassBeganIsYoung)
+{
+    tick();
+    std::vector<void *> blocks;
+    for (int i = 0; i < 5000; i++)
+        blocks.push_back(ebb_malloc(64));
+    ebbi_heap_get()->clock_ms = 100000 + 4; // another thread looked at the clock a moment later
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 1000 != 0)
+            ebb_free(blocks[i]);
+    std::size_t before = fake_os_count(FAKE_PURGE);
+    ebbi_heap_get()->events = 7; // the next flush looks at all queues
+    fake_os_clock(99999);
+    for (std::size_t i = 0; i < blocks.size(); i += 1000)
+        ebb_free(blocks[i]);
+    tick();
+    EXPECT_EQ(before, fake_os_count(FAKE_PURGE));
+}
+
+// The delay counts from the free, however seldom the thread is heard of.
+TEST_F(Purge, ASlowThreadsFreesAreYoungToo)
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 200; i++)
+        blocks.push_back(ebb_malloc(5000));
+    ebbi_heap *heap = ebbi_heap_get();
+    fake_os_clock_advance(3600000); // it sleeps for an hour
+    heap->events = 1;
+    for (std::size_t i = 0; i < 60; i++)
+        ebb_free(blocks[i]); // a few flushes of whole pages
+    ASSERT_LT(heap->events, 8U);
+    ASSERT_GT(heap->idle_bytes, 0U);
+    std::size_t before = fake_os_count(FAKE_PURGE);
+    ebb_free(ebb_malloc(200000)); // somebody else's tick
+    EXPECT_EQ(before, fake_os_count(FAKE_PURGE));
+}
+
+} // namespace
