@@ -130,8 +130,19 @@ void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under t
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
 void ebbi_purge_tick(struct ebbi_heap *heap);      // after a flush, no lock held
 void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
-void ebbi_purge_kick(void);                        // there may be something to give back later
-void ebbi_purge_fork_child(void);
+struct ebbi_pass {
+    uint64_t now_ms;
+    size_t delay_ms; // in: how long memory must have been free
+    size_t bytes;    // out, summed up: returned
+    bool more;       // out: a queue was not looked at to its end
+    bool waiting;    // out: something is too young yet
+};
+void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, until nothing is left
+
+// helper.c: any thread, no lock held
+bool ebbi_helper_wanted(void);
+void ebbi_helper_kick(void);   // there may be something to return later
+void ebbi_helper_forget(void); // in the child of a fork
 
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);

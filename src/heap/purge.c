@@ -19,11 +19,6 @@
 #define CLOCK_EVENTS 8
 #define SWEEP_EVENTS 1024
 
-enum helper_state { HELPER_NONE, HELPER_RUNS, HELPER_REFUSED };
-
-static uint32_t work;          // 1: there is something to return that no helper has seen
-static uint32_t helper;        // enum helper_state
-static uint32_t never;         // always 0: the helper's timed sleep
 static uint64_t last_purge_ms; // without a helper; a race only purges twice
 
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
@@ -97,17 +92,9 @@ static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_
     return total;
 }
 
-struct pass {
-    uint64_t now_ms;
-    size_t delay_ms;
-    size_t bytes; // returned
-    bool more;    // a queue was not looked at to its end
-    bool waiting; // something is too young yet
-};
-
 static void visit(struct ebbi_heap *heap, void *context)
 {
-    struct pass *pass = context;
+    struct ebbi_pass *pass = context;
     heap->clock_ms = (uint32_t)pass->now_ms;
     ebbi_heap_collect(heap);
     size_t bytes = purge_queue(heap, (uint32_t)pass->now_ms, pass->delay_ms);
@@ -117,7 +104,7 @@ static void visit(struct ebbi_heap *heap, void *context)
 }
 
 // Until nothing more is old enough. Leaves in pass->waiting whether something is too young.
-static void purge_pass(struct pass *pass)
+void ebbi_purge_pass(struct ebbi_pass *pass)
 {
     do {
         pass->now_ms = ebbi_os_now_ms();
@@ -126,65 +113,6 @@ static void purge_pass(struct pass *pass)
     } while (pass->more);
     ebbi_heaps_prune();
     pass->waiting |= ebbi_arena_purge(pass->now_ms, pass->delay_ms, SIZE_MAX);
-}
-
-// The two ends of a handshake: who kicks says "work" and then looks for a helper, the helper says
-// "gone" and then looks for work. In the one order of these four, one of them sees the other.
-static bool claim_helper(void)
-{
-    uint32_t expected = HELPER_NONE;
-    return ebbi_cas_seq_cst(&helper, &expected, (uint32_t)HELPER_RUNS); // seq_cst: the handshake
-}
-
-static bool take_work(void)
-{
-    return ebbi_exchange_seq_cst(&work, 0u) != 0; // seq_cst: the handshake
-}
-
-// Ends when everything is returned, so that a process whose last own thread has ended can end too.
-static void helper_main(void)
-{
-    struct pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY)};
-    uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
-    do {
-        do {
-            (void)take_work();
-            ebbi_os_wait(&never, 0, nap_ms);
-            purge_pass(&pass);
-        } while (pass.waiting || take_work());
-        (void)ebbi_exchange_seq_cst(&helper, (uint32_t)HELPER_NONE); // seq_cst: the handshake
-    } while (take_work() && claim_helper());
-}
-
-static void start_helper(void)
-{
-    static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
-    if (claim_helper() && !ebbi_os_start_thread(&thread)) {
-        ebbi_store_relaxed(&helper, (uint32_t)HELPER_REFUSED); // relaxed: a hint
-    }
-}
-
-static bool has_helper(void)
-{
-    return ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && ebbi_os_is_threaded() &&
-           ebbi_load_relaxed(&helper) != HELPER_REFUSED; // relaxed: a hint
-}
-
-void ebbi_purge_kick(void)
-{
-    // relaxed: a kick lost to a race is made good by the next one
-    if (ebbi_load_relaxed(&work) != 0 || !has_helper()) {
-        return;
-    }
-    if (ebbi_exchange_seq_cst(&work, 1u) == 0) { // seq_cst: the handshake
-        start_helper();
-    }
-}
-
-void ebbi_purge_fork_child(void)
-{
-    ebbi_store_relaxed(&work, 0u);                      // relaxed: one thread
-    ebbi_store_relaxed(&helper, (uint32_t)HELPER_NONE); // relaxed: as above
 }
 
 static void purge_spans_by_amount(void)
@@ -213,8 +141,8 @@ static void purge_without_helper(void)
     uint64_t last_ms = ebbi_load_relaxed(&last_purge_ms); // relaxed: a hint
     if (now_ms - last_ms > delay_ms / 2) {
         ebbi_store_relaxed(&last_purge_ms, now_ms); // relaxed: a hint
-        struct pass pass = {.delay_ms = delay_ms};
-        purge_pass(&pass);
+        struct ebbi_pass pass = {.delay_ms = delay_ms};
+        ebbi_purge_pass(&pass);
     }
 }
 
@@ -261,8 +189,8 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
         purge_blocks_by_amount(heap);
     }
-    if (has_helper()) {
-        ebbi_purge_kick();
+    if (ebbi_helper_wanted()) {
+        ebbi_helper_kick();
     } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
         purge_without_helper();
     }
@@ -279,8 +207,8 @@ size_t ebbi_trim(void)
         ebbi_flush_all(heap);
         ebbi_lock_drop(&heap->lock);
     }
-    struct pass pass = {.delay_ms = 0};
-    purge_pass(&pass);
+    struct ebbi_pass pass = {.delay_ms = 0};
+    ebbi_purge_pass(&pass);
     ebbi_arena_totals(&after);
     return after.purged_bytes - before.purged_bytes + pass.bytes;
 }

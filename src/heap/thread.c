@@ -228,7 +228,7 @@ static void heap_abandon(struct ebbi_heap *heap)
         push_abandoned(heap);
     }
     ebbi_lock_drop(&registry);
-    ebbi_purge_kick();
+    ebbi_helper_kick();
 }
 
 static void thread_exit(void *argument)
@@ -329,5 +329,5 @@ static void fork_child(void)
         }
     }
     fork_parent();
-    ebbi_purge_fork_child();
+    ebbi_helper_forget();
 }

@@ -137,6 +137,8 @@ void allocate_late(void *) { late_block = ebb_malloc(333); }
 
 TEST_F(Threads, DestructorsMayAllocateInEveryRound)
 {
+    if (under_tsan)
+        GTEST_SKIP() << "the sanitizer ends a thread before its last destructors";
     static pthread_key_t key;
     static int rounds;
     pthread_key_create(&key, [](void *p) {
@@ -184,6 +186,8 @@ TEST_F(Threads, TheChildOfAForkAllocatesFreesAndAdopts)
 
 TEST_F(Threads, ForksUnderLoadHarmNobody)
 {
+    if (under_tsan)
+        GTEST_SKIP() << "the sanitizer's own locks do not survive a fork of busy threads";
     std::atomic<bool> stop{false};
     std::vector<std::thread> busy;
     for (int t = 0; t < 2; t++)

@@ -7,7 +7,7 @@
 namespace unit {
 
 struct ArenaWalk {
-    std::size_t free_granules = 0, used_granules = 0, dirty_granules = 0, dirty_spans = 0;
+    std::size_t free_granules = 0, used_granules = 0, dirty_granules = 0;
     std::string broken; // the first thing found wrong
 
     void fail(const ebbi_chunk *chunk, std::size_t granule, const char *what)
@@ -23,8 +23,9 @@ struct ArenaWalk {
         if (after_free)
             fail(chunk, g, "P1: two free spans touch");
         for (std::size_t i = g; i < g + span->granules; i++) {
-            if (!ebbi_bits_test(chunk->free_map, i))
-                fail(chunk, i, "P2: a free granule without its bit");
+            bool is_end = i == g || i == g + span->granules - 1;
+            if (ebbi_bits_test(chunk->free_map, i) != is_end)
+                fail(chunk, i, "P2: the bit of a free granule is wrong");
             if (ebbi_bits_test(chunk->dirty_map, i))
                 dirty++;
             else if (i < chunk->committed)
@@ -32,7 +33,8 @@ struct ArenaWalk {
         }
         free_granules += span->granules;
         dirty_granules += dirty;
-        dirty_spans += dirty > 0;
+        if (dirty != span->dirty)
+            fail(chunk, g, "P4: a free span's count of dirty granules is wrong");
         if ((dirty > 0) != on_dirty_list(span))
             fail(chunk, g, "P4: the dirty list is wrong about a span");
     }

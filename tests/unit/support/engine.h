@@ -32,6 +32,18 @@ extern "C" {
 
 namespace unit {
 
+#if defined(__SANITIZE_THREAD__)
+inline constexpr bool under_tsan = true;
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+inline constexpr bool under_tsan = true;
+#else
+inline constexpr bool under_tsan = false;
+#endif
+#else
+inline constexpr bool under_tsan = false;
+#endif
+
 inline constexpr std::size_t KiB = 1024;
 inline constexpr std::size_t MiB = 1024 * KiB;
 inline constexpr std::size_t GiB = 1024 * MiB;
@@ -95,7 +107,6 @@ protected:
         ASSERT_EQ(0, ebbi_start());
         fake_os_reset();
     }
-    void TearDown() override { fake_os_reset(); }
 };
 
 } // namespace unit
