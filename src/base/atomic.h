@@ -8,6 +8,9 @@
 
 #include "base/base.h"
 
+// Keeps the compiler from moving stores across; no instruction.
+#define ebbi_compiler_fence() __atomic_signal_fence(__ATOMIC_SEQ_CST)
+
 #define ebbi_load_relaxed(p) __atomic_load_n((p), __ATOMIC_RELAXED)
 #define ebbi_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define ebbi_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "diag/stats.h"
+#include "heap/heap.h"
 #include "os/options.h"
 #include "os/os.h"
 
@@ -116,12 +117,9 @@ static void answer_signals(void)
     }
 }
 
-// The library's one constructor. It asks for no memory: a program that never allocates pays for
-// loading alone.
 __attribute__((constructor)) static void start_reports(void)
 {
-    ebbi_options_read();
-    ebbi_options_report();
+    (void)ebbi_start();
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
         (void)atexit(ebbi_stats_to_stderr);

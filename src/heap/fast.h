@@ -36,6 +36,7 @@ EBBI_INLINE void ebbi_free(void *p)
         return;
     }
     *top = p;
+    ebbi_compiler_fence(); // another thread's fork() must not find a top without its block
     ebbi_store_relaxed(&heap->top[bin], top + 1); // relaxed: others only count
 }
 

@@ -104,6 +104,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         bool only_frees = m->flushed && m->streak > 1;
         size_t full = m->slots - 1u;
         heap->events++;
+        ebbi_heap_tell_time(heap);
         flush_oldest(heap, class_number, only_frees ? full : (full + 1) / 2);
         if (only_frees) {
             ebbi_magazine_adapt(heap, class_number, true);
@@ -113,6 +114,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
             m->busy = true;
         }
     }
+    ebbi_purge_blocks(heap);
     ebbi_lock_drop(&heap->lock);
     ebbi_purge_tick(heap);
 }
@@ -120,6 +122,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
 void ebbi_flush_outbox(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&heap->lock);
+    ebbi_heap_tell_time(heap);
     ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
     heap->outbox_count = 0;
     heap->events++;
@@ -164,7 +167,9 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
         if (heap->outbox_count == EBBI_OUTBOX) {
             ebbi_flush_outbox(heap);
         }
-        heap->outbox[heap->outbox_count++] = p;
+        heap->outbox[heap->outbox_count] = p;
+        ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
+        heap->outbox_count++;
         return;
     }
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
@@ -176,6 +181,7 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
     }
     void **top = heap->fast.top[tag];
     *top = p;
+    ebbi_compiler_fence();                             // as in ebbi_free
     ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
 }
 

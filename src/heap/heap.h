@@ -80,6 +80,12 @@ extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 
+// Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
+EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
+{
+    heap->clock_ms = (uint32_t)ebbi_os_now_ms();
+}
+
 // ---- for the surface -----------------------------------------------------------------------------
 // All thread-safe; ENOMEM in errno with NULL. The fast malloc and free are in heap/fast.h.
 void *ebbi_malloc_slow(size_t bytes);
@@ -128,10 +134,10 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
 // purge.c
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under the lock
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
-void ebbi_purge_tick(struct ebbi_heap *heap);      // after a flush, no lock held
+void ebbi_purge_blocks(struct ebbi_heap *heap); // by amount, under the lock
+void ebbi_purge_tick(struct ebbi_heap *heap);   // after a flush, no lock held; NULL: of a large one
 void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
 struct ebbi_pass {
-    uint64_t now_ms;
     size_t delay_ms; // in: how long memory must have been free
     size_t bytes;    // out, summed up: returned
     bool more;       // out: a queue was not looked at to its end

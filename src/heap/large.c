@@ -41,6 +41,7 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_start() != 0) {
         return refuse();
     }
+    (void)ebbi_heap_get(); // the first one sets up what fork() needs
     bytes = ebbi_max(bytes, 1);
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
     void *p =

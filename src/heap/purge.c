@@ -72,14 +72,14 @@ static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
 }
 
 // Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
-static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_ms)
+static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
 {
     size_t total = 0;
     struct ebbi_slab *last = heap->purge_last;
     for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
         struct ebbi_slab *slab = heap->purge_first;
         bool once_around = slab == last;
-        if (now_ms - slab->touched < delay_ms) {
+        if ((int32_t)(heap->clock_ms - slab->touched) < (int32_t)delay_ms) {
             ebbi_purge_unnote(heap, slab); // to the end
             ebbi_purge_note(heap, slab);
         } else {
@@ -95,9 +95,9 @@ static size_t purge_queue(struct ebbi_heap *heap, uint32_t now_ms, size_t delay_
 static void visit(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_pass *pass = context;
-    heap->clock_ms = (uint32_t)pass->now_ms;
+    ebbi_heap_tell_time(heap);
     ebbi_heap_collect(heap);
-    size_t bytes = purge_queue(heap, (uint32_t)pass->now_ms, pass->delay_ms);
+    size_t bytes = purge_queue(heap, pass->delay_ms);
     pass->bytes += bytes;
     pass->more |= bytes > 0;
     pass->waiting |= heap->purge_first != NULL;
@@ -107,12 +107,11 @@ static void visit(struct ebbi_heap *heap, void *context)
 void ebbi_purge_pass(struct ebbi_pass *pass)
 {
     do {
-        pass->now_ms = ebbi_os_now_ms();
         pass->more = pass->waiting = false;
         ebbi_heaps_each(visit, pass);
     } while (pass->more);
     ebbi_heaps_prune();
-    pass->waiting |= ebbi_arena_purge(pass->now_ms, pass->delay_ms, SIZE_MAX);
+    pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
 }
 
 static void purge_spans_by_amount(void)
@@ -124,13 +123,14 @@ static void purge_spans_by_amount(void)
     }
 }
 
-static void purge_blocks_by_amount(struct ebbi_heap *heap)
+void ebbi_purge_blocks(struct ebbi_heap *heap)
 {
+    if (heap->freed_bytes < AMOUNT_STEP) {
+        return;
+    }
     heap->freed_bytes = 0;
     if (heap->idle_bytes > ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3)) {
-        ebbi_lock_take(&heap->lock);
-        (void)purge_queue(heap, (uint32_t)ebbi_os_now_ms(), 0);
-        ebbi_lock_drop(&heap->lock);
+        (void)purge_queue(heap, 0);
     }
 }
 
@@ -179,15 +179,9 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         return;
     }
-    if (heap != NULL && heap->events % CLOCK_EVENTS == 0) {
-        heap->clock_ms = (uint32_t)ebbi_os_now_ms();
-        if (heap->events % SWEEP_EVENTS == 0) {
-            sweep(heap);
-        }
-    }
     purge_spans_by_amount();
-    if (heap != NULL && heap->freed_bytes >= AMOUNT_STEP) {
-        purge_blocks_by_amount(heap);
+    if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
+        sweep(heap);
     }
     if (ebbi_helper_wanted()) {
         ebbi_helper_kick();

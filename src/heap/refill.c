@@ -78,6 +78,7 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number)
     if (ebbi_magazine_ensure(heap, class_number)) {
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;
+        ebbi_heap_tell_time(heap);
         got = ebbi_heap_take(heap, class_number, m->base + 1, m->slots / 2u);
         heap->fast.top[bin] = m->base + 1 + got;
     }

@@ -69,6 +69,14 @@ int ebbi_start(void)
     return result;
 }
 
+// Not left to the first malloc: a program whose first call is a free of something foreign is to be
+// told so. Costs the reservation of the tag table.
+__attribute__((constructor)) static void start_at_load(void)
+{
+    (void)ebbi_start();
+    ebbi_options_report();
+}
+
 static void prepare_bins(struct ebbi_heap *heap)
 {
     memcpy(heap->fast.bin_of, ebbi_lookup, sizeof ebbi_lookup);

@@ -124,15 +124,27 @@ EBBI_PRINTF(1, 2) static void complain(const char *format, ...)
     ebbi_os_write(2, line, ebbi_min(used > 0 ? (size_t)used : 0, sizeof line - 1));
 }
 
+// How much of the text fits a message of one line: up to a control character, or one of `stops`.
+static int printable(const char *text, const char *stops)
+{
+    int length = 0;
+    while (length < 64 && (unsigned char)text[length] >= ' ' &&
+           strchr(stops, text[length]) == NULL) {
+        length++;
+    }
+    return length;
+}
+
 static void report_value(size_t id, const char *text)
 {
     const struct option *o = &options[id];
+    int length = printable(text, "");
     if (o->kind == CHOICE) {
-        complain("ebbtide: %s=%.64s is not one of %s, %s, %s: ignored\n", o->name, text,
+        complain("ebbtide: %s=%.*s is not one of %s, %s, %s: ignored\n", o->name, length, text,
                  words[id][0], words[id][1], words[id][2]);
     } else {
-        complain("ebbtide: %s=%.64s is not a number from %zu to %zu: ignored\n", o->name, text,
-                 o->least, o->most);
+        complain("ebbtide: %s=%.*s is not a number from %zu to %zu: ignored\n", o->name, length,
+                 text, o->least, o->most);
     }
 }
 
@@ -146,8 +158,7 @@ void ebbi_options_report(void)
         size_t value;
         size_t id = find_option(*entry, &text);
         if (id == EBBI_OPTION_COUNT) {
-            complain("ebbtide: unknown option %.*s: ignored\n",
-                     (int)ebbi_min(strcspn(*entry, "="), 64), *entry);
+            complain("ebbtide: unknown option %.*s: ignored\n", printable(*entry, "="), *entry);
         } else if (!parse(id, text, &value)) {
             report_value(id, text);
         }

@@ -9,6 +9,8 @@ using namespace unit;
 struct Narrow : Fake, testing::WithParamInterface<std::size_t> {
     void SetUp() override
     {
+        if (under_asan || under_tsan)
+            GTEST_SKIP() << "the sanitizer's shadow takes the low addresses";
         Fake::SetUp();
         fake_os_threaded(false);
         start_narrow(GetParam());
@@ -101,6 +103,8 @@ struct Window : Fake {};
 // Space in the window is not used up by a few objects.
 TEST_F(Window, ManyLargeObjectsFitUnderAWideLimit)
 {
+    if (under_asan || under_tsan)
+        GTEST_SKIP() << "the sanitizer's shadow takes the low addresses";
     start_narrow(24 * GiB);
     std::vector<void *> blocks;
     for (int i = 0; i < 300; i++) {

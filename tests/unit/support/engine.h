@@ -32,16 +32,22 @@ extern "C" {
 
 namespace unit {
 
-#if defined(__SANITIZE_THREAD__)
-inline constexpr bool under_tsan = true;
-#elif defined(__has_feature)
+#if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
+#define UNIT_UNDER_TSAN 1
+#elif __has_feature(address_sanitizer)
+#define UNIT_UNDER_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_THREAD__) || defined(UNIT_UNDER_TSAN)
 inline constexpr bool under_tsan = true;
 #else
 inline constexpr bool under_tsan = false;
 #endif
+#if defined(__SANITIZE_ADDRESS__) || defined(UNIT_UNDER_ASAN)
+inline constexpr bool under_asan = true;
 #else
-inline constexpr bool under_tsan = false;
+inline constexpr bool under_asan = false;
 #endif
 
 inline constexpr std::size_t KiB = 1024;
