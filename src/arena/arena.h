@@ -86,8 +86,8 @@ void ebbi_span_free(struct ebbi_span *span);
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
 
-// Returns free spans that have been free for delay_ms to the OS. True when some are left that are
-// younger. limit_bytes: stop after that much.
+// Returns free spans that have been free for delay_ms to the OS. True when younger ones are left;
+// memory that the OS refuses to take (locked) is not waited for. limit_bytes: stop after that much.
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
 size_t ebbi_arena_dirty_bytes(void); // a hint, without the lock
 size_t ebbi_arena_used_bytes(void);  // a hint, without the lock

@@ -49,6 +49,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
     size_t left = limit_bytes >> EBBI_GRANULE_SHIFT;
     size_t calls = 0;
+    bool refused = false;
     ebbi_lock_take(&ebbi_arena_mutex);
     while (left > 0) {
         struct ebbi_span *span = ebbi_dirty_first;
@@ -60,13 +61,14 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
         size_t granules = purge_span(span, &calls);
         ebbi_span_restore(span, now_ms);
         purged_granules += granules;
-        if (granules == 0) {
+        refused = granules == 0; // locked memory: not worth another try soon
+        if (refused) {
             break;
         }
         left -= ebbi_min(left, granules);
     }
     purge_calls += calls;
-    bool more = ebbi_dirty_first != NULL;
+    bool more = ebbi_dirty_first != NULL && !refused;
     ebbi_lock_drop(&ebbi_arena_mutex);
     return more;
 }

@@ -3,7 +3,8 @@
 // bitmaps of our own slabs, and grouped by word into the remote bitmaps of others'.
 #include "heap/fast.h"
 
-#define GROUPS 16 // remembered at a time; a power of two
+#define ONLY_FREES 3 // flushes in a row
+#define GROUPS 16    // remembered at a time; a power of two
 
 struct group {
     struct ebbi_slab *slab;
@@ -101,7 +102,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         (void)ebbi_magazine_ensure(heap, class_number);
     } else {
         // Blocks that only come in leave all together: nobody here asks for them.
-        bool only_frees = m->flushed && m->streak > 1;
+        bool only_frees = m->flushed && m->streak >= ONLY_FREES;
         size_t full = m->slots - 1u;
         heap->events++;
         ebbi_heap_tell_time(heap);

@@ -166,5 +166,6 @@ void *ebbi_realloc(void *p, size_t bytes)
             return same;
         }
     }
-    return move_block(p, old_bytes, bytes);
+    void *to = move_block(p, old_bytes, bytes);
+    return to != NULL || bytes > old_bytes ? to : p; // to shrink in place is no failure
 }

@@ -10,7 +10,7 @@
 #define STEADY_SLOTS 64 // as far as growth by refills alone goes
 #define LEAST_SLOTS 16
 #define GROW_AFTER 2   // refills in a row
-#define SHRINK_AFTER 3 // flushes in a row
+#define SHRINK_AFTER 8 // flushes in a row
 
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 

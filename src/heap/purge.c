@@ -92,7 +92,7 @@ static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
     return total;
 }
 
-static void visit(struct ebbi_heap *heap, void *context)
+static void purge_heap(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_pass *pass = context;
     ebbi_heap_tell_time(heap);
@@ -108,7 +108,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
 {
     do {
         pass->more = pass->waiting = false;
-        ebbi_heaps_each(visit, pass);
+        ebbi_heaps_each(purge_heap, pass);
     } while (pass->more);
     ebbi_heaps_prune();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);

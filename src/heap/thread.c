@@ -30,6 +30,7 @@ static struct ebbi_lock registry; // rank: registry
 static bool started;
 bool ebbi_dying;
 static pthread_key_t exit_key;
+static bool has_exit_key;
 // Under the registry lock.
 static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
@@ -60,7 +61,7 @@ int ebbi_start(void)
             ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
             ebbi_before_abort = enter_abort;
             // Without a key a thread's heap is not handed on: memory stays usable.
-            (void)pthread_key_create(&exit_key, thread_exit);
+            has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
             // release[started-set -> started-read]: all of the above
             ebbi_store_release(&started, true);
         }
@@ -164,7 +165,9 @@ static struct ebbi_heap *attach(void)
     ebbi_lock_drop(&registry);
     if (heap != NULL) {
         ebbi_current = &heap->fast; // before the next lines, which may allocate
-        (void)pthread_setspecific(exit_key, heap);
+        if (has_exit_key) {
+            (void)pthread_setspecific(exit_key, heap);
+        }
     }
     if (watch_fork) {
         (void)pthread_atfork(fork_prepare, fork_parent, fork_child);

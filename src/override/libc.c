@@ -68,10 +68,10 @@ EXPORT int mallopt(int parameter, int value)
 
 EXPORT void malloc_stats(void) { ebbi_stats_to_stderr(); }
 
-EXPORT int malloc_info(int options, FILE *stream)
+EXPORT int malloc_info(int flags, FILE *stream)
 {
     char text[4096];
-    if (options != 0) {
+    if (flags != 0) {
         return EINVAL;
     }
     (void)ebbi_stats_xml(text, sizeof text);

@@ -6,14 +6,14 @@ static void *slab_start(const struct ebbi_slab *slab)
     return ebbi_span_start((const struct ebbi_span *)slab);
 }
 
-static void fill_bitmap(uint64_t *words, unsigned blocks)
+static void fill_bitmap(uint64_t *bitmap, unsigned blocks)
 {
     unsigned whole = blocks / 64;
     for (unsigned w = 0; w < whole; w++) {
-        words[w] = ~(uint64_t)0;
+        bitmap[w] = ~(uint64_t)0;
     }
     if (blocks % 64 != 0) {
-        words[whole] = ((uint64_t)1 << (blocks % 64)) - 1;
+        bitmap[whole] = ((uint64_t)1 << (blocks % 64)) - 1;
     }
 }
 
@@ -43,8 +43,8 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
     fill_bitmap(slab->local, c->blocks);
     uint64_t *dirty = slab->dirty_pages;
-    uint64_t all = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
-    dirty[0] = dirty[1] = dirty[2] = dirty[3] = all;
+    uint64_t pages = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
+    dirty[0] = dirty[1] = dirty[2] = dirty[3] = pages;
 }
 
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap)

@@ -157,6 +157,8 @@ Outcome run_child(fake_call call, std::size_t n, bool onward)
 void refuse_in_turn(fake_call call, bool onward)
 {
     std::size_t calls = run_child(call, 0, false).calls;
+    if (calls == 0 && call == FAKE_MOVE && emulated)
+        GTEST_SKIP() << "the emulator finds room to grow in place each time";
     ASSERT_GT(calls, 0U) << "the workload never makes this call";
     std::size_t stride = 1 + calls / 40;
     for (std::size_t n = 1; n <= calls && !testing::Test::HasFailure(); n += stride) {

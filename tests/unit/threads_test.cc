@@ -39,21 +39,15 @@ TEST_F(Threads, AThreadTakesTheHeapOfOneThatLeft)
 
 TEST_F(Threads, BlocksThatShareALineGoHome)
 {
+    ebbi_heap *mine = ebbi_heap_get(); // before the other thread, so that it gets another lane
     std::vector<void *> blocks;
-    ebbi_heap *owner = nullptr;
     in_thread([&] {
-        owner = ebbi_heap_get();
+        ASSERT_NE(mine->lane, ebbi_heap_get()->lane);
         for (int i = 0; i < 64; i++)
             blocks.push_back(ebb_malloc(48));
     });
-    ebbi_heap *mine = nullptr;
-    std::thread other([&] { ebb_free(ebb_malloc(16)); }); // takes the owner's heap out of the way
-    other.join();
-    mine = ebbi_heap_get();
-    if (mine == owner || mine->lane == owner->lane)
-        GTEST_SKIP() << "same lane";
-    for (int i = 0; i < 64; i++)
-        ebb_free(blocks[static_cast<std::size_t>(i)]);
+    for (void *p : blocks)
+        ebb_free(p);
     EXPECT_EQ(64U, mine->outbox_count);
     void *p = ebb_malloc(48);
     for (void *b : blocks)
@@ -188,6 +182,8 @@ TEST_F(Threads, ForksUnderLoadHarmNobody)
 {
     if (under_tsan)
         GTEST_SKIP() << "the sanitizer's own locks do not survive a fork of busy threads";
+    if (emulated)
+        GTEST_SKIP() << "the emulator's own locks do not survive a fork of busy threads";
     std::atomic<bool> stop{false};
     std::vector<std::thread> busy;
     for (int t = 0; t < 2; t++)

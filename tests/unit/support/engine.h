@@ -32,6 +32,13 @@ extern "C" {
 
 namespace unit {
 
+// By user-mode emulation of another machine, whose system calls are the emulator's.
+#ifdef EBBTEST_EMULATED
+inline constexpr bool emulated = true;
+#else
+inline constexpr bool emulated = false;
+#endif
+
 #if defined(__has_feature)
 #if __has_feature(thread_sanitizer)
 #define UNIT_UNDER_TSAN 1
