@@ -126,8 +126,7 @@ void ebb_stats_get(struct ebb_stats *stats)
 {
     struct ebbi_arena_totals totals;
     memset(stats, 0, sizeof *stats);
-    ebbi_heaps_each(add_heap, stats);
-    ebbi_heaps_freeze();
+    ebbi_heaps_freeze(add_heap, stats);
     ebbi_arena_each_chunk(add_granules, stats);
     ebbi_heaps_thaw();
     ebbi_arena_totals(&totals);

@@ -79,25 +79,28 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
     }
 }
 
-// The oldest blocks leave, the rest move down.
+// The oldest blocks leave, the rest move down. Under the owner's lock.
 static void flush_oldest(struct ebbi_heap *heap, unsigned class_number, size_t count)
 {
+    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     void **first = m->base + 1;
     size_t rest = (size_t)(heap->fast.top[bin] - first) - count;
-    ebbi_give_blocks(heap, first, count);
+    ebbi_heap_tell_time(owner);
+    ebbi_give_blocks(owner, first, count);
     for (size_t i = 0; i < rest; i++) {
         first[i] = first[count + i];
     }
     heap->fast.top[bin] = first + rest;
-    heap->freed_bytes += count * ebbi_classes[class_number].size;
+    owner->freed_bytes += count * ebbi_classes[class_number].size;
 }
 
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
 {
+    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&owner->lock);
     if (m->slots == 0) {
         (void)ebbi_magazine_ensure(heap, class_number);
     } else {
@@ -105,7 +108,6 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         bool only_frees = m->flushed && m->streak >= ONLY_FREES;
         size_t full = m->slots - 1u;
         heap->events++;
-        ebbi_heap_tell_time(heap);
         flush_oldest(heap, class_number, only_frees ? full : (full + 1) / 2);
         if (only_frees) {
             ebbi_magazine_adapt(heap, class_number, true);
@@ -115,28 +117,29 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
             m->busy = true;
         }
     }
-    ebbi_purge_blocks(heap);
-    ebbi_lock_drop(&heap->lock);
+    ebbi_purge_blocks(owner);
+    ebbi_lock_drop(&owner->lock);
     ebbi_purge_tick(heap);
 }
 
-void ebbi_flush_outbox(struct ebbi_heap *heap)
+static void send_outbox(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&heap->lock);
     ebbi_heap_tell_time(heap);
     ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
     heap->outbox_count = 0;
-    heap->events++;
     ebbi_lock_drop(&heap->lock);
-    ebbi_purge_tick(heap);
 }
 
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
 {
+    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    ebbi_lock_take(&owner->lock);
     size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
     flush_oldest(heap, class_number, count);
     ebbi_magazine_reset(heap, class_number);
+    ebbi_lock_drop(&owner->lock);
 }
 
 void ebbi_flush_all(struct ebbi_heap *heap)
@@ -146,8 +149,7 @@ void ebbi_flush_all(struct ebbi_heap *heap)
             ebbi_flush_class(heap, c);
         }
     }
-    ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
-    heap->outbox_count = 0;
+    send_outbox(heap);
 }
 
 void ebbi_give_one(void *p)
@@ -166,7 +168,9 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
         if (heap->outbox_count == EBBI_OUTBOX) {
-            ebbi_flush_outbox(heap);
+            send_outbox(heap);
+            heap->events++;
+            ebbi_purge_tick(heap);
         }
         heap->outbox[heap->outbox_count] = p;
         ebbi_compiler_fence(); // another thread's fork() must not find a count without its block

@@ -9,13 +9,19 @@
 // malloc pops below top (and finds the NULL when empty), free pushes at top (and finds the limit
 // when full). A thread without a heap has a static one where everything is empty and full at once.
 //
+// Slabs belong to a heap. Those of line-sharing classes belong to the heap of the thread that takes
+// blocks from them. Those of whole-line classes belong to its depot: one of the first few heaps,
+// which later ones share, because many half-used slabs of each class would cost more than a lock
+// that is seldom contended. The first heaps are their own depots.
+//
 // P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
 // P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
 // P3  every slab of the heap with a free block is `current` of its class or in one bucket.
 //
-// The owner thread alone touches the fast part, the magazines and the outbox. Slabs, lists and
-// capacities are under `lock`, which the owner takes once per refill or flush; the purger and
-// fork() take it too. `pending` is written by anybody.
+// The thread alone touches the fast part, the magazines and the outbox, its slow paths under the
+// lock of the owner of the slabs concerned, which they take once per refill or flush. Slabs and
+// lists are under their heap's `lock`; the purger and fork() take it too. `pending` is written by
+// anybody.
 #ifndef EBB_HEAP_HEAP_H
 #define EBB_HEAP_HEAP_H
 
@@ -56,7 +62,9 @@ struct ebbi_heap {
     uint32_t clock_ms; // about now
     uint8_t lane;
     uint8_t exit_rounds; // of the thread's destructors
+    bool is_depot;       // of itself at least: never destroyed
     bool attached;
+    struct ebbi_heap *depot; // owner of the slabs of whole-line classes
     size_t slab_count;
     size_t held_bytes;   // of slabs
     size_t idle_bytes;   // free blocks of slabs that may hold pages
@@ -79,6 +87,12 @@ extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
+
+// Whose slabs the blocks of a class come from.
+EBBI_INLINE struct ebbi_heap *ebbi_owner(struct ebbi_heap *heap, unsigned class_number)
+{
+    return ebbi_classes[class_number].shares_lines ? heap : heap->depot;
+}
 
 // Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
 EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
@@ -103,8 +117,9 @@ extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to 
 struct ebbi_heap *ebbi_heap_get(
     void); // the thread's, attached now if need be; NULL: none to be had
 struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
-void ebbi_heaps_prune(void);  // destroys abandoned heaps without slabs but for a few
-void ebbi_heaps_freeze(void); // every heap's lock, for a reader of all slabs
+void ebbi_heaps_prune(void); // destroys abandoned heaps without slabs but for a few
+// Takes every heap's lock, for a reader of all slabs, then calls visit (if any) for each.
+void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_heaps_thaw(void);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 
@@ -120,9 +135,8 @@ void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads f
 
 // flush.c
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes room; takes the lock
-void ebbi_flush_outbox(struct ebbi_heap *heap);                       // takes the lock
-void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it, under the lock
-void ebbi_flush_all(struct ebbi_heap *heap);                          // under the lock
+void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it; takes the lock
+void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox; takes the locks
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count); // under the lock
 void ebbi_give_one(void *p); // from a thread without a heap
 

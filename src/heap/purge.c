@@ -163,7 +163,6 @@ void ebbi_purge_abandoned(struct ebbi_heap *heap)
 // Magazines that nobody has used since the last sweep give everything back.
 static void sweep(struct ebbi_heap *heap)
 {
-    ebbi_lock_take(&heap->lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         struct ebbi_magazine *m = &heap->magazines[c];
         if (m->slots != 0 && !m->busy) {
@@ -171,7 +170,6 @@ static void sweep(struct ebbi_heap *heap)
         }
         m->busy = false;
     }
-    ebbi_lock_drop(&heap->lock);
 }
 
 void ebbi_purge_tick(struct ebbi_heap *heap)
@@ -197,9 +195,7 @@ size_t ebbi_trim(void)
     struct ebbi_arena_totals after;
     ebbi_arena_totals(&before);
     if (heap != NULL) {
-        ebbi_lock_take(&heap->lock);
         ebbi_flush_all(heap);
-        ebbi_lock_drop(&heap->lock);
     }
     struct ebbi_pass pass = {.delay_ms = 0};
     ebbi_purge_pass(&pass);

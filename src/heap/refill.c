@@ -73,16 +73,17 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
     size_t got = 0;
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&owner->lock);
     if (ebbi_magazine_ensure(heap, class_number)) {
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;
-        ebbi_heap_tell_time(heap);
-        got = ebbi_heap_take(heap, class_number, m->base + 1, m->slots / 2u);
+        ebbi_heap_tell_time(owner);
+        got = ebbi_heap_take(owner, class_number, m->base + 1, m->slots / 2u);
         heap->fast.top[bin] = m->base + 1 + got;
     }
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&owner->lock);
     return got > 0;
 }
 

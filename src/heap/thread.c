@@ -16,6 +16,8 @@
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
+#define LEAST_DEPOTS 4
+#define MOST_DEPOTS 64
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
 // Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
@@ -37,6 +39,9 @@ static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static struct ebbi_heap *public_heap;
 static unsigned next_lane;
+static struct ebbi_heap *depots[MOST_DEPOTS];
+static size_t depot_count;
+static size_t next_depot;
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
 
@@ -107,11 +112,32 @@ static struct ebbi_heap *heap_make(void)
         memset(heap, 0, sizeof *heap);
     }
     heap->lane = (uint8_t)(next_lane++ % EBBI_LANES);
+    heap->depot = heap;
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)((uintptr_t)heap + EBBI_GRANULE);
     prepare_bins(heap);
     return heap;
+}
+
+// Two depots a processor: few enough to be shared, enough that two running threads seldom meet.
+static size_t depot_limit(void)
+{
+    static size_t limit; // under the registry lock
+    if (limit == 0) {
+        limit = ebbi_min(ebbi_max(2 * ebbi_os_cpus(), LEAST_DEPOTS), MOST_DEPOTS);
+    }
+    return limit;
+}
+
+static void assign_depot(struct ebbi_heap *heap)
+{
+    if (depot_count == 0 || depot_count < depot_limit()) {
+        heap->is_depot = true;
+        depots[depot_count++] = heap;
+    } else {
+        heap->depot = depots[next_depot++ % depot_count];
+    }
 }
 
 static struct ebbi_heap *heap_create(void)
@@ -120,6 +146,7 @@ static struct ebbi_heap *heap_create(void)
     if (heap == NULL) {
         return NULL;
     }
+    assign_depot(heap);
     heap->next = all_heaps;
     if (all_heaps != NULL) {
         all_heaps->previous = heap;
@@ -226,12 +253,14 @@ static void push_abandoned(struct ebbi_heap *heap)
 static void heap_abandon(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&registry);
-    ebbi_lock_take(&heap->lock);
     ebbi_flush_all(heap);
+    ebbi_lock_take(&heap->lock);
     ebbi_heap_collect(heap);
-    release_reserves(heap);
+    if (!heap->is_depot) {
+        release_reserves(heap);
+    }
     ebbi_purge_abandoned(heap);
-    bool empty = heap->slab_count == 0;
+    bool empty = heap->slab_count == 0 && !heap->is_depot;
     ebbi_lock_drop(&heap->lock);
     if (empty && abandoned_count >= SPARE_HEAPS) {
         heap_destroy(heap);
@@ -272,7 +301,7 @@ void ebbi_heaps_prune(void)
     while (*link != NULL) {
         struct ebbi_heap *heap = *link;
         ebbi_lock_take(&heap->lock);
-        bool empty = heap->slab_count == 0;
+        bool empty = heap->slab_count == 0 && !heap->is_depot;
         ebbi_lock_drop(&heap->lock);
         if (empty && ++spare > SPARE_HEAPS) {
             *link = heap->abandoned_next;
@@ -285,11 +314,15 @@ void ebbi_heaps_prune(void)
     ebbi_lock_drop(&registry);
 }
 
-void ebbi_heaps_freeze(void)
+void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
 {
     ebbi_lock_take(&registry);
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         ebbi_lock_take(&heap->lock);
+    }
+    for (struct ebbi_heap *heap = visit != NULL ? all_heaps : NULL; heap != NULL;
+         heap = heap->next) {
+        visit(heap, context);
     }
 }
 
@@ -317,7 +350,7 @@ static void fork_prepare(void)
         return;
     }
     ebbi_lock_take(&start_lock);
-    ebbi_heaps_freeze();
+    ebbi_heaps_freeze(NULL, NULL);
     ebbi_arena_lock();
 }
 

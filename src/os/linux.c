@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
 #include <sys/mman.h>
@@ -144,6 +145,15 @@ size_t ebbi_os_address_limit(void)
         return SIZE_MAX;
     }
     return (size_t)limit.rlim_cur;
+}
+
+size_t ebbi_os_cpus(void)
+{
+    int saved = errno;
+    cpu_set_t set;
+    size_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
+    errno = saved;
+    return count;
 }
 
 uint64_t ebbi_os_now_ms(void)

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap, several threads: outbox, migration, adoption, thread exit, fork, public heap.
+#include <map>
+#include <set>
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -52,7 +55,7 @@ TEST_F(Threads, BlocksThatShareALineGoHome)
     void *p = ebb_malloc(48);
     for (void *b : blocks)
         EXPECT_NE(b, p);
-    ebbi_flush_outbox(mine);
+    ebbi_flush_all(mine);
     EXPECT_EQ(0U, mine->outbox_count);
 }
 
@@ -63,6 +66,40 @@ TEST_F(Threads, BlocksOfWholeLinesAreReusedWhereTheyWereFreed)
     (void)ebb_malloc(256);
     ebb_free(p);
     EXPECT_EQ(p, ebb_malloc(256));
+}
+
+// Sixteen threads at once, each with one block of 1 KiB and a few that share lines.
+TEST_F(Threads, WholeLinesComeFromFewDepotsAndSharedLinesFromOneThread)
+{
+    constexpr int count = 16;
+    constexpr std::size_t few = 5;
+    std::vector<void *> whole(count);
+    std::vector<std::vector<void *>> sharing(count);
+    std::vector<std::thread> threads;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, count);
+    for (int t = 0; t < count; t++)
+        threads.emplace_back([&, t] {
+            whole[t] = ebb_malloc(1024);
+            for (std::size_t i = 0; i < few; i++)
+                sharing[t].push_back(ebb_malloc(48));
+            pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
+        });
+    for (std::thread &t : threads)
+        t.join();
+    std::set<ebbi_heap *> depots;
+    std::map<std::uintptr_t, int> lines;
+    for (int t = 0; t < count; t++) {
+        depots.insert(ebbi_slab_of(whole[t])->heap);
+        for (void *p : sharing[t])
+            for (std::size_t byte : {0, 47}) {
+                auto at = lines.emplace((address(p) + byte) / EBBI_CACHE_LINE, t).first;
+                EXPECT_EQ(t, at->second) << "two threads were handed one line";
+            }
+    }
+    EXPECT_LE(depots.size(), std::max<std::size_t>(4, 2 * ebbi_os_cpus()));
+    for (ebbi_heap *depot : depots)
+        EXPECT_TRUE(depot->is_depot);
 }
 
 TEST_F(Threads, RemoteFreesComeBackToTheirOwner)
@@ -111,7 +148,8 @@ TEST_F(Threads, HeapsThatEmptyAfterTheirThreadsEndAreReturned)
     for (void *p : blocks)
         ebb_free(p);
     ebb_trim();
-    EXPECT_LE(count_heaps(), 12U);
+    constexpr std::size_t spare = 8; // and the depots, and this thread's
+    EXPECT_LE(count_heaps(), spare + std::max<std::size_t>(4, 2 * ebbi_os_cpus()) + 1);
     pthread_barrier_destroy(&barrier);
 }
 
