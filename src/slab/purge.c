@@ -22,7 +22,7 @@ static size_t purge_range(struct ebbi_slab *slab, uintptr_t from, uintptr_t to, 
 {
     size_t page = ebbi_os_page_size();
     uintptr_t start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
-    uint64_t *dirty = slab->dirty_pages;
+    uint64_t *dirty = ebbi_slab_dirty_pages(slab);
     size_t total = 0;
     for (uintptr_t at = from; at < to;) {
         uintptr_t end = at;

@@ -42,9 +42,11 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
         ebbi_slab_remote(slab)[w] = 0;
     }
     fill_bitmap(slab->local, c->blocks);
-    uint64_t *dirty = slab->dirty_pages;
     uint64_t pages = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
-    dirty[0] = dirty[1] = dirty[2] = dirty[3] = pages;
+    uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    for (unsigned w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
+        dirty[w] = pages;
+    }
 }
 
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap)
@@ -84,7 +86,7 @@ static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t from = (slab->first_block + low * size - start) / page;
     size_t to = (slab->first_block + (high + 1) * size - 1 - start) / page;
-    ebbi_bits_set(slab->dirty_pages, from, to + 1 - from);
+    ebbi_bits_set(ebbi_slab_dirty_pages(slab), from, to + 1 - from);
 }
 
 size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)

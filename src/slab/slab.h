@@ -13,7 +13,7 @@
 //     list next. The owner takes only words that the summary names, of slabs on that list.
 //     So whoever still has a step to do has a block in the slab that the owner has not seen come
 //     back, and the slab cannot die under it; whoever has no step left touches nothing more.
-// P4  a page wholly covered by free blocks and not in `dirty_pages` holds nothing (purged or never
+// P4  a page wholly covered by free blocks and without its bit in ebbi_slab_dirty_pages holds nothing (purged or never
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
 #ifndef EBB_SLAB_SLAB_H
@@ -29,30 +29,39 @@
 struct ebbi_heap;
 
 struct ebbi_slab {
+    // Line 0: what a thread reads that frees a block of another's slab; seldom written.
     unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
-    // Under the heap's lock; `heap`, `first_block`, `local`, `class_number` are fixed while it lives.
-    struct ebbi_heap *heap;
+    struct ebbi_heap *heap; // this and the next four: fixed while the slab lives
     uintptr_t first_block;
     uint64_t *local; // remote follows it, at ebbi_slab_remote
+    uint8_t class_number;
+    uint8_t words;                     // of each bitmap
+    uint8_t bucket;                    // under the heap's lock: its list that this is in
+    bool purge_queued;                 // under the heap's lock
+    struct ebbi_slab *next, *previous; // under the heap's lock: in the bucket
+    struct ebbi_slab *pending_next;    // by whoever made the summary non-zero
+    // Lines 1 and 2.
+    uint64_t local_words[EBBI_INLINE_WORDS];  // under the heap's lock
+    uint64_t remote_words[EBBI_INLINE_WORDS]; // atomic, any thread
+    // Line 3: the heap's, under its lock, but for the summary.
+    uint64_t summary; // atomic, P3
+    struct ebbi_slab *purge_next, *purge_previous;
+    uint64_t dirty_word; // one bit a page, for a slab of one granule
+    uint32_t touched;    // when blocks last came or went, ms
     uint16_t free_count;
     uint16_t first_word;
-    uint8_t class_number;
-    uint8_t bucket; // the heap's list that it is in
-    uint8_t words;  // of each bitmap
-    bool purge_queued;
-    uint32_t touched; // when blocks last came or went, ms
-    uint16_t idle;    // free blocks that may hold pages: came back since the last purge
-    struct ebbi_slab *next, *previous; // in the bucket
-    // A cache line each, so that the owner and other threads do not meet on one.
-    uint64_t local_words[EBBI_INLINE_WORDS];       // under the heap's lock
-    uint64_t remote_words[EBBI_INLINE_WORDS];      // atomic, any thread
-    uint64_t summary;                              // atomic, P3
-    struct ebbi_slab *pending_next;                // by whoever made the summary non-zero
-    struct ebbi_slab *purge_next, *purge_previous; // under the heap's lock: the purge queue
-    uint64_t dirty_pages[4]; // under the heap's lock: one bit a page, up to 1 MiB in 4 KiB pages
+    uint16_t idle; // free blocks that may hold pages: came back since the last purge
+    unsigned char unused[22];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
+
+// The dirty pages' bits. A larger slab keeps them in the header of its second granule, which has no
+// other use.
+EBBI_INLINE uint64_t *ebbi_slab_dirty_pages(struct ebbi_slab *slab)
+{
+    return ebbi_classes[slab->class_number].granules == 1 ? &slab->dirty_word : slab[1].local_words;
+}
 
 EBBI_INLINE uint64_t *ebbi_slab_remote(const struct ebbi_slab *slab)
 {

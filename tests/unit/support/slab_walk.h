@@ -41,7 +41,8 @@ inline std::string walk_slab(const ebbi_slab *slab)
     auto start = address(ebbi_span_start(reinterpret_cast<const ebbi_span *>(slab)));
     std::size_t page = ebbi_os_page_size();
     for (std::size_t i = 0; i < c->granules * EBBI_GRANULE / page; i++) {
-        if (ebbi_bits_test(slab->dirty_pages, i) || !page_is_free(slab, start + i * page))
+        if (ebbi_bits_test(ebbi_slab_dirty_pages(const_cast<ebbi_slab *>(slab)), i) ||
+            !page_is_free(slab, start + i * page))
             continue;
         auto *words = reinterpret_cast<const std::uint64_t *>(start + i * page);
         for (std::size_t k = 0; k < page / 8; k += 8)
