@@ -8,6 +8,9 @@
 #define NARROW_START ((uintptr_t)4 << 30)
 #define NARROW_CHUNK ((size_t)16 << 20)
 #define PLACE_TRIES 16
+// The metadata of a chunk of up to 128 MiB is committed in one call with its first granules: the first
+// chunk of a process is one, because every call counts at the start of a small program.
+#define SMALL_CHUNK (((size_t)128 << 20) >> EBBI_GRANULE_SHIFT)
 
 uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
 size_t ebbi_reserved_bytes;
@@ -97,9 +100,14 @@ static bool commit_granules(struct ebbi_chunk *chunk, size_t from, size_t to)
 {
     uintptr_t base = (uintptr_t)chunk;
     uintptr_t rooms = base + chunk->granules * (size_t)EBBI_HEADER;
+    uintptr_t data = base + (from << EBBI_GRANULE_SHIFT);
+    uintptr_t data_end = base + (to << EBBI_GRANULE_SHIFT);
+    if (chunk->granules <= SMALL_CHUNK) { // its metadata is all there
+        return commit_range(data, data_end);
+    }
     return commit_range(base + from * EBBI_HEADER, base + to * EBBI_HEADER) &&
            commit_range(rooms + from * EBBI_BITMAP_ROOM, rooms + to * EBBI_BITMAP_ROOM) &&
-           commit_range(base + (from << EBBI_GRANULE_SHIFT), base + (to << EBBI_GRANULE_SHIFT));
+           commit_range(data, data_end);
 }
 
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
@@ -124,7 +132,7 @@ bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
 // Reserves the largest chunk that the OS grants, not below `least` granules.
 static void *reserve_chunk(size_t least, size_t *granules)
 {
-    size_t wanted = EBBI_CHUNK_GRANULES;
+    size_t wanted = chunk_count == 0 ? ebbi_max(SMALL_CHUNK, least) : EBBI_CHUNK_GRANULES;
     if (ebbi_tags_narrow()) {
         size_t grown = NARROW_CHUNK >> EBBI_GRANULE_SHIFT << ebbi_min(chunk_count, 6);
         wanted = ebbi_min(ebbi_max(grown, least), EBBI_CHUNK_GRANULES);
@@ -139,6 +147,24 @@ static void *reserve_chunk(size_t least, size_t *granules)
             return NULL;
         }
     }
+}
+
+// What a new chunk must have before a span of it can be in a list. Raises *usable, the end of the
+// granules that can be touched, when these come in the same call.
+static bool commit_metadata(uintptr_t base, size_t granules, size_t *usable)
+{
+    size_t first = *usable;
+    uintptr_t header = base + first * EBBI_HEADER;
+    if (granules > SMALL_CHUNK) {
+        return commit_range(base, base + sizeof(struct chunk_record)) &&
+               commit_range(header, header + EBBI_HEADER);
+    }
+    size_t end = ebbi_min(first + FIRST_STEP, granules);
+    if (commit_range(base, base + (end << EBBI_GRANULE_SHIFT))) {
+        *usable = end;
+        return true;
+    }
+    return commit_range(base, base + (first << EBBI_GRANULE_SHIFT));
 }
 
 // The fewest granules of a chunk in which a span of that many fits.
@@ -166,16 +192,16 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
     uintptr_t base = (uintptr_t)chunk;
-    uintptr_t header = base + first * EBBI_HEADER;
-    if (!commit_range(base, base + sizeof(struct chunk_record)) ||
-        !commit_range(header, header + EBBI_HEADER) || ebbi_tags_prepare(chunk, bytes) != 0) {
+    size_t usable = first;
+    if (!commit_metadata(base, granules, &usable) || ebbi_tags_prepare(chunk, bytes) != 0) {
         ebbi_os_release(chunk, bytes);
         return NULL;
     }
     ebbi_os_advise_huge(chunk, bytes, ebbi_arena_advice);
     chunk->first = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
-    chunk->committed = (uint32_t)first;
+    chunk->committed = (uint32_t)usable;
+    ebbi_committed_granules += usable - first;
     chunk->number = chunk_count++;
     ((struct chunk_record *)chunk)->next = first_chunk;
     first_chunk = chunk;
