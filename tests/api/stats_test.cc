@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The statistics: the waterfall adds up to VmRSS, and says what the program did.
+#include <atomic>
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "ebbtide.h"
+
+namespace {
+
+constexpr std::size_t MiB = std::size_t{1} << 20;
+
+std::size_t vm_rss()
+{
+    std::ifstream statm("/proc/self/statm");
+    std::size_t size = 0, resident = 0;
+    statm >> size >> resident;
+    return resident * static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+}
+
+std::vector<void *> fill(std::size_t bytes, std::size_t block)
+{
+    std::vector<void *> blocks(bytes / block);
+    for (void *&p : blocks) {
+        p = ebb_malloc(block);
+        std::memset(p, 1, block);
+    }
+    return blocks;
+}
+
+void release(const std::vector<void *> &blocks)
+{
+    for (void *p : blocks)
+        ebb_free(p);
+}
+
+std::size_t sum(const ebb_stats &s)
+{
+    return s.resident_live + s.resident_cached + s.resident_pinned + s.resident_free +
+           s.resident_metadata + s.resident_other;
+}
+
+void expect_near(std::size_t value, std::size_t wanted, std::size_t allowed, const char *what)
+{
+    EXPECT_LE(value, wanted + allowed) << what;
+    EXPECT_GE(value + allowed, wanted) << what;
+}
+
+TEST(Stats, TheWaterfallAddsUpToVmRss)
+{
+    std::vector<void *> blocks = fill(64 * MiB, 1000);
+    ebb_stats s;
+    ebb_stats_get(&s);
+    EXPECT_EQ(s.resident, sum(s));
+    expect_near(s.resident, vm_rss(), vm_rss() / 50, "VmRSS");
+    release(blocks);
+}
+
+TEST(Stats, LiveBlocksAreCounted)
+{
+    ebb_stats before, during, after;
+    ebb_stats_get(&before);
+    std::vector<void *> small = fill(32 * MiB, 1024);
+    std::vector<void *> large = fill(32 * MiB, MiB);
+    std::vector<void *> huge = fill(64 * MiB, 64 * MiB);
+    ebb_stats_get(&during);
+    expect_near(during.live_bytes - before.live_bytes, 128 * MiB, MiB, "live bytes");
+    expect_near(during.resident_live - before.resident_live, 128 * MiB, 2 * MiB, "resident");
+    expect_near(during.live_blocks - before.live_blocks, 32 * 1024 + 32 + 1, 512, "blocks");
+    release(small);
+    release(large);
+    release(huge);
+    ebb_trim();
+    ebb_stats_get(&after);
+    expect_near(after.live_bytes, before.live_bytes, MiB, "live bytes afterwards");
+    EXPECT_GT(after.purged_bytes, during.purged_bytes);
+}
+
+TEST(Stats, FreeBlocksBesideLiveOnesArePinned)
+{
+    std::vector<void *> blocks = fill(32 * MiB, 256);
+    ebb_stats full, sparse;
+    ebb_stats_get(&full);
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 16 != 0) // one survivor in each page
+            ebb_free(blocks[i]);
+    ebb_trim();
+    ebb_stats_get(&sparse);
+    EXPECT_GE(sparse.resident_pinned, full.resident_pinned + 28 * MiB);
+    for (std::size_t i = 0; i < blocks.size(); i += 16)
+        ebb_free(blocks[i]);
+}
+
+TEST(Stats, MayBeAskedForWhileThreadsRun)
+{
+    std::atomic<bool> stop{false};
+    std::thread busy([&] {
+        while (!stop.load())
+            ebb_free(ebb_malloc(100));
+    });
+    for (int i = 0; i < 50; i++) {
+        ebb_stats s;
+        ebb_stats_get(&s);
+        EXPECT_EQ(s.resident, sum(s));
+    }
+    stop.store(true);
+    busy.join();
+}
+
+TEST(Stats, TextAndJsonTellTheirLengthAndAreCut)
+{
+    char text[4096], json[4096], little[8];
+    EXPECT_LT(ebb_stats_text(text, sizeof text), sizeof text);
+    EXPECT_NE(nullptr, std::strstr(text, "VmRSS"));
+    std::size_t length = ebb_stats_json(json, sizeof json);
+    ASSERT_LT(length, sizeof json);
+    EXPECT_EQ(length, std::strlen(json));
+    EXPECT_EQ('{', json[0]);
+    EXPECT_NE(nullptr, std::strstr(json, "\"resident_pinned\": "));
+    EXPECT_GT(ebb_stats_json(little, sizeof little), sizeof little);
+    EXPECT_EQ(sizeof little - 1, std::strlen(little));
+}
+
+TEST(Options, AreListedWithTheirSource)
+{
+    std::size_t value = 0;
+    int is_set = -1;
+    unsigned count = 0;
+    for (; ebb_option_value(count, &value, &is_set) != nullptr; count++)
+        EXPECT_EQ(0, std::strncmp("EBB_", ebb_option_value(count, &value, &is_set), 4));
+    EXPECT_GE(count, 5U);
+    EXPECT_STREQ("0.1.0", ebb_version());
+}
+
+} // namespace
