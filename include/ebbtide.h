@@ -69,12 +69,14 @@ EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 // What the process holds, in bytes unless named otherwise. The resident_* items add up to
 // `resident` exactly; blocks in magazines of running threads are as of each thread's last slow call.
 struct ebb_stats {
-    size_t resident;          // VmRSS
-    size_t resident_live;     // pages' parts under blocks in use, rounding included
-    size_t resident_cached;   // parts under blocks in magazines (an estimate)
-    size_t resident_pinned;   // parts under free blocks of part-full slabs
-    size_t resident_free;     // free spans, not yet returned
-    size_t resident_metadata; // headers, bitmaps, tags, heaps
+    size_t resident;      // VmRSS
+    size_t resident_live; // pages' parts under what the program asked for
+    size_t
+        resident_rounding;  // parts that rounding up to block sizes added (an estimate by sampling)
+    size_t resident_cached; // parts under blocks in magazines (an estimate)
+    size_t resident_pinned; // parts under free blocks of part-full slabs
+    size_t resident_free;   // free spans, not yet returned
+    size_t resident_metadata; // headers, bitmaps, heaps
     size_t resident_other;    // not ours: code, stacks, files, other mappings
     size_t live_bytes;        // blocks and large objects in use, by their full size
     size_t live_blocks;       // their number

@@ -39,7 +39,8 @@ size_t ebb_stats_text(char *out, size_t size)
     struct ebb_stats s;
     ebb_stats_get(&s);
     put(&sink, "ebbtide: where the resident memory is\n");
-    put_line(&sink, "blocks in use, with their rounding", s.resident_live, s.resident);
+    put_line(&sink, "requested by the program", s.resident_live, s.resident);
+    put_line(&sink, "rounding to block sizes (estimate)", s.resident_rounding, s.resident);
     put_line(&sink, "cached in magazines", s.resident_cached, s.resident);
     put_line(&sink, "free, pinned by blocks in use", s.resident_pinned, s.resident);
     put_line(&sink, "free, to be returned", s.resident_free, s.resident);
@@ -54,6 +55,7 @@ size_t ebb_stats_text(char *out, size_t size)
 #define EACH_FIELD(X)                                                                              \
     X(resident)                                                                                    \
     X(resident_live)                                                                               \
+    X(resident_rounding)                                                                           \
     X(resident_cached)                                                                             \
     X(resident_pinned)                                                                             \
     X(resident_free)                                                                               \

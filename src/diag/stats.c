@@ -10,6 +10,24 @@
 
 #define PAGES_AT_ONCE 256
 
+struct snapshot {
+    struct ebb_stats *stats;
+    size_t rounding; // resident bytes that rounding added to blocks in use or cached
+    struct {
+        uint64_t bytes;
+        uint64_t count;
+    } asked[EBBI_CLASS_COUNT]; // what the requests that met an empty magazine asked for
+};
+
+// The part of `bytes` of blocks of a class that nobody asked for, by the sample.
+static size_t rounding_in(const struct snapshot *snapshot, unsigned class_number, size_t bytes)
+{
+    double size = ebbi_classes[class_number].size;
+    double count = (double)snapshot->asked[class_number].count;
+    double asked = (double)snapshot->asked[class_number].bytes;
+    return count > 0 ? (size_t)((double)bytes * (1.0 - asked / (count * size))) : 0;
+}
+
 // Bytes of [start, start + bytes) in resident pages.
 static size_t resident_in(uintptr_t start, size_t bytes)
 {
@@ -49,8 +67,9 @@ static size_t live_in_page(const struct ebbi_slab *slab, uintptr_t at, size_t pa
     return live;
 }
 
-static void add_slab(struct ebb_stats *s, const struct ebbi_slab *slab)
+static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
 {
+    struct ebb_stats *s = snapshot->stats;
     const struct ebbi_class *c = ebbi_slab_class(slab);
     unsigned char vector[PAGES_AT_ONCE];
     size_t page = ebbi_os_page_size();
@@ -73,13 +92,15 @@ static void add_slab(struct ebb_stats *s, const struct ebbi_slab *slab)
             size_t live = live_in_page(slab, start + i * page, page);
             s->resident_live += live;
             s->resident_pinned += page - live;
+            snapshot->rounding += rounding_in(snapshot, slab->class_number, live);
         }
     }
 }
 
 static void add_granules(struct ebbi_chunk *chunk, void *context)
 {
-    struct ebb_stats *s = context;
+    struct snapshot *snapshot = context;
+    struct ebb_stats *s = snapshot->stats;
     uintptr_t base = (uintptr_t)chunk;
     s->resident_metadata += resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
     for (size_t g = chunk->first; g < chunk->committed;) {
@@ -89,7 +110,7 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
         size_t bytes = (end - g) << EBBI_GRANULE_SHIFT;
         switch (span->state) {
         case EBBI_SPAN_SLAB:
-            add_slab(s, (const struct ebbi_slab *)span);
+            add_slab(snapshot, (const struct ebbi_slab *)span);
             break;
         case EBBI_SPAN_LARGE:
             s->large_bytes += bytes;
@@ -109,11 +130,14 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
 
 static void add_heap(struct ebbi_heap *heap, void *context)
 {
-    struct ebb_stats *s = context;
+    struct snapshot *snapshot = context;
+    struct ebb_stats *s = snapshot->stats;
     s->heaps++;
     s->purged_bytes += heap->purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         const struct ebbi_magazine *m = &heap->magazines[c];
+        snapshot->asked[c].bytes += m->asked_bytes;
+        snapshot->asked[c].count += m->asked_count;
         if (m->slots != 0) {
             // relaxed: the owner goes on meanwhile
             void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
@@ -125,9 +149,12 @@ static void add_heap(struct ebbi_heap *heap, void *context)
 void ebb_stats_get(struct ebb_stats *stats)
 {
     struct ebbi_arena_totals totals;
+    struct snapshot snapshot;
     memset(stats, 0, sizeof *stats);
-    ebbi_heaps_freeze(add_heap, stats);
-    ebbi_arena_each_chunk(add_granules, stats);
+    memset(&snapshot, 0, sizeof snapshot);
+    snapshot.stats = stats;
+    ebbi_heaps_freeze(add_heap, &snapshot);
+    ebbi_arena_each_chunk(add_granules, &snapshot);
     ebbi_heaps_thaw();
     ebbi_arena_totals(&totals);
     stats->resident = ebbi_os_resident_bytes();
@@ -143,7 +170,9 @@ void ebb_stats_get(struct ebb_stats *stats)
     stats->live_bytes -= stats->cached_bytes;
     stats->resident_cached = ebbi_min(stats->cached_bytes, stats->resident_live);
     stats->resident_live -= stats->resident_cached;
-    size_t ours = stats->resident_live + stats->resident_cached + stats->resident_pinned +
-                  stats->resident_free + stats->resident_metadata;
+    stats->resident_rounding = ebbi_min(snapshot.rounding, stats->resident_live);
+    stats->resident_live -= stats->resident_rounding;
+    size_t ours = stats->resident_live + stats->resident_rounding + stats->resident_cached +
+                  stats->resident_pinned + stats->resident_free + stats->resident_metadata;
     stats->resident_other = stats->resident - ebbi_min(ours, stats->resident);
 }

@@ -40,6 +40,9 @@ struct ebbi_fast {
 
 struct ebbi_magazine {
     void **base;
+    uint64_t
+        asked_bytes; // of the requests that met it empty: a sample of what is asked of the class
+    uint32_t asked_count;
     uint16_t slots; // of the array, the sentinel's included; 0: no array yet
     uint8_t streak; // refills or flushes in a row
     bool flushed;   // the last event was a flush
@@ -129,7 +132,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
 
 // refill.c
-bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number); // takes the lock; false: refused
+// For a request of `bytes`. Takes the lock; false: memory refused.
+bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
 size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted);
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
 

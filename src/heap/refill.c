@@ -69,7 +69,7 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
     return got;
 }
 
-bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number)
+bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
@@ -80,6 +80,8 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number)
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;
         ebbi_heap_tell_time(owner);
+        m->asked_bytes += bytes;
+        m->asked_count++;
         got = ebbi_heap_take(owner, class_number, m->base + 1, m->slots / 2u);
         heap->fast.top[bin] = m->base + 1 + got;
     }
@@ -99,13 +101,13 @@ static void *take_public(unsigned class_number)
     return block;
 }
 
-static void *pop(struct ebbi_heap *heap, unsigned class_number)
+static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     void **top = heap->fast.top[bin];
     void *block = top[-1];
     if (block == NULL) {
-        if (!ebbi_refill(heap, class_number)) {
+        if (!ebbi_refill(heap, class_number, bytes)) {
             return NULL;
         }
         top = heap->fast.top[bin];
@@ -115,10 +117,10 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number)
     return block;
 }
 
-static void *take_class(unsigned class_number)
+static void *take_class(unsigned class_number, size_t bytes)
 {
     struct ebbi_heap *heap = ebbi_heap_get();
-    void *block = heap != NULL ? pop(heap, class_number) : take_public(class_number);
+    void *block = heap != NULL ? pop(heap, class_number, bytes) : take_public(class_number);
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;
     }
@@ -130,7 +132,7 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
     if (bytes > EBBI_CLASS_MAX) {
         return ebbi_large_alloc(bytes, 1, false);
     }
-    return take_class(ebbi_class_for(bytes));
+    return take_class(ebbi_class_for(bytes), bytes);
 }
 
 void *ebbi_aligned(size_t align, size_t bytes)
@@ -138,7 +140,7 @@ void *ebbi_aligned(size_t align, size_t bytes)
     if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
         unsigned class_number = ebbi_class_for_aligned(bytes, align);
         if (class_number != 0) {
-            return take_class(class_number);
+            return take_class(class_number, bytes);
         }
     }
     return ebbi_large_alloc(bytes, align, false);

@@ -43,8 +43,8 @@ void release(const std::vector<void *> &blocks)
 
 std::size_t sum(const ebb_stats &s)
 {
-    return s.resident_live + s.resident_cached + s.resident_pinned + s.resident_free +
-           s.resident_metadata + s.resident_other;
+    return s.resident_live + s.resident_rounding + s.resident_cached + s.resident_pinned +
+           s.resident_free + s.resident_metadata + s.resident_other;
 }
 
 void expect_near(std::size_t value, std::size_t wanted, std::size_t allowed, const char *what)
@@ -81,6 +81,19 @@ TEST(Stats, LiveBlocksAreCounted)
     ebb_stats_get(&after);
     expect_near(after.live_bytes, before.live_bytes, MiB, "live bytes afterwards");
     EXPECT_GT(after.purged_bytes, during.purged_bytes);
+}
+
+// 1100 bytes are given 1152: 4.5 %.
+TEST(Stats, RoundingIsToldApart)
+{
+    ebb_stats before, during;
+    ebb_stats_get(&before);
+    std::vector<void *> blocks = fill(44 * MiB, 1100);
+    ebb_stats_get(&during);
+    expect_near(during.resident_live - before.resident_live, 44 * MiB, MiB, "requested");
+    expect_near(during.resident_rounding - before.resident_rounding, 2080 * MiB / 1000, MiB / 4,
+                "rounding");
+    release(blocks);
 }
 
 TEST(Stats, FreeBlocksBesideLiveOnesArePinned)
