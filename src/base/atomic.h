@@ -15,7 +15,6 @@
 #define ebbi_load_acquire(p) __atomic_load_n((p), __ATOMIC_ACQUIRE)
 #define ebbi_store_relaxed(p, v) __atomic_store_n((p), (v), __ATOMIC_RELAXED)
 #define ebbi_store_release(p, v) __atomic_store_n((p), (v), __ATOMIC_RELEASE)
-#define ebbi_exchange_relaxed(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELAXED)
 #define ebbi_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
 #define ebbi_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
 #define ebbi_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
