@@ -25,6 +25,7 @@
 #include "heap/flush.c"
 #include "heap/large.c"
 #include "heap/purge.c"
+#include "heap/depot.c"
 #include "heap/helper.c"
 #include "heap/thread.c"
 #include "api/api.c"

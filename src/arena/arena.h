@@ -91,6 +91,8 @@ bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
 size_t ebbi_arena_dirty_bytes(void); // a hint, without the lock
 size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
+size_t ebbi_arena_peak_bytes(void);  // most of these lately; a hint
+void ebbi_arena_forget_peak(void);   // by half
 
 // Huge objects: mappings of their own. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);

@@ -28,6 +28,7 @@ void ebbi_span_remove(struct ebbi_span *span);
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
 extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
+extern EBBI_HIDDEN size_t ebbi_peak_granules;                      // the same
 
 // huge.c
 extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock

@@ -91,6 +91,21 @@ size_t ebbi_arena_used_bytes(void)
     return ebbi_load_relaxed(&ebbi_used_granules) << EBBI_GRANULE_SHIFT;
 }
 
+size_t ebbi_arena_peak_bytes(void)
+{
+    // relaxed: a hint
+    return ebbi_load_relaxed(&ebbi_peak_granules) << EBBI_GRANULE_SHIFT;
+}
+
+void ebbi_arena_forget_peak(void)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_peak_granules,
+                       ebbi_used_granules + (ebbi_peak_granules - ebbi_used_granules) / 2);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
 void ebbi_arena_totals(struct ebbi_arena_totals *totals)
 {
     ebbi_lock_take(&ebbi_arena_mutex);

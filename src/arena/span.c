@@ -10,7 +10,7 @@
 struct ebbi_lock ebbi_arena_mutex;
 struct ebbi_span *ebbi_dirty_first;
 size_t ebbi_dirty_granules;
-size_t ebbi_used_granules;
+size_t ebbi_used_granules, ebbi_peak_granules;
 
 static struct ebbi_span *dirty_last;
 static struct ebbi_span *bins[BINS];
@@ -111,6 +111,9 @@ static void count_used(size_t granules_more, size_t granules_less)
 {
     // relaxed: written under the lock, read as a hint
     ebbi_store_relaxed(&ebbi_used_granules, ebbi_used_granules + granules_more - granules_less);
+    if (ebbi_used_granules > ebbi_peak_granules) {
+        ebbi_store_relaxed(&ebbi_peak_granules, ebbi_used_granules); // relaxed: as above
+    }
 }
 
 // The smallest of the first few in bin b that hold `granules`.

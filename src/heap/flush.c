@@ -80,9 +80,9 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
 }
 
 // The oldest blocks leave, the rest move down. Under the owner's lock.
-static void flush_oldest(struct ebbi_heap *heap, unsigned class_number, size_t count)
+static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsigned class_number,
+                         size_t count)
 {
-    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     void **first = m->base + 1;
@@ -98,9 +98,8 @@ static void flush_oldest(struct ebbi_heap *heap, unsigned class_number, size_t c
 
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
 {
-    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
+    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
-    ebbi_lock_take(&owner->lock);
     if (m->slots == 0) {
         (void)ebbi_magazine_ensure(heap, class_number);
     } else {
@@ -108,7 +107,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         bool only_frees = m->flushed && m->streak >= ONLY_FREES;
         size_t full = m->slots - 1u;
         heap->events++;
-        flush_oldest(heap, class_number, only_frees ? full : (full + 1) / 2);
+        flush_oldest(heap, owner, class_number, only_frees ? full : (full + 1) / 2);
         if (only_frees) {
             ebbi_magazine_adapt(heap, class_number, true);
         } else {
@@ -133,11 +132,10 @@ static void send_outbox(struct ebbi_heap *heap)
 
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
 {
-    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
+    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    ebbi_lock_take(&owner->lock);
     size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
-    flush_oldest(heap, class_number, count);
+    flush_oldest(heap, owner, class_number, count);
     ebbi_magazine_reset(heap, class_number);
     ebbi_lock_drop(&owner->lock);
 }

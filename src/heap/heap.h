@@ -65,12 +65,13 @@ struct ebbi_heap {
     uint32_t clock_ms; // about now
     uint8_t lane;
     uint8_t exit_rounds; // of the thread's destructors
-    bool is_depot;       // of itself at least: never destroyed
+    bool is_depot;       // see depot.c; never destroyed
     bool attached;
-    struct ebbi_heap *depot; // owner of the slabs of whole-line classes
+    bool alone; // serves a thread in abort(): takes no other lock
     size_t slab_count;
     size_t held_bytes;   // of slabs
     size_t idle_bytes;   // free blocks of slabs that may hold pages
+    size_t peak_bytes;   // held and not idle at most, lately
     size_t budget_bytes; // what magazines may still grow by
     size_t freed_bytes;  // since the last purge by amount
     size_t purged_bytes; // pages of slabs returned since the start
@@ -90,12 +91,6 @@ extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
-
-// Whose slabs the blocks of a class come from.
-EBBI_INLINE struct ebbi_heap *ebbi_owner(struct ebbi_heap *heap, unsigned class_number)
-{
-    return ebbi_classes[class_number].shares_lines ? heap : heap->depot;
-}
 
 // Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
 EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
@@ -126,7 +121,13 @@ void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), voi
 void ebbi_heaps_thaw(void);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 
-// magazine.c: under the heap's lock
+// depot.c
+void ebbi_depot_offer(struct ebbi_heap *heap); // new; under the registry lock
+// The heap whose slabs serve this one for a class, at this moment: the heap itself where blocks
+// share cache lines. Locked.
+struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number);
+
+// magazine.c: under the lock of one of the heap's owners
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);

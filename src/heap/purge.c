@@ -8,6 +8,10 @@
 //
 //     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
 //     free blocks kept  <= max(8 MiB, 1/3 of the heap's slabs), least recently used slabs first
+//
+// With a helper, what was in use lately may stay as well: a program that swings between two sizes
+// would fault its pages in again at each swing. That memory was resident at the peak, so the peak
+// grows by nothing; the helper forgets half of the difference at each of its passes.
 #include "heap/heap.h"
 #include "os/options.h"
 
@@ -71,6 +75,11 @@ static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
     return bytes;
 }
 
+static size_t busy_bytes(const struct ebbi_heap *heap)
+{
+    return heap->held_bytes - heap->idle_bytes;
+}
+
 // Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
 static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
 {
@@ -92,6 +101,11 @@ static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
     return total;
 }
 
+static void heap_forget_peak(struct ebbi_heap *heap)
+{
+    heap->peak_bytes -= (heap->peak_bytes - ebbi_min(heap->peak_bytes, busy_bytes(heap))) / 2;
+}
+
 static void purge_heap(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_pass *pass = context;
@@ -100,6 +114,7 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     size_t bytes = purge_queue(heap, pass->delay_ms);
     pass->bytes += bytes;
     pass->more |= bytes > 0;
+    heap_forget_peak(heap);
     pass->waiting |= heap->purge_first != NULL;
 }
 
@@ -111,13 +126,22 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
         ebbi_heaps_each(purge_heap, pass);
     } while (pass->more);
     ebbi_heaps_prune();
+    ebbi_arena_forget_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
+}
+
+// What may stay because it was in use lately: only where a helper will end it.
+static size_t since_peak(size_t peak_bytes, size_t now_bytes)
+{
+    return peak_bytes > now_bytes && ebbi_helper_wanted() ? peak_bytes - now_bytes : 0;
 }
 
 static void purge_spans_by_amount(void)
 {
     size_t dirty = ebbi_arena_dirty_bytes();
-    size_t allowed = ebbi_max(SPANS_KEPT, ebbi_arena_used_bytes() / 4);
+    size_t used = ebbi_arena_used_bytes();
+    size_t allowed = ebbi_max(SPANS_KEPT, used / 4);
+    allowed = ebbi_max(allowed, since_peak(ebbi_arena_peak_bytes(), used));
     if (dirty > allowed) {
         (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
@@ -129,7 +153,10 @@ void ebbi_purge_blocks(struct ebbi_heap *heap)
         return;
     }
     heap->freed_bytes = 0;
-    if (heap->idle_bytes > ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3)) {
+    size_t busy = busy_bytes(heap);
+    heap->peak_bytes = ebbi_max(heap->peak_bytes, busy);
+    size_t allowed = ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3);
+    if (heap->idle_bytes > ebbi_max(allowed, since_peak(heap->peak_bytes, busy))) {
         (void)purge_queue(heap, 0);
     }
 }

@@ -73,9 +73,8 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    struct ebbi_heap *owner = ebbi_owner(heap, class_number);
+    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     size_t got = 0;
-    ebbi_lock_take(&owner->lock);
     if (ebbi_magazine_ensure(heap, class_number)) {
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;

@@ -16,8 +16,6 @@
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
-#define LEAST_DEPOTS 4
-#define MOST_DEPOTS 64
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
 // Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
@@ -39,9 +37,6 @@ static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static struct ebbi_heap *public_heap;
 static unsigned next_lane;
-static struct ebbi_heap *depots[MOST_DEPOTS];
-static size_t depot_count;
-static size_t next_depot;
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
 
@@ -112,32 +107,11 @@ static struct ebbi_heap *heap_make(void)
         memset(heap, 0, sizeof *heap);
     }
     heap->lane = (uint8_t)(next_lane++ % EBBI_LANES);
-    heap->depot = heap;
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)((uintptr_t)heap + EBBI_GRANULE);
     prepare_bins(heap);
     return heap;
-}
-
-// Two depots a processor: few enough to be shared, enough that two running threads seldom meet.
-static size_t depot_limit(void)
-{
-    static size_t limit; // under the registry lock
-    if (limit == 0) {
-        limit = ebbi_min(ebbi_max(2 * ebbi_os_cpus(), LEAST_DEPOTS), MOST_DEPOTS);
-    }
-    return limit;
-}
-
-static void assign_depot(struct ebbi_heap *heap)
-{
-    if (depot_count == 0 || depot_count < depot_limit()) {
-        heap->is_depot = true;
-        depots[depot_count++] = heap;
-    } else {
-        heap->depot = depots[next_depot++ % depot_count];
-    }
 }
 
 static struct ebbi_heap *heap_create(void)
@@ -146,7 +120,7 @@ static struct ebbi_heap *heap_create(void)
     if (heap == NULL) {
         return NULL;
     }
-    assign_depot(heap);
+    ebbi_depot_offer(heap);
     heap->next = all_heaps;
     if (all_heaps != NULL) {
         all_heaps->previous = heap;
@@ -341,6 +315,9 @@ static void enter_abort(void)
     struct ebbi_heap *heap = heap_make();
     ebbi_store_relaxed(&ebbi_dying, true); // relaxed: for this thread; for others a hint
     ebbi_current = heap != NULL ? &heap->fast : &ebbi_heap_gone;
+    if (heap != NULL) {
+        heap->alone = true;
+    }
 }
 
 // fork(): every lock in rank order, so that the child finds every structure whole.

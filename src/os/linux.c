@@ -156,6 +156,14 @@ size_t ebbi_os_cpus(void)
     return count;
 }
 
+size_t ebbi_os_cpu(void)
+{
+    int saved = errno;
+    int cpu = sched_getcpu(); // glibc reads a word that the kernel keeps (rseq), else by the vDSO
+    errno = saved;
+    return cpu < 0 ? 0 : (size_t)cpu;
+}
+
 uint64_t ebbi_os_now_ms(void)
 {
     struct timespec now;

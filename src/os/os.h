@@ -48,6 +48,7 @@ size_t ebbi_os_page_size(void);
 // The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.
 size_t ebbi_os_address_limit(void);
 size_t ebbi_os_cpus(void);     // that this process may run on, at least 1
+size_t ebbi_os_cpu(void);      // that this thread runs on now: a hint
 uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted

@@ -23,6 +23,8 @@ struct rule {
 static struct {
     struct rule rules[FAKE_CALLS];
     bool clock_faked, threaded_faked, threaded, pretend_threads, secure, huge, capturing;
+    bool cpu_faked;
+    size_t cpu;
     uint64_t clock_ms, step_ms;
     size_t limit, page;
     void (*watch)(uintptr_t start, size_t bytes);
@@ -81,6 +83,13 @@ void fake_os_threaded(bool threaded)
 void fake_os_pretend_threads(void) { fake.pretend_threads = true; }
 void fake_os_page_size(size_t bytes) { fake.page = bytes; }
 void fake_os_secure(bool secure) { fake.secure = secure; }
+
+void fake_os_cpu(size_t cpu)
+{
+    fake.cpu_faked = true;
+    ebbi_store_relaxed(&fake.cpu, cpu);
+}
+
 void fake_os_huge_pages(bool by_default) { fake.huge = by_default; }
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes)) { fake.watch = watch; }
 
@@ -213,6 +222,8 @@ void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 bool ebbi_os_huge_by_default(void) { return fake.huge; }
 size_t ebbi_os_page_size(void) { return fake.page != 0 ? fake.page : real_os_page_size(); }
 size_t ebbi_os_address_limit(void) { return fake.limit; }
+
+size_t ebbi_os_cpu(void) { return fake.cpu_faked ? ebbi_load_relaxed(&fake.cpu) : real_os_cpu(); }
 
 uint64_t ebbi_os_now_ms(void)
 {

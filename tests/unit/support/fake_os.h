@@ -43,6 +43,7 @@ void fake_os_threaded(bool threaded); // what the process pretends to be
 void fake_os_pretend_threads(void);   // start_thread only counts, and says yes
 void fake_os_page_size(size_t bytes); // a multiple of the real one
 void fake_os_secure(bool secure);
+void fake_os_cpu(size_t cpu); // all threads from now on; else the real one
 void fake_os_huge_pages(bool by_default);
 
 struct fake_purge {

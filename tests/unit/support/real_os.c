@@ -13,6 +13,7 @@
 #define ebbi_os_huge_by_default real_os_huge_by_default
 #define ebbi_os_page_size real_os_page_size
 #define ebbi_os_address_limit real_os_address_limit
+#define ebbi_os_cpu real_os_cpu
 #define ebbi_os_now_ms real_os_now_ms
 #define ebbi_os_entropy real_os_entropy
 #define ebbi_os_is_secure real_os_is_secure

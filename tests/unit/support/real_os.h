@@ -19,6 +19,7 @@ void real_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 bool real_os_huge_by_default(void);
 size_t real_os_page_size(void);
 size_t real_os_address_limit(void);
+size_t real_os_cpu(void);
 uint64_t real_os_now_ms(void);
 uint64_t real_os_entropy(void);
 bool real_os_is_secure(void);

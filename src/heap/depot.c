@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: depots, the heaps whose slabs of whole-line classes all threads share.
+//
+// The first heaps become depots, one a processor. A refill or flush goes to the depot of the
+// processor that it runs on, or to the next one that is not locked: so there are about as many
+// part-full slabs of a class as threads that run at once, whatever the number of threads.
+#include "heap/heap.h"
+
+#define LEAST_DEPOTS 2 // so that a stopped holder of the lock can be passed by
+#define MOST_DEPOTS 64
+#define TRIES 4
+
+static struct ebbi_heap *depots[MOST_DEPOTS]; // the first depot_count never change
+static size_t depot_count;                    // written under the registry lock
+
+static size_t depot_limit(void)
+{
+    static size_t limit; // under the registry lock
+    if (limit == 0) {
+        limit = ebbi_min(ebbi_max(ebbi_os_cpus(), LEAST_DEPOTS), MOST_DEPOTS);
+    }
+    return limit;
+}
+
+void ebbi_depot_offer(struct ebbi_heap *heap)
+{
+    // relaxed: written under the registry lock, which is held
+    size_t count = ebbi_load_relaxed(&depot_count);
+    if (count < depot_limit()) {
+        heap->is_depot = true;
+        depots[count] = heap;
+        // release[depot-add -> depot-pick]: the heap and its place in depots
+        ebbi_store_release(&depot_count, count + 1);
+    }
+}
+
+static struct ebbi_heap *lock_depot(void)
+{
+    // acquire[depot-pick <- depot-add]: the first of depots and what they point to
+    size_t count = ebbi_load_acquire(&depot_count);
+    size_t home = count > 1 ? ebbi_os_cpu() % count : 0;
+    for (size_t i = 0; i < TRIES && i < count; i++) {
+        struct ebbi_heap *depot = depots[(home + i) % count];
+        if (ebbi_lock_try(&depot->lock)) {
+            return depot;
+        }
+    }
+    ebbi_lock_take(&depots[home]->lock);
+    return depots[home];
+}
+
+struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
+{
+    if (!ebbi_classes[class_number].shares_lines && !heap->alone) {
+        return lock_depot();
+    }
+    ebbi_lock_take(&heap->lock);
+    return heap;
+}
