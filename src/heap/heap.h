@@ -10,9 +10,9 @@
 // when full). A thread without a heap has a static one where everything is empty and full at once.
 //
 // Slabs belong to a heap. Those of line-sharing classes belong to the heap of the thread that takes
-// blocks from them. Those of whole-line classes belong to its depot: one of the first few heaps,
-// which later ones share, because many half-used slabs of each class would cost more than a lock
-// that is seldom contended. The first heaps are their own depots.
+// blocks from them. Those of whole-line classes belong to the depots, the first few heaps, which all
+// threads share (depot.c): many half-used slabs of each class would cost more than a lock that is
+// seldom contended.
 //
 // P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
 // P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
@@ -133,7 +133,7 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
 
 // refill.c
-// For a request of `bytes`. Takes the lock; false: memory refused.
+// For a request of `bytes`. Takes the lock; false: memory refused, or no array to be had.
 bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
 size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted);
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
@@ -141,7 +141,8 @@ void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads f
 // flush.c
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes room; takes the lock
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it; takes the lock
-void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox; takes the locks
+void ebbi_flush_all(struct ebbi_heap *heap);     // and the outbox; takes the locks
+void ebbi_flush_largest(struct ebbi_heap *heap); // whose array others then share; takes the lock
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count); // under the lock
 void ebbi_give_one(void *p); // from a thread without a heap
 

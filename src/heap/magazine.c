@@ -16,26 +16,45 @@ static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
 static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots, LEAST_SLOTS); }
 
-static void **array_take(struct ebbi_heap *heap, size_t slots)
-{
-    void ***list = (void ***)&heap->slot_free[log2_of(slots)];
-    if (*list != NULL) {
-        void **array = (void **)*list;
-        *list = (void **)array[0];
-        return array;
-    }
-    if ((size_t)(heap->slot_end - heap->slot_next) < slots) {
-        return NULL;
-    }
-    void **array = heap->slot_next;
-    heap->slot_next += slots;
-    return array;
-}
-
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
     array[0] = heap->slot_free[log2_of(slots)];
     heap->slot_free[log2_of(slots)] = array;
+}
+
+// All of an array but its first `kept` slots.
+static void array_give_above(struct ebbi_heap *heap, void **array, size_t kept, size_t slots)
+{
+    for (size_t half = slots / 2; half >= kept; half /= 2) {
+        array_give(heap, array + half, half);
+    }
+}
+
+// A recycled array of that size, or the first part of a larger one.
+static void **array_split(struct ebbi_heap *heap, size_t slots)
+{
+    unsigned found = log2_of(slots);
+    while (found < EBBI_SLOT_SIZES && heap->slot_free[found] == NULL) {
+        found++;
+    }
+    if (found == EBBI_SLOT_SIZES) {
+        return NULL;
+    }
+    void **array = heap->slot_free[found];
+    heap->slot_free[found] = (void **)array[0];
+    array_give_above(heap, array, slots, (size_t)1 << found);
+    return array;
+}
+
+static void **array_take(struct ebbi_heap *heap, size_t slots)
+{
+    bool fresh = (size_t)(heap->slot_end - heap->slot_next) >= slots;
+    if (heap->slot_free[log2_of(slots)] != NULL || !fresh) {
+        return array_split(heap, slots);
+    }
+    void **array = heap->slot_next;
+    heap->slot_next += slots;
+    return array;
 }
 
 // Replaces the array of an empty magazine. False when there is none of that size.
@@ -48,10 +67,12 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
         return false;
     }
     void **array = array_take(heap, slots);
-    if (array == NULL) {
+    if (array == NULL && slots < m->slots) {
+        array = m->base;
+        array_give_above(heap, array, slots, m->slots);
+    } else if (array == NULL) {
         return false;
-    }
-    if (m->slots != 0) {
+    } else if (m->slots != 0) {
         array_give(heap, m->base, m->slots);
     }
     heap->budget_bytes -= more <= heap->budget_bytes ? more : heap->budget_bytes;

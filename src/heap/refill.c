@@ -75,7 +75,8 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     size_t got = 0;
-    if (ebbi_magazine_ensure(heap, class_number)) {
+    bool has_array = ebbi_magazine_ensure(heap, class_number);
+    if (has_array) {
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;
         ebbi_heap_tell_time(owner);
@@ -85,17 +86,19 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         heap->fast.top[bin] = m->base + 1 + got;
     }
     ebbi_lock_drop(&owner->lock);
+    if (!has_array) {
+        ebbi_flush_largest(heap); // for the next refill
+    }
     return got > 0;
 }
 
-// One block for a thread that has no heap any more.
-static void *take_public(unsigned class_number)
+// One block past the magazines, from a heap that is locked, or NULL.
+static void *take_one(struct ebbi_heap *locked, unsigned class_number)
 {
     void *block = NULL;
-    struct ebbi_heap *heap = ebbi_heap_lock_public();
-    if (heap != NULL) {
-        (void)ebbi_heap_take(heap, class_number, &block, 1);
-        ebbi_lock_drop(&heap->lock);
+    if (locked != NULL) {
+        (void)ebbi_heap_take(locked, class_number, &block, 1);
+        ebbi_lock_drop(&locked->lock);
     }
     return block;
 }
@@ -107,7 +110,7 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     void *block = top[-1];
     if (block == NULL) {
         if (!ebbi_refill(heap, class_number, bytes)) {
-            return NULL;
+            return take_one(ebbi_lock_owner(heap, class_number), class_number);
         }
         top = heap->fast.top[bin];
         block = top[-1];
@@ -119,7 +122,8 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 static void *take_class(unsigned class_number, size_t bytes)
 {
     struct ebbi_heap *heap = ebbi_heap_get();
-    void *block = heap != NULL ? pop(heap, class_number, bytes) : take_public(class_number);
+    void *block = heap != NULL ? pop(heap, class_number, bytes)
+                               : take_one(ebbi_heap_lock_public(), class_number);
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;
     }

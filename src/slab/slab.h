@@ -50,8 +50,10 @@ struct ebbi_slab {
     uint32_t touched;    // when blocks last came or went, ms
     uint16_t free_count;
     uint16_t first_word;
-    uint16_t idle; // free blocks that may hold pages: came back since the last purge
-    unsigned char unused[22];
+    uint16_t idle;  // free blocks that may hold pages: came back since the last purge
+    bool unsettled; // in the list of the flush that is under way
+    struct ebbi_slab *unsettled_next;
+    unsigned char unused[8];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");

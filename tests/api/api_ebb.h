@@ -14,6 +14,7 @@ inline void *allocate(std::size_t bytes)
     return support::opaque(ebb_malloc(support::opaque(bytes)));
 }
 inline void release(void *block) { ebb_free(support::opaque(block)); }
+inline void trim() { ebb_trim(); }
 inline void *allocate_zeroed(std::size_t count, std::size_t bytes)
 {
     return support::opaque(ebb_calloc(support::opaque(count), support::opaque(bytes)));

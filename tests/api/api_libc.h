@@ -28,6 +28,7 @@ inline void *allocate(std::size_t bytes)
     return support::opaque(std::malloc(support::opaque(bytes)));
 }
 inline void release(void *block) { std::free(support::opaque(block)); }
+inline void trim() { malloc_trim(0); }
 inline void *allocate_zeroed(std::size_t count, std::size_t bytes)
 {
     return support::opaque(std::calloc(support::opaque(count), support::opaque(bytes)));

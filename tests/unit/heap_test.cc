@@ -85,6 +85,42 @@ TEST_F(Heap, AMagazineGrowsWhenItTurnsAndShrinksWhenItOnlyFills)
     EXPECT_LE(magazine(64).slots, 32U) << "nobody asks for what comes in";
 }
 
+TEST_F(Heap, EveryClassIsServedWithoutRoomForArrays)
+{
+    heap->slot_next = heap->slot_end;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        void *p = ebb_malloc(ebbi_classes[c].size);
+        EXPECT_NE(nullptr, p) << ebbi_classes[c].size;
+        EXPECT_EQ(0U, heap->magazines[c].slots);
+        ebb_free(p);
+    }
+}
+
+TEST_F(Heap, TheLargestMagazineMakesRoomForTheOthers)
+{
+    std::vector<void *> blocks;
+    for (int round = 0; round < 40; round++) {
+        for (int i = 0; i < 90; i++)
+            blocks.push_back(ebb_malloc(64));
+        for (void *p : blocks)
+            ebb_free(p);
+        blocks.clear();
+    }
+    ASSERT_GE(magazine(64).slots, 128U);
+    std::memset(heap->slot_free, 0, sizeof heap->slot_free);
+    heap->slot_next = heap->slot_end;
+    for (int round = 0; round < 2; round++) {
+        for (std::size_t bytes : {100, 1000, 3000}) {
+            void *p = ebb_malloc(bytes);
+            EXPECT_NE(nullptr, p);
+            ebb_free(p);
+        }
+    }
+    EXPECT_EQ(16U, magazine(64).slots);
+    EXPECT_EQ(16U, magazine(1000).slots);
+    EXPECT_EQ(16U, magazine(3000).slots);
+}
+
 TEST_F(Heap, MagazinesStayWithinTheBudget)
 {
     heap->budget_bytes = 64 * KiB;
