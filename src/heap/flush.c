@@ -49,22 +49,8 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
     group->mask |= bit;
 }
 
-// A slab that got blocks is settled once, when all have been given.
-static void settle(struct ebbi_heap *heap, struct ebbi_slab *slab)
-{
-    while (slab != NULL) {
-        struct ebbi_slab *next = slab->unsettled_next; // before, since settling may end the slab
-        slab->unsettled = false;
-        slab->touched = heap->clock_ms;
-        ebbi_purge_note(heap, slab);
-        ebbi_shelf_settle(heap, slab);
-        slab = next;
-    }
-}
-
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
 {
-    struct ebbi_slab *unsettled = NULL;
     struct group groups[GROUPS];
     for (size_t i = 0; i < GROUPS; i++) {
         groups[i].mask = 0;
@@ -82,13 +68,10 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
         }
         ebbi_slab_give(slab, blocks[i]);
         heap->idle_bytes += ebbi_slab_class(slab)->size;
-        if (!slab->unsettled) {
-            slab->unsettled = true;
-            slab->unsettled_next = unsettled;
-            unsettled = slab;
-        }
+        slab->touched = heap->clock_ms;
+        ebbi_purge_note(heap, slab);
+        ebbi_shelf_settle(heap, slab);
     }
-    settle(heap, unsettled);
     for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
         if (groups[i].mask != 0) {
             send(&groups[i]);

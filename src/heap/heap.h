@@ -148,7 +148,14 @@ void ebbi_give_one(void *p); // from a thread without a heap
 
 // shelf.c: under the heap's lock
 void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab);
-void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab); // after blocks came back
+void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab);
+void ebbi_shelf_set_current(struct ebbi_heap *heap, unsigned class_number, struct ebbi_slab *slab);
+EBBI_INLINE void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{ // after blocks came back
+    if (slab->free_count >= slab->moves_at) {
+        ebbi_shelf_move(heap, slab);
+    }
+}
 struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number);
 
 // purge.c

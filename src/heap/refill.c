@@ -31,7 +31,7 @@ static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
         const struct ebbi_class *c = &ebbi_classes[class_number];
         heap->slab_count++;
         heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
-        heap->shelves[class_number].current = slab;
+        ebbi_shelf_set_current(heap, class_number, slab);
     }
     return slab;
 }

@@ -4,19 +4,34 @@
 // A slab is current (its class's refills come from it), full (no free block: in no list), or
 // part-full (in the bucket of its share of free blocks). A slab whose blocks are all free and
 // that is not current is destroyed.
+//
+// Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
+// settling it takes one comparison until then.
 #include "heap/heap.h"
 
-// Shares of free blocks: bucket 0 below 1/8, 1 below 1/4, 2 below 1/2, 3 the rest.
+#define NEVER UINT16_MAX // the current slab stays
+
+// The least free blocks for bucket b of these shares, rounded up: 0, 1/8, 1/4, 1/2, and all.
+static unsigned least_free(const struct ebbi_slab *slab, unsigned bucket)
+{
+    static const unsigned char eighths[EBBI_BUCKETS + 1] = {0, 1, 2, 4, 8};
+    return (ebbi_slab_class(slab)->blocks * eighths[bucket] + 7u) / 8u;
+}
+
 static unsigned bucket_for(const struct ebbi_slab *slab)
 {
-    unsigned eighths = slab->free_count * 8u / ebbi_slab_class(slab)->blocks;
-    return eighths < 1 ? 0 : eighths < 2 ? 1 : eighths < 4 ? 2 : 3;
+    unsigned bucket = 0;
+    while (slab->free_count >= least_free(slab, bucket + 1)) {
+        bucket++;
+    }
+    return bucket;
 }
 
 static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned bucket)
 {
     struct ebbi_slab *first = shelf->bucket[bucket];
     slab->bucket = (uint8_t)bucket;
+    slab->moves_at = (uint16_t)least_free(slab, bucket + 1);
     slab->previous = NULL;
     slab->next = first;
     if (first != NULL) {
@@ -52,20 +67,26 @@ static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
     ebbi_slab_destroy(slab);
 }
 
-void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
-    struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
-    if (slab == shelf->current) {
-        return;
-    }
     if (slab->free_count == ebbi_slab_class(slab)->blocks) {
         destroy(heap, slab);
         return;
     }
-    unsigned bucket = bucket_for(slab);
-    if (bucket != slab->bucket) {
-        ebbi_shelf_remove(heap, slab);
-        push(shelf, slab, bucket);
+    ebbi_shelf_remove(heap, slab);
+    push(&heap->shelves[slab->class_number], slab, bucket_for(slab));
+}
+
+void ebbi_shelf_set_current(struct ebbi_heap *heap, unsigned class_number, struct ebbi_slab *slab)
+{
+    struct ebbi_slab *before = heap->shelves[class_number].current;
+    heap->shelves[class_number].current = slab;
+    if (slab != NULL) {
+        slab->moves_at = NEVER;
+    }
+    if (before != NULL) {
+        before->moves_at = 1;
+        ebbi_shelf_settle(heap, before);
     }
 }
 
@@ -86,7 +107,7 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
     struct ebbi_slab *slab = part_full(shelf);
     if (slab != NULL) {
         ebbi_shelf_remove(heap, slab);
-        shelf->current = slab;
+        ebbi_shelf_set_current(heap, class_number, slab);
     }
     return slab;
 }

@@ -205,13 +205,7 @@ struct ebbi_heap *ebbi_heap_lock_public(void)
 static void release_reserves(struct ebbi_heap *heap)
 {
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        struct ebbi_slab *slab = heap->shelves[c].current;
-        if (slab != NULL) {
-            heap->shelves[c].current = NULL;
-            if (slab->free_count > 0) {
-                ebbi_shelf_settle(heap, slab);
-            }
-        }
+        ebbi_shelf_set_current(heap, c, NULL);
     }
 }
 

@@ -32,7 +32,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->idle = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
-    slab->unsettled = false;
+    slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
     slab->local = slab->local_words;

@@ -50,10 +50,9 @@ struct ebbi_slab {
     uint32_t touched;    // when blocks last came or went, ms
     uint16_t free_count;
     uint16_t first_word;
-    uint16_t idle;  // free blocks that may hold pages: came back since the last purge
-    bool unsettled; // in the list of the flush that is under way
-    struct ebbi_slab *unsettled_next;
-    unsigned char unused[8];
+    uint16_t idle;     // free blocks that may hold pages: came back since the last purge
+    uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
+    unsigned char unused[20];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
