@@ -49,6 +49,38 @@ static struct ebbi_heap *lock_depot(void)
     return depots[home];
 }
 
+// Blocks of another depot's slabs that are at least a quarter free. A thread that moves to another
+// processor would else leave its free blocks behind and grow there.
+static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void **slots,
+                     size_t wanted)
+{
+    // acquire[depot-pick <- depot-add]: as in lock_depot
+    size_t count = ebbi_load_acquire(&depot_count);
+    size_t got = 0;
+    for (size_t i = 0; i < TRIES && i < count && got == 0; i++) {
+        struct ebbi_heap *other = depots[i];
+        if (other == depot || !ebbi_lock_try(&other->lock)) {
+            continue;
+        }
+        ebbi_heap_collect(other);
+        struct ebbi_slab **bucket = other->shelves[class_number].bucket;
+        if (bucket[EBBI_BUCKETS - 2] != NULL || bucket[EBBI_BUCKETS - 1] != NULL) {
+            got = ebbi_heap_take(other, class_number, slots, wanted, false);
+        }
+        ebbi_lock_drop(&other->lock);
+    }
+    return got;
+}
+
+size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **slots, size_t wanted)
+{
+    size_t got = ebbi_heap_take(depot, class_number, slots, wanted, false);
+    if (got == 0 && depot->is_depot && !ebbi_classes[class_number].shares_lines) {
+        got = borrow(depot, class_number, slots, wanted);
+    }
+    return got > 0 ? got : ebbi_heap_take(depot, class_number, slots, wanted, true);
+}
+
 struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
 {
     if (!ebbi_classes[class_number].shares_lines && !heap->alone) {

@@ -126,6 +126,8 @@ void ebbi_depot_offer(struct ebbi_heap *heap); // new; under the registry lock
 // The heap whose slabs serve this one for a class, at this moment: the heap itself where blocks
 // share cache lines. Locked.
 struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number);
+// As ebbi_heap_take from a depot whose lock is held, which borrows before it grows.
+size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **slots, size_t wanted);
 
 // magazine.c: under the lock of one of the heap's owners
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
@@ -135,7 +137,9 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
 // refill.c
 // For a request of `bytes`. Takes the lock; false: memory refused, or no array to be had.
 bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
-size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted);
+// Under the lock: up to `wanted` blocks; of a new slab only where there is no other and `may_grow`.
+size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted,
+                      bool may_grow);
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
 
 // flush.c

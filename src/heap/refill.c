@@ -52,11 +52,12 @@ static struct ebbi_slab *next_slab(struct ebbi_heap *heap, unsigned class_number
 }
 
 // Fills slots[0..got) so that the lowest addresses of each slab are taken first from the end.
-size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted)
+size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted,
+                      bool may_grow)
 {
     size_t got = 0;
     while (got < wanted) {
-        struct ebbi_slab *slab = next_slab(heap, class_number, got == 0);
+        struct ebbi_slab *slab = next_slab(heap, class_number, may_grow && got == 0);
         if (slab == NULL) {
             break;
         }
@@ -82,7 +83,7 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         ebbi_heap_tell_time(owner);
         m->asked_bytes += bytes;
         m->asked_count++;
-        got = ebbi_heap_take(owner, class_number, m->base + 1, m->slots / 2u);
+        got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
         heap->fast.top[bin] = m->base + 1 + got;
     }
     ebbi_lock_drop(&owner->lock);
@@ -97,7 +98,7 @@ static void *take_one(struct ebbi_heap *locked, unsigned class_number)
 {
     void *block = NULL;
     if (locked != NULL) {
-        (void)ebbi_heap_take(locked, class_number, &block, 1);
+        (void)ebbi_heap_take(locked, class_number, &block, 1, true);
         ebbi_lock_drop(&locked->lock);
     }
     return block;

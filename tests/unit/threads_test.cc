@@ -128,6 +128,27 @@ TEST_F(Threads, TheProcessorChoosesTheDepot)
     ebbi_lock_drop(&ebbi_heap_get()->lock);
 }
 
+TEST_F(Threads, AThreadThatMovesTakesItsFreeBlocksAlong)
+{
+    constexpr std::size_t count = 8000;
+    ebb_free(ebb_malloc(64));
+    in_thread([] { ebb_free(ebb_malloc(64)); });
+    fake_os_cpu(0);
+    std::vector<void *> blocks(count);
+    for (void *&p : blocks)
+        p = ebb_malloc(3072);
+    for (std::size_t i = 0; i < count; i += 2)
+        ebb_free(std::exchange(blocks[i], nullptr));
+    ebbi_flush_all(ebbi_heap_get());
+    std::size_t held = held_bytes();
+    fake_os_cpu(1);
+    for (std::size_t i = 0; i < count; i += 2)
+        blocks[i] = ebb_malloc(3072);
+    EXPECT_LE(held_bytes(), held + held / 4);
+    for (void *p : blocks)
+        ebb_free(p);
+}
+
 TEST_F(Threads, ALockedDepotIsPassedBy)
 {
     ebb_free(ebb_malloc(64));
