@@ -136,6 +136,7 @@ static double rss_mb(void) { return (double)bench_rss_kb() * 1024e-6; }
 
 static void watch_idle(struct bench_result *result)
 {
+    result->series_step_s = SAMPLE_MS * 1e-3;
     for (uint64_t second = 0; second < idle_s; second++) {
         bench_sleep_ms(SAMPLE_MS);
         result->series[result->series_count++] = rss_mb();

@@ -3,6 +3,8 @@
 // or static storage, because stdio would allocate.
 #include "common.h"
 
+#include "histogram.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -16,6 +18,9 @@
 #include <unistd.h>
 
 enum { EXIT_CHECK = 1, EXIT_USAGE = 2, STATUS_BYTES = 8192, OUTPUT_BYTES = 32768 };
+
+// The longest "[index, count], " has 30.
+enum { HISTOGRAM_BYTES = HISTOGRAM_COUNTS * 30 };
 
 static void write_all(int file, const char *text, size_t length)
 {
@@ -48,13 +53,34 @@ void bench_fail(const char *format, ...)
 
 // --- arguments ---------------------------------------------------------------
 
+static uint64_t plant_percent;
+
+// Taken by every program, after its own.
+static const struct bench_option common_options[] = {
+    {"plant-percent", &plant_percent, 0, 100, "slow-down to plant, in percent of CPU time"},
+};
+
+enum { COMMON_COUNT = sizeof common_options / sizeof common_options[0] };
+
+static size_t count_options(const struct bench_program *program)
+{
+    return program->option_count + COMMON_COUNT;
+}
+
+static const struct bench_option *option_at(const struct bench_program *program, size_t index)
+{
+    if (index < program->option_count)
+        return &program->options[index];
+    return &common_options[index - program->option_count];
+}
+
 static void print_usage(const struct bench_program *program)
 {
     char line[256];
     int length = snprintf(line, sizeof line, "%s: %s\n", program->name, program->purpose);
     write_all(STDOUT_FILENO, line, (size_t)length);
-    for (size_t i = 0; i < program->option_count; i++) {
-        const struct bench_option *option = &program->options[i];
+    for (size_t i = 0; i < count_options(program); i++) {
+        const struct bench_option *option = option_at(program, i);
         length = snprintf(line, sizeof line, "  --%-18s %s (default %" PRIu64 ")\n", option->name,
                           option->help, *option->value);
         write_all(STDOUT_FILENO, line, (size_t)length);
@@ -66,9 +92,9 @@ static const struct bench_option *find_option(const struct bench_program *progra
 {
     if (strncmp(argument, "--", 2) != 0)
         return NULL;
-    for (size_t i = 0; i < program->option_count; i++)
-        if (strcmp(argument + 2, program->options[i].name) == 0)
-            return &program->options[i];
+    for (size_t i = 0; i < count_options(program); i++)
+        if (strcmp(argument + 2, option_at(program, i)->name) == 0)
+            return option_at(program, i);
     return NULL;
 }
 
@@ -119,6 +145,8 @@ static void check_allocator(void)
         bench_fail("malloc comes from %s, expected %s", loaded, expected);
 }
 
+bool bench_is_floor(void) { return strstr(allocator_path(), "libebb_floor") != NULL; }
+
 void bench_open(const struct bench_program *program, int argc, char **argv)
 {
     parse(program, argc, argv);
@@ -148,8 +176,19 @@ static struct bench_clock read_clock(void)
 
 void bench_clock_start(struct bench_clock *clock) { *clock = read_clock(); }
 
+// The clock is read in the loop: each read is CPU time too, so no guess of speed is needed.
+static void burn_planted(double cpu_start_s)
+{
+    double cpu_s = seconds_of(CLOCK_PROCESS_CPUTIME_ID) - cpu_start_s;
+    double end_s = cpu_start_s + cpu_s * (1.0 + (double)plant_percent / 100.0);
+    while (seconds_of(CLOCK_PROCESS_CPUTIME_ID) < end_s) {
+    }
+}
+
 void bench_clock_stop(struct bench_clock *clock)
 {
+    if (plant_percent > 0)
+        burn_planted(clock->cpu_s);
     struct bench_clock now = read_clock();
     clock->wall_s = now.wall_s - clock->wall_s;
     clock->cpu_s = now.cpu_s - clock->cpu_s;
@@ -217,6 +256,14 @@ void bench_verify(struct bench_result *result, const char *name, bool holds)
     result->checks[result->check_count++] = (struct bench_check){name, holds};
 }
 
+void bench_histogram(struct bench_result *result, const char *name,
+                     const struct histogram *histogram)
+{
+    if (result->histogram_count == BENCH_HISTOGRAMS_MAX)
+        bench_fail("no room for histogram %s", name);
+    result->histograms[result->histogram_count++] = (struct bench_named_histogram){name, histogram};
+}
+
 void bench_figures_of(struct bench_result *result, const struct bench_clock *clock, uint64_t ops)
 {
     double millions = (double)ops * 1e-6;
@@ -229,9 +276,11 @@ void bench_figures_of(struct bench_result *result, const struct bench_clock *clo
     bench_figure(result, "mops_per_cpu_s", millions / clock->cpu_s);
     bench_figure(result, "minor_faults", (double)clock->minor_faults);
     bench_figure(result, "major_faults", (double)clock->major_faults);
+    bench_figure(result, "peak_rss_kb", (double)bench_peak_rss_kb());
 }
 
-static char output[OUTPUT_BYTES];
+static char *output;
+static size_t output_size;
 static size_t output_used;
 
 static void put(const char *format, ...) __attribute__((format(printf, 1, 2)));
@@ -240,9 +289,9 @@ static void put(const char *format, ...)
 {
     va_list values;
     va_start(values, format);
-    int length = vsnprintf(output + output_used, sizeof output - output_used, format, values);
+    int length = vsnprintf(output + output_used, output_size - output_used, format, values);
     va_end(values);
-    if (length < 0 || (size_t)length >= sizeof output - output_used)
+    if (length < 0 || (size_t)length >= output_size - output_used)
         bench_fail("report does not fit");
     output_used += (size_t)length;
 }
@@ -268,9 +317,10 @@ static const char *separator(size_t index) { return index == 0 ? "" : ", "; }
 static void put_parameters(const struct bench_program *program)
 {
     put(", \"parameters\": {");
-    for (size_t i = 0; i < program->option_count; i++)
-        put("%s\"%s\": %" PRIu64, separator(i), program->options[i].name,
-            *program->options[i].value);
+    for (size_t i = 0; i < count_options(program); i++) {
+        const struct bench_option *option = option_at(program, i);
+        put("%s\"%s\": %" PRIu64, separator(i), option->name, *option->value);
+    }
     put("}");
 }
 
@@ -279,15 +329,40 @@ static void put_figures(const struct bench_result *result)
     put(", \"figures\": {");
     for (size_t i = 0; i < result->figure_count; i++)
         put("%s\"%s\": %.9g", separator(i), result->figures[i].name, result->figures[i].value);
-    put("%s\"peak_rss_kb\": %" PRIu64 "}", separator(result->figure_count), bench_peak_rss_kb());
+    put("}");
 }
 
 static void put_series(const struct bench_result *result)
 {
-    put(", \"rss_series_mb\": [");
+    put(", \"series_step_s\": %g, \"series\": {", result->series_step_s);
     for (size_t i = 0; i < result->series_count; i++)
-        put("%s%.3f", separator(i), result->series[i]);
-    put("]");
+        put("%s%.3f", i == 0 ? "\"rss_mb\": [" : ", ", result->series[i]);
+    put("%s}", result->series_count == 0 ? "" : "]");
+}
+
+static void put_counts(const struct histogram *histogram)
+{
+    const char *between = "";
+    for (size_t i = 0; i < HISTOGRAM_COUNTS; i++) {
+        if (histogram->counts[i] == 0)
+            continue;
+        put("%s[%zu, %" PRIu64 "]", between, i, histogram->counts[i]);
+        between = ", ";
+    }
+}
+
+static void put_histograms(const struct bench_result *result)
+{
+    put(", \"histograms\": {");
+    for (size_t i = 0; i < result->histogram_count; i++) {
+        put("%s\"%s\": {\"lowest\": %d, \"highest\": %" PRIu64
+            ", \"significant_figures\": %d, \"counts\": [",
+            separator(i), result->histograms[i].name, HISTOGRAM_LOWEST_NS, HISTOGRAM_HIGHEST_NS,
+            HISTOGRAM_FIGURES);
+        put_counts(result->histograms[i].histogram);
+        put("]}");
+    }
+    put("}");
 }
 
 static bool put_checks(const struct bench_result *result)
@@ -305,11 +380,14 @@ static bool put_checks(const struct bench_result *result)
 
 int bench_report(const struct bench_program *program, const struct bench_result *result)
 {
+    output_size = OUTPUT_BYTES + result->histogram_count * HISTOGRAM_BYTES;
+    output = bench_map(output_size);
     put("{\"schema\": %d, \"workload\": \"%s\", \"allocator\": ", BENCH_SCHEMA, program->name);
     put_string(allocator_path());
     put_parameters(program);
     put_figures(result);
     put_series(result);
+    put_histograms(result);
     bool all_hold = put_checks(result);
     put("}\n");
     write_all(STDOUT_FILENO, output, output_used);

@@ -11,9 +11,10 @@
 #include <stdlib.h>
 
 enum {
-    BENCH_SCHEMA = 1,
+    BENCH_SCHEMA = 2,
     BENCH_FIELDS_MAX = 32,
     BENCH_SERIES_MAX = 256,
+    BENCH_HISTOGRAMS_MAX = 4,
     BENCH_LINE_BYTES = 64,
 };
 
@@ -50,16 +51,27 @@ struct bench_check {
     bool holds;
 };
 
+struct histogram;
+
+struct bench_named_histogram {
+    const char *name;
+    const struct histogram *histogram;
+};
+
 // Filled by the workload, printed once by bench_report.
 struct bench_result {
     struct bench_field figures[BENCH_FIELDS_MAX];
     size_t figure_count;
     struct bench_check checks[BENCH_FIELDS_MAX];
     size_t check_count;
-    double series[BENCH_SERIES_MAX]; // RSS over time, in MB
+    double series[BENCH_SERIES_MAX]; // resident memory over time, in MB
     size_t series_count;
+    double series_step_s;
+    struct bench_named_histogram histograms[BENCH_HISTOGRAMS_MAX];
+    size_t histogram_count;
 };
 
+// Every program also takes --plant-percent N, which bench_clock_stop obeys.
 // Parses the arguments, then proves that malloc is the allocator that the
 // environment variable LAB_EXPECT names. Exits with status 2 if either fails.
 // (EBB_... names are the allocator's own options; it complains of others.)
@@ -71,11 +83,21 @@ int bench_report(const struct bench_program *program, const struct bench_result 
 void bench_figure(struct bench_result *result, const char *name, double value);
 void bench_verify(struct bench_result *result, const char *name, bool holds);
 
-// Clocks are differences: start, work, stop.
+// The no-op floor, whose blocks overlap by design: no check of contents can hold.
+bool bench_is_floor(void);
+void bench_histogram(struct bench_result *result, const char *name,
+                     const struct histogram *histogram);
+
+// Clocks are differences: start, work, stop. With --plant-percent N the stop first
+// burns CPU on the calling thread until the process's CPU time, which the lab
+// judges by, has grown by N %: a slow-down of known size. Wall time grows by as many
+// seconds, so by N % too where one thread worked, by more where several did.
+// Nothing but these two clocks is slowed: percentiles and memory are not.
 void bench_clock_start(struct bench_clock *clock);
 void bench_clock_stop(struct bench_clock *clock);
 
-// Adds time, rates per second of `ops`, faults, and resident memory.
+// Adds time, rates per second of `ops`, faults, and peak resident memory. Comes before
+// the harness adds up its own data, whose pages would count.
 void bench_figures_of(struct bench_result *result, const struct bench_clock *clock, uint64_t ops);
 
 uint64_t bench_peak_rss_kb(void);

@@ -34,9 +34,11 @@ static const struct bench_program program = {
 
 struct lane {
     unsigned char **blocks;
+    uint32_t number;
     uint32_t state;
     uint64_t ops;
     uint64_t generations;
+    uint64_t spoiled;
 };
 
 static atomic_bool stop_asked;
@@ -44,12 +46,18 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t lane_ended = PTHREAD_COND_INITIALIZER;
 static uint64_t lanes_running;
 
-static unsigned char *new_block(uint32_t r)
+// Known again at the end of the run, by which block of which lane it is.
+static unsigned char mark_of(const struct lane *lane, uint32_t index)
+{
+    return (unsigned char)(index + lane->number);
+}
+
+static unsigned char *new_block(uint32_t r, unsigned char mark)
 {
     uint32_t low = (uint32_t)size_min;
     uint32_t size_bytes = low + (r >> 4) % (uint32_t)(size_max - size_min + 1);
     unsigned char *block = bench_alloc(size_bytes);
-    bench_touch(block, size_bytes, (unsigned char)r);
+    bench_touch(block, size_bytes, mark);
     return block;
 }
 
@@ -60,9 +68,9 @@ static void replace_blocks(struct lane *lane)
     unsigned char **blocks = lane->blocks;
     for (uint32_t i = 0; i < count; i++) {
         r = bench_lcg(r);
-        unsigned char **block = &blocks[r % count];
-        free(*block);
-        *block = new_block(r);
+        uint32_t index = r % count;
+        free(blocks[index]);
+        blocks[index] = new_block(r, mark_of(lane, index));
     }
     lane->state = r;
     lane->ops += count;
@@ -105,11 +113,27 @@ static void *run_generation(void *argument)
 static void fill_lane(struct lane *lane, uint32_t index)
 {
     lane->blocks = bench_map(chunk_count * sizeof *lane->blocks);
+    lane->number = index;
     lane->state = (uint32_t)seed + index * 7919U;
-    for (uint64_t k = 0; k < chunk_count; k++) {
+    for (uint32_t k = 0; k < chunk_count; k++) {
         lane->state = bench_lcg(lane->state);
-        lane->blocks[k] = new_block(lane->state);
+        lane->blocks[k] = new_block(lane->state, mark_of(lane, k));
     }
+}
+
+// Untimed: every block is still the one that its lane wrote to.
+static void empty_lane(struct lane *lane)
+{
+    for (uint32_t k = 0; k < chunk_count; k++) {
+        lane->spoiled += lane->blocks[k][0] != mark_of(lane, k);
+        free(lane->blocks[k]);
+    }
+}
+
+// Every generation but the last has done its rounds.
+static bool has_generations(const struct lane *lane)
+{
+    return lane->generations == lane->ops / (round_count * chunk_count) + 1;
 }
 
 static void run_lanes(struct lane *lanes)
@@ -140,14 +164,19 @@ int main(int argc, char **argv)
     run_lanes(lanes);
     bench_clock_stop(&clock);
 
-    uint64_t ops = 0;
-    uint64_t generations = 0;
+    uint64_t ops = 0, generations = 0, spoiled = 0, worked = 0, succeeded = 0;
     for (uint64_t i = 0; i < lane_count; i++) {
+        empty_lane(&lanes[i]);
+        spoiled += lanes[i].spoiled;
+        worked += lanes[i].ops > 0;
+        succeeded += has_generations(&lanes[i]);
         ops += lanes[i].ops;
         generations += lanes[i].generations;
     }
     bench_figures_of(&result, &clock, ops);
     bench_figure(&result, "generations", (double)generations);
-    bench_verify(&result, "every_lane_worked", ops >= lane_count * chunk_count);
+    bench_verify(&result, "contents_intact", spoiled == 0);
+    bench_verify(&result, "every_lane_worked", worked == lane_count);
+    bench_verify(&result, "successors_after_their_rounds", succeeded == lane_count);
     return bench_report(&program, &result);
 }

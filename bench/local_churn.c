@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // local-churn: each thread toggles slots of its own, nothing is shared. Iterations
 // per CPU second show the allocator, per wall second also its scaling.
-#include "common.h"
+#include "block.h"
 
 #include <pthread.h>
 
@@ -31,10 +31,14 @@ struct worker {
     pthread_t thread;
     uint32_t seed;
     unsigned char **slots;
+    uint64_t drained;
+    bool blocks_apart;
 };
 
 static pthread_barrier_t warmed_up;
+static pthread_barrier_t clock_runs;
 static pthread_barrier_t finished;
+static pthread_barrier_t clock_read;
 
 static uint32_t toggle_slots(unsigned char **slots, uint64_t iterations, uint32_t r)
 {
@@ -56,15 +60,27 @@ static uint32_t toggle_slots(unsigned char **slots, uint64_t iterations, uint32_
     return r;
 }
 
+static uint64_t drain_slots(unsigned char **slots)
+{
+    uint64_t freed = 0;
+    for (uint64_t k = 0; k < slot_count; k++) {
+        freed += slots[k] != NULL;
+        free(slots[k]);
+    }
+    return freed;
+}
+
 static void *run_worker(void *argument)
 {
     struct worker *worker = argument;
     uint32_t state = toggle_slots(worker->slots, iteration_count / 10, worker->seed);
     pthread_barrier_wait(&warmed_up);
+    pthread_barrier_wait(&clock_runs);
     toggle_slots(worker->slots, iteration_count, state);
-    for (uint64_t k = 0; k < slot_count; k++)
-        free(worker->slots[k]);
+    worker->drained = drain_slots(worker->slots);
     pthread_barrier_wait(&finished);
+    pthread_barrier_wait(&clock_read);
+    worker->blocks_apart = block_probe(size_min, size_max);
     return NULL;
 }
 
@@ -76,6 +92,12 @@ static void start_worker(struct worker *worker, uint32_t index)
         bench_fail("cannot start thread %u", index);
 }
 
+// Each free undoes one malloc, so what was left has the parity of all toggles.
+static bool has_parity_of_toggles(uint64_t drained)
+{
+    return (iteration_count / 10 + iteration_count - drained) % 2 == 0;
+}
+
 int main(int argc, char **argv)
 {
     static struct worker workers[THREADS_MAX];
@@ -83,8 +105,9 @@ int main(int argc, char **argv)
     if (size_min > size_max)
         bench_fail("--min is above --max");
     uint32_t threads = (uint32_t)thread_count;
-    pthread_barrier_init(&warmed_up, NULL, threads + 1);
-    pthread_barrier_init(&finished, NULL, threads + 1);
+    pthread_barrier_t *barriers[] = {&warmed_up, &clock_runs, &finished, &clock_read};
+    for (size_t i = 0; i < sizeof barriers / sizeof barriers[0]; i++)
+        pthread_barrier_init(barriers[i], NULL, threads + 1);
     for (uint32_t i = 0; i < threads; i++)
         start_worker(&workers[i], i);
 
@@ -92,12 +115,20 @@ int main(int argc, char **argv)
     struct bench_result result = {0};
     pthread_barrier_wait(&warmed_up);
     bench_clock_start(&clock);
+    pthread_barrier_wait(&clock_runs);
     pthread_barrier_wait(&finished);
     bench_clock_stop(&clock);
-    for (uint32_t i = 0; i < threads; i++)
+    pthread_barrier_wait(&clock_read);
+    uint64_t drained_rightly = 0, apart = 0;
+    for (uint32_t i = 0; i < threads; i++) {
         pthread_join(workers[i].thread, NULL);
+        drained_rightly += has_parity_of_toggles(workers[i].drained);
+        apart += workers[i].blocks_apart;
+    }
 
     bench_figures_of(&result, &clock, iteration_count * thread_count);
-    bench_verify(&result, "all_threads_joined", true);
+    bench_verify(&result, "drained_what_was_left", drained_rightly == thread_count);
+    if (!bench_is_floor())
+        bench_verify(&result, "blocks_apart", apart == thread_count);
     return bench_report(&program, &result);
 }

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // producer-consumer: some threads only allocate, others only free. Batches of
 // 1..256 blocks pass through a bounded queue under one lock, so the queue is the
-// same for every allocator and its memory is fixed.
+// same for every allocator and its memory is fixed. A block is marked by its place
+// in the batch.
 #include "common.h"
 
 #include <pthread.h>
 
-enum { THREADS_MAX = 64, BATCH_MAX = 256, QUEUE_BATCHES = 64, MARK = 0x5A };
+enum { THREADS_MAX = 64, BATCH_MAX = 256, QUEUE_BATCHES = 64 };
 
 static uint64_t producer_count = 1;
 static uint64_t consumer_count = 1;
@@ -93,7 +94,7 @@ static uint32_t fill(struct batch *batch, uint32_t r)
         r = bench_lcg(r);
         uint32_t size_bytes = (uint32_t)size_min + (r >> 4) % range;
         batch->blocks[i] = bench_alloc(size_bytes);
-        bench_touch(batch->blocks[i], size_bytes, MARK);
+        bench_touch(batch->blocks[i], size_bytes, (unsigned char)i);
     }
     return r;
 }
@@ -127,7 +128,7 @@ static void *consume(void *argument)
     pthread_barrier_wait(&ready);
     while (pop(&batch)) {
         for (uint32_t i = 0; i < batch.count; i++) {
-            worker->spoiled += batch.blocks[i][0] != MARK;
+            worker->spoiled += batch.blocks[i][0] != (unsigned char)i;
             free(batch.blocks[i]);
         }
         worker->blocks += batch.count;
