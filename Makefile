@@ -2,9 +2,10 @@
 # A thin door to CMake and tools/. `make` alone lists what there is.
 PREFIX ?= /usr/local
 EBB := build/venv/bin/ebb
+RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lib install bench bench-programs check clean setup-build setup-test setup-run
+.PHONY: help run test test-all lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
@@ -12,15 +13,23 @@ help:
 	@echo 'make test-all            every test in every build (hours)'
 	@echo 'make lib                 build/release/libebbtide.so and libebbtide.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
-	@echo 'make bench               the benchmarks'
+	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
+	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
+	@echo 'make bench-full          every set (hours)'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, golden'
 	@echo 'make clean               remove build/'
 
-run: setup-run lib bench-programs $(EBB)
+run: setup-run lib bench-programs setup-lab
 	$(EBB) demo
 
-bench: setup-run lib bench-programs $(EBB)
-	$(EBB) bench
+bench: setup-run lib bench-programs setup-lab
+	$(EBB) bench --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+
+bench-seeds: setup-run lib bench-programs setup-lab
+	$(EBB) bench seeds --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+
+bench-full: setup-run lib bench-programs setup-lab
+	$(EBB) bench full --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
 
 test: setup-test
 	@tools/test
@@ -53,5 +62,5 @@ setup-test:
 setup-run:
 	@tools/setup build run
 
-$(EBB): lab/pyproject.toml
+setup-lab:
 	@tools/setup-lab

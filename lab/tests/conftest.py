@@ -5,30 +5,41 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
 
-from ebbtide_lab.allocators import Allocator
-from ebbtide_lab.layout import Layout, find_root
-from ebbtide_lab.runner import Row
-from ebbtide_lab.scenarios import Bar, Scenario
+from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.base.layout import Layout, find_root
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.results.model import Row, Sample
+from ebbtide_lab.scenarios.model import Bar, Scenario
 
 COMPILE = ("gcc", "-std=gnu17", "-O2", "-fPIC", "-fno-builtin-malloc", "-pthread")
-PROGRAMS = ("random_mixed", "hand_off", "burst_idle")
+SHARED = ("common.c", "histogram.c", "timer.c")
+PROGRAMS = (
+    *("random_mixed", "lanes", "local_churn", "larson", "hand_off", "producer_consumer"),
+    *("burst_idle", "tail", "soak", "request", "phase_shift", "asymmetric_free", "touch_cold"),
+)
 
 
 def arm(name: str, problem: str = "") -> Allocator:
     return Allocator(name, Path(f"/lib/{name}.so"), "1", problem)
 
 
-def figures(cost: float, rss_kb: float = 1000) -> dict[str, float]:
-    return {"wall_cost": cost, "cpu_cost": cost, "peak_rss_kb": rss_kb}
+def sample(cost: float, rss_kb: float = 1000, **others: float) -> Sample:
+    return Sample({"wall": cost, "cpu": cost, "peak_rss_kb": rss_kb, **others})
 
 
 def scenario(name: str = "row", *bars: Bar, runs: int = 2, floor: bool = False) -> Scenario:
     return Scenario(name, "workload", ["program"], runs=runs, floor=floor, bars=list(bars))
 
 
-def row(samples: dict[str, list[dict[str, float]]], *bars: Bar) -> Row:
+def row(samples: dict[str, list[Sample]], *bars: Bar) -> Row:
     return Row("set", scenario("row", *bars, floor=True), samples)
+
+
+def invoke(layout: Layout, *arguments: str) -> Result:
+    places = ["--lib", str(layout.lib), "--programs", str(layout.programs)]
+    return CliRunner().invoke(main, [*places, *arguments])
 
 
 def _compile(sources: list[Path], target: Path, *flags: str) -> None:
@@ -42,8 +53,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     """The checkout with some programs of bench/, built for these tests alone."""
     folder = tmp_path_factory.mktemp("programs")
     bench = find_root() / "bench"
+    shared = folder / "shared.o"
+    _compile([bench / name for name in SHARED], shared, "-D_GNU_SOURCE", "-r")
     for name in PROGRAMS:
-        _compile([bench / f"{name}.c", bench / "common.c"], folder / name, "-D_GNU_SOURCE")
+        flags = ("-D_GNU_SOURCE", "-Wl,--no-as-needed", "-lm")
+        _compile([bench / f"{name}.c", shared], folder / name, *flags)
     for name in ("true", "launch"):
         _compile([bench / f"{name}.c"], folder / name, "-D_GNU_SOURCE")
     for name in ("floor", "witness"):

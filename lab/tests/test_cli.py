@@ -1,26 +1,37 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
+import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
+from conftest import invoke, sample
 
-from ebbtide_lab import peers
-from ebbtide_lab.cli import main
-from ebbtide_lab.errors import LabError
-from ebbtide_lab.layout import Layout
+from ebbtide_lab import SCHEMA
+from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.measure import execute
+from ebbtide_lab.results import journal
+from ebbtide_lab.results.model import Sample
+from ebbtide_lab.scenarios import model
+from ebbtide_lab.scenarios.model import Scenario
 
 
-def invoke(layout: Layout, *arguments: str) -> Result:
+def user_command(layout: Layout, *arguments: str) -> list[str]:
+    code = "from ebbtide_lab.cli.main import main; main()"
     places = ["--lib", str(layout.lib), "--programs", str(layout.programs)]
-    return CliRunner().invoke(main, [*places, *arguments])
+    return [sys.executable, "-c", code, *places, *arguments]
 
 
 def run_as_user(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
-    code = "from ebbtide_lab.cli import main; main()"
-    places = ["--lib", str(layout.lib), "--programs", str(layout.programs)]
-    command = [sys.executable, "-c", code, *places, *arguments]
+    command = user_command(layout, *arguments)
     return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
 
@@ -71,10 +82,190 @@ def test_list_shows_every_bar_row(layout: Layout) -> None:
     assert "hand-off-t16-r90" in invoke(layout, "list").output
 
 
-def test_a_peer_that_cannot_be_fetched_says_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+# --- ebb bench: what goes wrong -----------------------------------------------------
+
+SET = """
+purpose = "short runs"
+arms = ["ebbtide", "glibc"]
+[[scenario]]
+name = "mixed"
+kind = "workload"
+command = ["random_mixed", "--iters", "20000"]
+runs = 3
+"""
+NOT_AN_ALLOCATOR = "int nothing_of_malloc;\n"
+CRASHES_LATE = """
+#include <stdlib.h>
+void *__libc_malloc(size_t size_bytes);
+void *malloc(size_t size_bytes)
+{
+    static int calls;
+    if (++calls > 1000)
+        abort();
+    return __libc_malloc(size_bytes);
+}
+"""
+
+
+@pytest.fixture
+def short_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sets").mkdir()
+    (tmp_path / "sets" / "short.toml").write_text(SET)
+    monkeypatch.setattr(model, "SCENARIO_SETS", tmp_path / "sets")
+
+
+def with_library(layout: Layout, folder: Path, source: str) -> Layout:
+    """The layout with this as Ebbtide's library."""
+    code, library = folder / "library.c", folder / "library.so"
+    code.write_text(source)
+    command = ["gcc", "-shared", "-fPIC", "-fno-builtin", str(code), "-o", str(library)]
+    subprocess.run(command, check=True, timeout=60)
+    return replace(layout, lib=library)
+
+
+def with_floor_as_ebbtide(layout: Layout) -> Layout:
+    return replace(layout, lib=layout.program("libebb_floor.so"))
+
+
+@pytest.mark.usefixtures("short_set")
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [(NOT_AN_ALLOCATOR, "expected .*library.so"), (CRASHES_LATE, "ended by SIGABRT")],
+    ids=["preload-not-used", "crash"],
+)
+def test_a_failing_arm_is_told_of_and_the_others_finish(
+    layout: Layout, tmp_path: Path, source: str, message: str
 ) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    recipe = peers.Recipe("x", "some-crate", "1.0.0", "src", ("a.c",), (), ())
-    with pytest.raises(LabError, match="cargo is not installed"):
-        peers.build(recipe, tmp_path / "cache")
+    broken = with_library(layout, tmp_path, source)
+    result = invoke(broken, "bench", "short", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 1
+    assert "failed mixed under ebbtide" in result.output
+    (row,) = journal.load(tmp_path / "out").rows
+    assert re.search(message, row.failures["ebbtide"])
+    assert "ebbtide" not in row.samples
+    assert len(row.samples["glibc"]) == 3
+
+
+@pytest.mark.usefixtures("short_set")
+def test_an_interrupted_session_says_how_to_go_on_and_does(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places, run, calls = with_floor_as_ebbtide(layout), execute.run, iter(range(100))
+
+    def interrupted(scenario: Scenario, arm: Allocator, layout: Layout) -> Sample:
+        if next(calls) == 2:
+            raise KeyboardInterrupt
+        return run(scenario, arm, layout)
+
+    monkeypatch.setattr(execute, "run", interrupted)
+    result = invoke(places, "bench", "short", "--runs", "2", "--out", str(tmp_path / "out"))
+    assert result.exit_code == 130
+    (line,) = [each for each in result.output.splitlines() if each.startswith("To go on: ")]
+    program, *arguments = shlex.split(line.removeprefix("To go on: "))
+    assert program == "ebb"
+    again = CliRunner().invoke(main, arguments)
+    assert again.exit_code == 0, again.output
+    assert "2 of 4 runs are there already." in again.output
+    assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 4
+
+
+def test_ctrl_c_keeps_the_finished_runs(layout: Layout, tmp_path: Path) -> None:
+    """A real signal to a real session, sent when the first run is written."""
+    runs = tmp_path / "out" / "runs.jsonl"
+    arguments = ["bench", "start", "--arms", "glibc", "--runs", "500", "--out", str(runs.parent)]
+    with subprocess.Popen(
+        user_command(layout, *arguments), stdout=subprocess.PIPE, text=True
+    ) as ebb:
+        while not runs.is_file() or not runs.read_text().count("\n"):
+            assert ebb.poll() is None
+            time.sleep(0.01)
+        ebb.send_signal(signal.SIGINT)
+        output, _ = ebb.communicate(timeout=60)
+    assert ebb.returncode == 130
+    assert "--resume" in output
+    assert journal.load(runs.parent).rows[0].samples["glibc"]
+
+
+@pytest.mark.usefixtures("short_set")
+def test_a_full_disk_is_one_line_and_keeps_the_finished_runs(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, calls = journal.Journal.write, iter(range(100))
+
+    def fills_up(
+        kept: journal.Journal, group: str, scenario: Scenario, arm: str, outcome: Sample | str
+    ) -> None:
+        if next(calls) == 2:
+            with open("/dev/full", "wb") as full:
+                os.dup2(full.fileno(), kept._lines.fileno())
+        write(kept, group, scenario, arm, outcome)
+
+    monkeypatch.setattr(journal.Journal, "write", fills_up)
+    out = tmp_path / "out"
+    result = invoke(with_floor_as_ebbtide(layout), "bench", "short", "--out", str(out))
+    assert result.exit_code == 1
+    assert "Error: cannot write to" in result.output
+    assert "No space left on device; finished runs are kept" in result.output.replace("\n", " ")
+    assert {name: len(of) for name, of in journal.load(out).rows[0].samples.items()} == {
+        "ebbtide": 1,
+        "glibc": 1,
+    }
+
+
+def test_resume_wants_a_folder(layout: Layout) -> None:
+    result = invoke(layout, "bench", "start", "--resume")
+    assert result.exit_code == 2
+    assert "--resume wants --out" in result.output
+
+
+def test_an_unknown_workload_names_the_known_ones(layout: Layout) -> None:
+    result = invoke(layout, "bench", "nothing")
+    assert result.exit_code == 1
+    for name in model.load_all():
+        assert name in result.output
+
+
+@pytest.mark.usefixtures("short_set")
+def test_a_plant_slows_ebbtide_alone_and_is_told_of(
+    layout: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands: dict[str, list[str]] = {}
+
+    def record(scenario: Scenario, arm: Allocator, _: Layout) -> Sample:
+        commands[arm.name] = scenario.command
+        return sample(1.0)
+
+    monkeypatch.setattr(execute, "run", record)
+    places, out = with_floor_as_ebbtide(layout), tmp_path / "out"
+    arms = "ebbtide,glibc,ebbtide-again"
+    result = invoke(
+        places, "bench", "short", "--arms", arms, "--plant-percent", "3", "--out", str(out)
+    )
+    assert commands["ebbtide"][-2:] == ["--plant-percent", "3"]
+    assert "--plant-percent" not in commands["glibc"] + commands["ebbtide-again"]
+    assert "NOT A RESULT" in result.output
+    assert journal.load(out).facts["planted_percent"] == 3
+    nowhere = invoke(places, "bench", "short", "--arms", "glibc", "--plant-percent", "3")
+    assert nowhere.exit_code == 1
+    assert "nothing to plant in" in nowhere.output
+
+
+@pytest.mark.usefixtures("short_set")
+def test_the_workload_obeys_a_plant(layout: Layout, tmp_path: Path) -> None:
+    places, out = with_floor_as_ebbtide(layout), str(tmp_path / "out")
+    result = invoke(places, "bench", "short", "--plant-percent", "3", "--out", out)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize("verb", ["compare", "report", "bench"])
+def test_folders_of_another_schema_are_refused(layout: Layout, tmp_path: Path, verb: str) -> None:
+    (tmp_path / "machine.json").write_text('{"schema": 1}')
+    folder = str(tmp_path)
+    arguments = {
+        "compare": [folder, folder],
+        "report": [folder],
+        "bench": ["start", "--arms", "glibc", "--out", folder],
+    }
+    result = invoke(layout, verb, *arguments[verb])
+    assert result.exit_code == 1
+    assert f"holds schema 1, this lab reads {SCHEMA}" in result.output.replace("\n", " ")

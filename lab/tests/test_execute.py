@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """With the real programs of bench/: what they measure and what they refuse."""
 
+import errno
 import json
+import os
 import subprocess
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from ebbtide_lab import allocators, execute
-from ebbtide_lab.allocators import Allocator
-from ebbtide_lab.errors import RunError
-from ebbtide_lab.layout import Layout
-from ebbtide_lab.scenarios import Scenario
+from ebbtide_lab import SCHEMA
+from ebbtide_lab.arms import allocators
+from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.base.errors import LabError, RunError
+from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.measure import counting, execute, workload
+from ebbtide_lab.scenarios.model import COUNTED, Scenario
 
 MIXED = Scenario("mixed", "workload", ["random_mixed", "--iters", "20000"])
 
@@ -28,14 +32,14 @@ def floor(layout: Layout) -> Allocator:
 
 
 def test_workload_has_both_clocks_and_memory(layout: Layout, glibc: Allocator) -> None:
-    found = execute.run(MIXED, glibc, layout)
-    assert found["wall_cost"] > 0
-    assert found["cpu_cost"] > 0
+    found = execute.run(MIXED, glibc, layout).figures
+    assert found["wall"] > 0
+    assert found["cpu"] > 0
     assert found["peak_rss_kb"] > 100
 
 
 def test_preloaded_workload_proves_its_allocator(layout: Layout, floor: Allocator) -> None:
-    assert execute.run(MIXED, floor, layout)["ops"] >= 20000
+    assert execute.run(MIXED, floor, layout).figures["ops"] >= 20000
 
 
 def test_a_removed_preload_fails_the_run(layout: Layout, tmp_path: Path) -> None:
@@ -58,26 +62,26 @@ def test_the_witness_sees_past_the_stub_of_a_fixed_address_program(
     command = ["gcc", "-fno-pie", "-no-pie", str(source), "-o", str(program)]
     subprocess.run(command, check=True)
     scenario = Scenario("stub", "command", [str(program)])
-    assert execute.run(scenario, floor, layout)["exit_code"] == 0
+    assert execute.run(scenario, floor, layout).figures["exit_code"] == 0
 
 
 def test_hand_off_really_hands_off(layout: Layout, glibc: Allocator) -> None:
     command = ["hand_off", "--iters", "20000", "--threads", "3", "--remote", "90"]
-    found = execute.run(Scenario("hand-off", "workload", command), glibc, layout)
+    found = execute.run(Scenario("hand-off", "workload", command), glibc, layout).figures
     assert found["sent"] > 1000
     assert found["fallbacks"] == 0
 
 
 def test_burst_idle_counts_the_survivors(layout: Layout, glibc: Allocator) -> None:
     command = ["burst_idle", "--mb", "20", "--idle-s", "1", "--survivors-per-mille", "5"]
-    found = execute.run(Scenario("burst", "workload", command), glibc, layout)
+    found = execute.run(Scenario("burst", "workload", command), glibc, layout).figures
     assert found["live_mb"] == pytest.approx(0.1, rel=0.3)
     assert 0 < found["rss_after_idle_mb"] <= found["rss_at_peak_mb"] * 1.1
 
 
 def test_start_measures_small_programs(layout: Layout, glibc: Allocator) -> None:
-    found = execute.run(Scenario("true", "start", ["true"], batch=5), glibc, layout)
-    assert 0 < found["wall_cost"] < 1
+    found = execute.run(Scenario("true", "start", ["true"], batch=5), glibc, layout).figures
+    assert 0 < found["wall"] < 1
     # A program this small would be hidden by the memory of its Python grandparent.
     assert found["peak_rss_kb"] < 8000
 
@@ -108,7 +112,7 @@ def test_a_program_that_makes_too_little_fails(layout: Layout, glibc: Allocator)
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"schema": 2}, "schema 2"),
+        ({"schema": 99}, "schema 99"),
         ({"allocator": "/lib/other.so"}, "expected libc.so"),
         ({"verified": {"contents_intact": False}}, "contents_intact"),
     ],
@@ -116,9 +120,75 @@ def test_a_program_that_makes_too_little_fails(layout: Layout, glibc: Allocator)
 def test_a_report_that_disproves_itself_is_refused(
     glibc: Allocator, change: dict[str, object], message: str
 ) -> None:
-    report = {"schema": 1, "allocator": "/lib/libc.so.6", "verified": {}, "figures": {}, **change}
+    report = {
+        "schema": SCHEMA,
+        "allocator": "/lib/libc.so.6",
+        "verified": {},
+        "figures": {},
+        **change,
+    }
     with pytest.raises(RunError, match=message):
-        execute.read_workload(json.dumps(report), glibc)
+        workload.read_workload(json.dumps(report), glibc)
+
+
+@pytest.mark.parametrize("output", ["", "[]", "{}", f'{{"schema": {SCHEMA}}}', "nan"])
+def test_output_that_is_no_report_fails_the_run(glibc: Allocator, output: str) -> None:
+    with pytest.raises(RunError):
+        workload.read_workload(output, glibc)
+
+
+def counted(kind: str, *arguments: str) -> Scenario:
+    command = ["random_mixed", *arguments]
+    return Scenario("counted", kind, command, cost=COUNTED[kind])
+
+
+def test_instructions_per_operation_repeat(
+    layout: Layout, glibc: Allocator, floor: Allocator
+) -> None:
+    few = counted("instructions", "--iters", "2000")
+    found = [
+        execute.run(few, each, layout).figures["instructions_per_op"]
+        for each in (glibc, glibc, floor)
+    ]
+    assert found[0] == pytest.approx(found[1], rel=0.01)
+    assert found[2] < found[0]
+
+
+def test_instructions_want_a_number_of_iterations(layout: Layout, glibc: Allocator) -> None:
+    with pytest.raises(RunError, match="wants --iters N"):
+        execute.run(counted("instructions"), glibc, layout)
+
+
+def test_a_counting_tool_does_not_hide_the_wrong_allocator(layout: Layout, tmp_path: Path) -> None:
+    lost = Allocator("floor", tmp_path / "gone.so")
+    for kind in COUNTED:
+        with pytest.raises(RunError, match=r"expected .*gone\.so"):
+            execute.run(counted(kind, "--iters", "2000"), lost, layout)
+
+
+def test_system_calls_for_memory_are_counted(layout: Layout, glibc: Allocator) -> None:
+    command = ["--iters", "2000", "--min", "200000", "--max", "300000"]
+    figures = execute.run(counted("syscalls", *command), glibc, layout).figures
+    assert figures["mmap"] > 10
+    assert figures["all_calls"] >= sum(figures[name] for name in counting.MEMORY_CALLS)
+    assert figures["memory_calls_per_mop"] > 0
+
+
+def test_the_table_of_calls_is_read() -> None:
+    table = "    calls syscall\n--------- -------\n       12 mmap\n        3 brk\n       15 total\n"
+    assert counting.read_calls(table) == {"mmap": 12, "brk": 3}
+
+
+def test_a_full_disk_is_no_fault_of_the_arm(
+    layout: Layout, glibc: Allocator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_room(*_: object, **__: object) -> str:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(execute.tempfile, "mkdtemp", no_room)
+    with pytest.raises(LabError, match="No space left on device") as caught:
+        execute.run(MIXED, glibc, layout)
+    assert not isinstance(caught.value, RunError)
 
 
 def test_bad_arguments_of_a_workload_are_errors(layout: Layout) -> None:

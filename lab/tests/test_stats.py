@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 import random
 
-from ebbtide_lab.stats import modes, ratio
+import numpy as np
+import pytest
+
+from ebbtide_lab.judge.stats import beyond_noise, modes, ratio, resampled_medians
 
 
 def test_ratio_of_equal_arms_contains_one() -> None:
@@ -34,3 +37,22 @@ def test_two_modes_are_told_apart() -> None:
 def test_one_mode_is_one() -> None:
     assert modes([10, 10.1, 9.9, 10.05, 9.95, 10.2, 10.15]) is None
     assert modes([1, 2, 3]) is None
+
+
+def test_rounds_are_drawn_for_all_arms_alike() -> None:
+    arms = {"a": [1.0, 2.0, 3.0], "b": [10.0, 20.0, 30.0]}
+    draws = resampled_medians(np.random.default_rng(1), arms)
+    assert (draws["b"] == 10 * draws["a"]).all()
+    assert set(draws["a"]) == {1.0, 2.0, 3.0}
+
+
+def test_arms_with_unequal_runs_are_drawn_apart() -> None:
+    arms = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0]}
+    draws = resampled_medians(np.random.default_rng(1), arms)
+    assert ((draws["a"] == 3.0) & (draws["b"] == 1.0)).any()
+
+
+def test_values_apart_beyond_noise() -> None:
+    assert beyond_noise([0.0, 0.1, -0.1], noise=0.02) == 0
+    assert beyond_noise([0.0, 1.0, -1.0], noise=0.0) == pytest.approx(1.48, abs=0.01)
+    assert beyond_noise([0.0, 0.0, 0.0, 9.0], noise=0.0) == 0  # one far out is none

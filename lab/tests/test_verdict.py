@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 import pytest
-from conftest import figures, row
+from conftest import row, sample
 
-from ebbtide_lab import verdict
-from ebbtide_lab.scenarios import Bar
+from ebbtide_lab.judge import verdict
+from ebbtide_lab.results.model import Sample
+from ebbtide_lab.scenarios.model import Bar
 
 
-def samples(**costs: float) -> dict[str, list[dict[str, float]]]:
-    return {name.replace("_", "-"): [figures(cost)] * 3 for name, cost in costs.items()}
+def samples(**costs: float) -> dict[str, list[Sample]]:
+    return {name.replace("_", "-"): [sample(cost)] * 3 for name, cost in costs.items()}
 
 
 def test_best_peer_is_the_cheapest_and_never_the_floor_or_ourselves() -> None:
     found = row(samples(ebbtide=5, ebbtide_again=1, floor=1, glibc=9, tcmalloc=6))
-    compared = verdict.compare_time(found)
+    compared = verdict.compare(found)
     assert compared is not None
     assert compared.best == "tcmalloc"
     assert compared.ratio.value == pytest.approx(5 / 6)
@@ -43,10 +44,10 @@ def test_own_cost_without_a_floor_does_not_hold() -> None:
 def test_rss_bars_differ_in_the_peers_they_name() -> None:
     found = row(
         {
-            "ebbtide": [figures(1, 1000)],
-            "glibc": [figures(1, 500)],
-            "jemalloc": [figures(1, 2000)],
-            "mimalloc3": [figures(1, 1000)],
+            "ebbtide": [sample(1, 1000)],
+            "glibc": [sample(1, 500)],
+            "jemalloc": [sample(1, 2000)],
+            "mimalloc3": [sample(1, 1000)],
         }
     )
     lean = verdict.judge(found, Bar("rss", at_most=1.05))
@@ -56,13 +57,13 @@ def test_rss_bars_differ_in_the_peers_they_name() -> None:
 
 
 def test_figure_bar_reads_the_workload() -> None:
-    found = row({"ebbtide": [{**figures(1), "idle": 4.0}], "glibc": [{**figures(1), "idle": 9.0}]})
+    found = row({"ebbtide": [sample(1, idle=4)], "glibc": [sample(1, idle=9)]})
     assert not verdict.judge(found, Bar("figure", at_most=3, figure="idle")).holds
     assert verdict.judge(found, Bar("figure", at_most=4, figure="idle")).holds
 
 
 def test_glibc_bars() -> None:
-    found = row({"ebbtide": [figures(1.04, 1500)], "glibc": [figures(1.0, 1000)]})
+    found = row({"ebbtide": [sample(1.04, 1500)], "glibc": [sample(1.0, 1000)]})
     assert verdict.judge(found, Bar("glibc_time", at_most=1.05)).holds
     assert not verdict.judge(found, Bar("glibc_rss", at_most=0.5)).holds
 

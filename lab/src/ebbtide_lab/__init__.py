@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The lab of Ebbtide: runs programs under allocators, and measures them."""
 
-SCHEMA = 1
+SCHEMA = 2

@@ -2,6 +2,7 @@
 """The arms: which shared object to preload for each, or why it cannot be."""
 
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -10,16 +11,21 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ebbtide_lab import peers
-from ebbtide_lab.errors import LabError
-from ebbtide_lab.layout import Layout
+from ebbtide_lab.arms import peers
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import Layout
 
 EBBTIDE = "ebbtide"
 EBBTIDE_AGAIN = "ebbtide-again"  # the A/A arm
 GLIBC = "glibc"
 FLOOR = "floor"
 NOT_PEERS = (EBBTIDE, EBBTIDE_AGAIN, FLOOR)
-VERSION_TIMEOUT_S = 20
+PROBE_TIMEOUT_S = 20
+# What an entry of lab/peers.toml must have, by its kind.
+KEYS = {
+    "installed": ("name", "file", "package", "version"),
+    "crate": ("name", "crate", "pin", "folder", "build", "version"),
+}
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
     "/usr/lib/aarch64-linux-gnu",
@@ -64,21 +70,46 @@ VERSION_QUERIES = {
 }
 
 
-def read_version(path: Path, query: str) -> str:
-    """The version that the library itself tells, or an empty text."""
-    environment = dict(os.environ, LD_PRELOAD=str(path))
+# How the dynamic linker reports, under LD_DEBUG, which object a use of malloc is bound to.
+MALLOC_BINDING = re.compile(r"^.*binding file .* to (.+) \[\d+\]: normal symbol .malloc'", re.M)
+
+
+def _run_under(path: Path, code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code],
+        env=dict(os.environ, LD_PRELOAD=str(path), LD_DEBUG="bindings"),
+        capture_output=True,
+        text=True,
+        errors="replace",
+        timeout=PROBE_TIMEOUT_S,
+        check=False,
+    )
+
+
+def _find_flaw(path: Path, done: subprocess.CompletedProcess[str]) -> str:
+    """What is wrong with this library as a preload, if anything is."""
+    # A program at a fixed address may hold a stub of malloc, bound to the true one in turn.
+    objects = set(MALLOC_BINDING.findall(done.stderr)) - {sys.executable}
+    if objects != {str(path)}:
+        return f"malloc resolves to {', '.join(sorted(objects)) or 'nothing'}, not to {path}"
+    if done.returncode != 0:
+        return f"python3 fails under {path}: exit status {done.returncode}"
+    return ""
+
+
+def examine(name: str, path: Path, query: str = "", stated: str = "") -> Allocator:
+    """The library as an arm, after a run of python3 under it: malloc is the
+    library's, and the version is what `query` gave, or else what is `stated`."""
+    if query and query not in VERSION_QUERIES:
+        known = " or ".join(VERSION_QUERIES)
+        return Allocator(name, path, problem=f"lab/peers.toml: version is {known}, not {query!r}")
     try:
-        done = subprocess.run(
-            [sys.executable, "-c", VERSION_QUERIES[query]],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=VERSION_TIMEOUT_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
+        done = _run_under(path, VERSION_QUERIES.get(query, ""))
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Allocator(name, path, problem=f"python3 does not run under {path}: {error}")
+    version = stated or done.stdout.strip()
+    problem = _find_flaw(path, done) or ("" if version else f"{path} tells no version")
+    return Allocator(name, path, version, problem)
 
 
 def digest(path: Path) -> str:
@@ -89,20 +120,20 @@ def _find_installed(entry: dict[str, Any]) -> Allocator:
     for folder in LIBRARY_FOLDERS:
         path = Path(folder) / entry["file"]
         if path.is_file():
-            version = read_version(path, entry["version"])
-            problem = "" if version else f"{path} does not work as a preload"
-            return Allocator(entry["name"], path, version, problem)
+            return examine(entry["name"], path, entry["version"])
     return Allocator(entry["name"], None, problem=f"install the package {entry['package']}")
 
 
 def _build_from_crate(entry: dict[str, Any], layout: Layout) -> Allocator:
     try:
-        path = peers.build(peers.Recipe.of(entry), layout.build / "peers")
+        recipe = peers.Recipe.of(entry)
+        built = peers.build(recipe, layout.build / "peers")
     except LabError as error:
         return Allocator(entry["name"], None, problem=str(error))
-    version = read_version(path, entry["version"])
-    problem = "" if version else "built, but does not work as a preload"
-    return Allocator(entry["name"], path, version, problem)
+    if recipe.statement is None:
+        return examine(entry["name"], built.path, query=entry["version"])
+    stated = f"{built.stated} (crate {recipe.crate} {recipe.pin})"
+    return examine(entry["name"], built.path, stated=stated)
 
 
 def _own(name: str, path: Path, how: str) -> Allocator:
@@ -125,11 +156,24 @@ def load_catalogue(layout: Layout) -> dict[str, dict[str, Any]]:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise LabError(f"cannot read {path}: {error}") from error
-    return {
-        entry["name"]: {"kind": kind, **entry}
-        for kind in ("installed", "crate")
-        for entry in data.get(kind, [])
-    }
+    catalogue: dict[str, dict[str, Any]] = {}
+    for kind, entries in data.items():
+        if kind not in KEYS:
+            raise LabError(f"{path}: {kind!r} is no kind of peer; there are {', '.join(KEYS)}")
+        for entry in entries:
+            _check_entry(kind, entry, catalogue, path)
+            catalogue[entry["name"]] = {"kind": kind, **entry}
+    return catalogue
+
+
+def _check_entry(
+    kind: str, entry: dict[str, Any], earlier: dict[str, dict[str, Any]], path: Path
+) -> None:
+    for key in KEYS[kind]:
+        if key not in entry:
+            raise LabError(f"{path}: a peer of the kind {kind!r} has no {key}: {entry}")
+    if entry["name"] in earlier:
+        raise LabError(f"{path}: two peers are called {entry['name']!r}")
 
 
 def names(layout: Layout) -> list[str]:

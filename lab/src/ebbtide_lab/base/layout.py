@@ -5,10 +5,10 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from ebbtide_lab.errors import LabError
+from ebbtide_lab.base.errors import LabError
 
-PACKAGE = Path(__file__).resolve().parent
-SCENARIOS = PACKAGE / "scenarios"
+PACKAGE = Path(__file__).resolve().parents[1]
+SCENARIO_SETS = PACKAGE / "scenarios" / "sets"
 WORKLOADS = PACKAGE / "workloads"
 
 

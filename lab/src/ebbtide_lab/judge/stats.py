@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Medians, ratios with bootstrap intervals, and the two modes of bimodal samples."""
 
-import random
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+from numpy.typing import NDArray
+
+Draws = NDArray[np.float64]
+
 RESAMPLES = 2000
 INTERVAL = 0.95
+MAD_TO_SIGMA = 1.4826  # of a normal distribution
+# The spread of a few values is rough: up to this many times the variance that noise
+# gives them, it proves nothing else.
+EXPLAINED_BY_NOISE = 2.5
 # Two groups are modes when the gap between their means is this many times the
 # spread inside them; evenly spread values, cut in half, reach 3.5.
 MODE_SEPARATION = 5.0
@@ -30,21 +39,45 @@ def ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 
     The arms are resampled apart. One sample an arm gives an interval of no width,
     so callers show how many runs there were.
     """
-    rng = random.Random(seed)
-    draws = sorted(
-        _resampled_median(rng, numerator) / _resampled_median(rng, denominator)
-        for _ in range(RESAMPLES)
-    )
+    rng = np.random.default_rng(seed)
+    draws = _median_draws(rng, numerator) / _median_draws(rng, denominator)
+    return interval(median(numerator) / median(denominator), draws)
+
+
+def interval(value: float, draws: Draws) -> Ratio:
+    """A value with the interval that holds the middle 95 % of its bootstrap draws."""
     tail = (1 - INTERVAL) / 2
-    return Ratio(
-        median(numerator) / median(denominator),
-        draws[int(tail * RESAMPLES)],
-        draws[int((1 - tail) * RESAMPLES) - 1],
-    )
+    low, high = np.quantile(draws, (tail, 1 - tail))
+    return Ratio(value, float(low), float(high))
 
 
-def _resampled_median(rng: random.Random, values: Sequence[float]) -> float:
-    return median(rng.choices(values, k=len(values)))
+def resampled_medians(
+    rng: np.random.Generator, arms: Mapping[str, Sequence[float]]
+) -> dict[str, Draws]:
+    """Bootstrap draws of the median of each arm of one session.
+
+    Arms with equally many runs ran in the same rounds: a draw picks rounds, for all arms
+    the same. What disturbed a round disturbed its arms alike, and this keeps it so.
+    """
+    counts = {len(values) for values in arms.values()}
+    if len(counts) > 1:
+        return {arm: _median_draws(rng, values) for arm, values in arms.items()}
+    rounds = rng.integers(counts.pop(), size=(RESAMPLES, len(next(iter(arms.values())))))
+    return {arm: np.median(np.asarray(values)[rounds], axis=1) for arm, values in arms.items()}
+
+
+def _median_draws(rng: np.random.Generator, values: Sequence[float]) -> Draws:
+    drawn = rng.choice(np.asarray(values), size=(RESAMPLES, len(values)))
+    return np.asarray(np.median(drawn, axis=1))
+
+
+def beyond_noise(values: Sequence[float], noise: float) -> float:
+    """How far values lie apart (as a standard deviation, robust against one that is far
+    out) beyond noise of this variance; nought when noise alone explains it."""
+    middle = median(values)
+    spread = MAD_TO_SIGMA * median([abs(value - middle) for value in values])
+    explained = spread**2 <= EXPLAINED_BY_NOISE * noise
+    return 0.0 if explained else math.sqrt(spread**2 - noise)
 
 
 def modes(values: Sequence[float]) -> tuple[float, float] | None:

@@ -3,13 +3,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
+from statistics import geometric_mean, median
 
-from ebbtide_lab.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, NOT_PEERS
-from ebbtide_lab.runner import Row
-from ebbtide_lab.scenarios import Bar
-from ebbtide_lab.stats import Ratio, ratio
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, NOT_PEERS
+from ebbtide_lab.judge.stats import Ratio, ratio
+from ebbtide_lab.results.model import Row
+from ebbtide_lab.scenarios.model import Bar
 
+PEAK_RSS = "peak_rss_kb"
+MICRO_AT_LEAST = 1.15  # the bar on the geometric mean of the micro set
 LEAN_PEERS = ("jemalloc", "mimalloc")  # the bar on memory names these families
 
 
@@ -34,40 +36,47 @@ def peers_of(row: Row) -> list[str]:
     return [arm for arm in row.samples if arm not in NOT_PEERS]
 
 
-def best_peer(row: Row, clock: str | None = None) -> str | None:
-    costs = {arm: median(row.costs(arm, clock)) for arm in peers_of(row)}
+def _medians(row: Row, arms: list[str], name: str | None = None) -> dict[str, float]:
+    """Of the arms that have the figure."""
+    found = {arm: row.costs(arm, name) for arm in arms}
+    return {arm: median(costs) for arm, costs in found.items() if costs}
+
+
+def best_peer(row: Row, name: str | None = None, families: tuple[str, ...] = ()) -> str | None:
+    """The peer with the least of the row's cost, or of another figure."""
+    peers = [arm for arm in peers_of(row) if not families or arm.startswith(families)]
+    costs = _medians(row, peers, name)
     return min(costs, key=costs.__getitem__) if costs else None
 
 
-def leanest_peer(row: Row, families: tuple[str, ...] = ()) -> str | None:
-    peaks = {
-        arm: median(row.figure(arm, "peak_rss_kb"))
-        for arm in peers_of(row)
-        if not families or arm.startswith(families)
-    }
-    return min(peaks, key=peaks.__getitem__) if peaks else None
+def compare(row: Row, name: str | None = None, families: tuple[str, ...] = ()) -> Comparison | None:
+    """Ebbtide against its best peer by the row's cost, or by another figure."""
+    best = best_peer(row, name, families)
+    compared = against(row, best, name) if best else None
+    return Comparison(best, compared) if best and compared else None
 
 
-def compare_time(row: Row, clock: str | None = None) -> Comparison | None:
-    best = best_peer(row, clock)
-    if best is None or EBBTIDE not in row.samples:
-        return None
-    return Comparison(best, ratio(row.costs(EBBTIDE, clock), row.costs(best, clock)))
+def against(row: Row, arm: str, name: str | None = None) -> Ratio | None:
+    """Ebbtide's cost over an arm's; None where either is absent or one is nought."""
+    own, other = row.costs(EBBTIDE, name), row.costs(arm, name)
+    return ratio(own, other) if own and other and min(other) > 0 else None
 
 
-def compare_rss(row: Row, families: tuple[str, ...] = ()) -> Comparison | None:
-    best = leanest_peer(row, families)
-    if best is None or EBBTIDE not in row.samples:
-        return None
-    own = row.figure(EBBTIDE, "peak_rss_kb")
-    return Comparison(best, ratio(own, row.figure(best, "peak_rss_kb")))
+def geometric_means(rows: list[Row]) -> dict[str, float]:
+    """Each peer's time over Ebbtide's, the geometric mean over the rows of the micro set:
+    above 1, Ebbtide is the faster. Worst peer last; without peers that lack a row."""
+    medians = [_medians(row, [EBBTIDE, *peers_of(row)]) for row in rows if row.scenario.micro]
+    medians = [each for each in medians if EBBTIDE in each and len(each) > 1]
+    if not medians:
+        return {}
+    peers = set.intersection(*(set(each) for each in medians)) - {EBBTIDE}
+    means = {peer: geometric_mean(each[peer] / each[EBBTIDE] for each in medians) for peer in peers}
+    return dict(sorted(means.items(), key=lambda item: item[1]))
 
 
 def noise(row: Row) -> Ratio | None:
     """Ebbtide against itself."""
-    if EBBTIDE not in row.samples or EBBTIDE_AGAIN not in row.samples:
-        return None
-    return ratio(row.costs(EBBTIDE_AGAIN), row.costs(EBBTIDE))
+    return against(row, EBBTIDE_AGAIN)
 
 
 # --- bars -------------------------------------------------------------------------
@@ -80,7 +89,7 @@ def judge(row: Row, bar: Bar) -> Outcome:
         return Outcome(claim, None, "", False, row.failures.get(EBBTIDE, "not run"))
     value, best = MEASURES[bar.kind](row, bar)
     if value is None:
-        return Outcome(claim, None, "", False, "no peer to compare with")
+        return Outcome(claim, None, "", False, "no figures to compare")
     holds = value >= bar.at_least if bar.at_least is not None else value <= (bar.at_most or 0)
     return Outcome(claim, value, best, holds)
 
@@ -93,16 +102,16 @@ Measure = tuple[float | None, str]
 
 
 def _speed(row: Row, _: Bar) -> Measure:
-    compared = compare_time(row)
+    compared = compare(row)
     return (1 / compared.ratio.value, compared.best) if compared else (None, "")
 
 
 def own_costs(row: Row) -> dict[str, float]:
     """Each arm's cost without what the harness itself costs."""
-    if FLOOR not in row.samples:
+    if not row.costs(FLOOR):
         return {}
-    floor = median(row.costs(FLOOR))
-    return {arm: median(row.costs(arm)) - floor for arm in row.samples if arm != FLOOR}
+    costs = _medians(row, list(row.samples))
+    return {arm: cost - costs[FLOOR] for arm, cost in costs.items() if arm != FLOOR}
 
 
 def _own_cost(row: Row, _: Bar) -> Measure:
@@ -116,30 +125,31 @@ def _own_cost(row: Row, _: Bar) -> Measure:
 
 
 def _rss(row: Row, _: Bar) -> Measure:
-    compared = compare_rss(row, LEAN_PEERS)
+    compared = compare(row, PEAK_RSS, LEAN_PEERS)
     return (compared.ratio.value, compared.best) if compared else (None, "")
 
 
 def _rss_of_all(row: Row, _: Bar) -> Measure:
-    compared = compare_rss(row)
+    compared = compare(row, PEAK_RSS)
     return (compared.ratio.value, compared.best) if compared else (None, "")
 
 
 def _figure(row: Row, bar: Bar) -> Measure:
-    best = min(peers_of(row), key=lambda arm: median(row.figure(arm, bar.figure)), default="")
-    return median(row.figure(EBBTIDE, bar.figure)), best
+    if not row.figure(EBBTIDE, bar.figure):
+        return None, ""
+    return median(row.figure(EBBTIDE, bar.figure)), best_peer(row, bar.figure) or ""
 
 
 def _glibc_time(row: Row, _: Bar) -> Measure:
-    if GLIBC not in row.samples:
+    if not row.costs(GLIBC):
         return None, ""
     return median(row.costs(EBBTIDE)) / median(row.costs(GLIBC)), GLIBC
 
 
 def _glibc_rss(row: Row, _: Bar) -> Measure:
-    if GLIBC not in row.samples:
+    if not row.figure(GLIBC, PEAK_RSS):
         return None, ""
-    own, other = (median(row.figure(arm, "peak_rss_kb")) for arm in (EBBTIDE, GLIBC))
+    own, other = (median(row.figure(arm, PEAK_RSS)) for arm in (EBBTIDE, GLIBC))
     return (own - other) * 1024e-6, GLIBC
 
 

@@ -1,25 +1,23 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs sets of scenarios interleaved, keeps every finished run, shows progress."""
+"""Carries out a plan: every arm of every scenario, interleaved, with progress."""
 
-import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from itertools import groupby
-from pathlib import Path
 from time import monotonic
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ebbtide_lab import SCHEMA, machine
-from ebbtide_lab.allocators import FLOOR, Allocator
-from ebbtide_lab.errors import LabError, RunError
-from ebbtide_lab.execute import Figures
-from ebbtide_lab.scenarios import Scenario, ScenarioSet
+from ebbtide_lab.arms.allocators import FLOOR, Allocator
+from ebbtide_lab.base.errors import LabError, RunError
+from ebbtide_lab.results.journal import Journal, Key, fold
+from ebbtide_lab.results.model import Results, Row, Sample, same_work
+from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
 
-Execute = Callable[[Scenario, Allocator], Figures]
+Execute = Callable[[Scenario, Allocator], Sample]
 
 
 @dataclass(frozen=True)
@@ -29,30 +27,9 @@ class Step:
     arm: Allocator
     round: int
 
-
-@dataclass
-class Row:
-    """All that is known of one scenario: figures and failures by arm."""
-
-    group: str
-    scenario: Scenario
-    samples: dict[str, list[Figures]] = field(default_factory=dict)
-    failures: dict[str, str] = field(default_factory=dict)
-
-    def costs(self, arm: str, clock: str | None = None) -> list[float]:
-        key = f"{clock or self.scenario.clock}_cost"
-        return self.figure(arm, key)
-
-    def figure(self, arm: str, name: str) -> list[float]:
-        return [each[name] for each in self.samples.get(arm, [])]
-
-
-@dataclass
-class Results:
-    rows: list[Row]
-    arms: list[Allocator]
-    facts: dict[str, object]
-    interrupted: bool = False
+    @property
+    def key(self) -> Key:
+        return self.group.name, self.scenario.name
 
 
 def plan(
@@ -72,63 +49,18 @@ def plan(
 
 
 def _arms_of(scenario: Scenario, arms: list[Allocator]) -> list[Allocator]:
-    return [arm for arm in arms if not arm.problem and (arm.name != FLOOR or scenario.floor)]
+    return [
+        arm
+        for arm in arms
+        if not arm.problem
+        and (arm.name != FLOOR or scenario.floor)
+        and arm.name not in scenario.without
+    ]
 
 
 def _turned(arms: list[Allocator], by: int) -> list[Allocator]:
     cut = by % len(arms) if arms else 0
     return arms[cut:] + arms[:cut]
-
-
-class Journal:
-    """The folder of one session: machine.json, and a line of JSON for each run."""
-
-    def __init__(self, folder: Path, arms: list[Allocator]) -> None:
-        self.folder = folder
-        self.facts = machine.card()
-        allocators = {
-            arm.name: {"path": str(arm.path or ""), "version": arm.version, "problem": arm.problem}
-            for arm in arms
-        }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            self._refuse_other_schema()
-            text = json.dumps({**self.facts, "allocators": allocators}, indent=2)
-            (folder / "machine.json").write_text(text + "\n", encoding="utf-8")
-            self._lines = (folder / "runs.jsonl").open("a", encoding="utf-8")
-        except OSError as error:
-            raise LabError(f"cannot write to {folder}: {error.strerror}") from error
-
-    def _refuse_other_schema(self) -> None:
-        path = self.folder / "machine.json"
-        if not path.is_file():
-            return
-        try:
-            schema = json.loads(path.read_text(encoding="utf-8")).get("schema")
-        except json.JSONDecodeError as error:
-            raise LabError(f"{path} is not JSON; choose another --out") from error
-        if schema != SCHEMA:
-            raise LabError(f"{self.folder} holds schema {schema}, not {SCHEMA}; choose another")
-
-    def write(self, step: Step, outcome: dict[str, object]) -> None:
-        line = {
-            "schema": SCHEMA,
-            "date": datetime.now(UTC).isoformat(timespec="milliseconds"),
-            "set": step.group.name,
-            "scenario": step.scenario.name,
-            "command": step.scenario.command,
-            "arm": step.arm.name,
-            "round": step.round,
-            **outcome,
-        }
-        try:
-            self._lines.write(json.dumps(line) + "\n")
-            self._lines.flush()
-        except OSError as error:
-            raise LabError(f"cannot write to {self.folder}: {error.strerror}") from error
-
-    def close(self) -> None:
-        self._lines.close()
 
 
 class Session:
@@ -138,27 +70,58 @@ class Session:
         self._execute = execute
         self._journal = journal
         self._console = console
-        self._rows: dict[tuple[str, str], Row] = {}
+        self._rows: dict[Key, Row] = fold(journal.kept)
 
-    def run(self, steps: list[Step], arms: list[Allocator], budget_s: float | None) -> Results:
+    def run(self, steps: list[Step], budget_s: float | None) -> Results:
         for step in steps:
-            key = (step.group.name, step.scenario.name)
-            self._rows.setdefault(key, Row(step.group.name, step.scenario))
-        results = Results(list(self._rows.values()), arms, self._journal.facts)
+            self._open_row(step)
+        left = self._without_finished(steps)
+        results = Results(list(self._rows.values()), self._journal.arms, self._journal.facts)
         try:
-            self._run_all(steps, budget_s)
+            self._run_all(left, budget_s)
         except KeyboardInterrupt:
             results.interrupted = True
         return results
 
+    def _open_row(self, step: Step) -> None:
+        """A row of an earlier session takes more runs only if they do the same work."""
+        row = self._rows.setdefault(step.key, Row(step.group.name, step.scenario))
+        if not same_work(row.scenario, step.scenario):
+            raise LabError(
+                f"{self._journal.folder} holds runs of another {step.scenario.name}: "
+                "its definition has changed; choose another folder"
+            )
+        row.scenario = step.scenario
+
+    def _without_finished(self, steps: list[Step]) -> list[Step]:
+        """The steps that an earlier session did not finish; a failure counts as finished."""
+        done = Counter(
+            {
+                (key, arm): len(samples)
+                for key, row in self._rows.items()
+                for arm, samples in row.samples.items()
+            }
+        )
+        left = []
+        for step in steps:
+            if step.arm.name in self._rows[step.key].failures:
+                continue
+            if done[step.key, step.arm.name] > 0:
+                done[step.key, step.arm.name] -= 1
+            else:
+                left.append(step)
+        if len(left) < len(steps):
+            self._console.print(f"{len(steps) - len(left)} of {len(steps)} runs are there already.")
+        return left
+
     def _run_all(self, steps: list[Step], budget_s: float | None) -> None:
         end = monotonic() + budget_s if budget_s is not None else math.inf
-        spent: dict[tuple[str, str], float] = {}
+        spent: dict[Key, float] = {}
         skipped = 0
         with _progress(self._console) as bar:
             task = bar.add_task("", total=sum(step.scenario.estimate_s for step in steps))
             for block in _blocks(steps):
-                key = (block[0].group.name, block[0].scenario.name)
+                key = block[0].key
                 started = monotonic()
                 if started + spent.get(key, 0.0) > end and key in spent:
                     skipped += len(block)
@@ -173,23 +136,22 @@ class Session:
 
     def _run_step(self, step: Step) -> None:
         """An arm that failed in a scenario is not tried there again."""
-        row = self._rows[step.group.name, step.scenario.name]
+        row = self._rows[step.key]
         if step.arm.name in row.failures:
             return
+        outcome: Sample | str
         try:
-            figures = self._execute(step.scenario, step.arm)
+            outcome = self._execute(step.scenario, step.arm)
+            row.samples.setdefault(step.arm.name, []).append(outcome)
         except RunError as error:
-            row.failures[step.arm.name] = str(error)
-            self._journal.write(step, {"error": str(error)})
-            return
-        row.samples.setdefault(step.arm.name, []).append(figures)
-        self._journal.write(step, {"figures": figures})
+            outcome = row.failures[step.arm.name] = str(error)
+        self._journal.write(step.group.name, step.scenario, step.arm.name, outcome)
 
 
 def _blocks(steps: list[Step]) -> list[list[Step]]:
     """One scenario under every arm once: left out as a whole or not at all, so that
     each arm has as many runs as the others. The first block of each always runs."""
-    same = groupby(steps, key=lambda step: (step.round, step.group.name, step.scenario.name))
+    same = groupby(steps, key=lambda step: (step.round, step.key))
     return [list(block) for _, block in same]
 
 

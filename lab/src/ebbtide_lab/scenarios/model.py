@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from ebbtide_lab.errors import LabError
-from ebbtide_lab.layout import SCENARIOS
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import SCENARIO_SETS
 
-KINDS = ("workload", "command", "server", "start")
-CLOCKS = ("cpu", "wall")
+KINDS = ("workload", "command", "server", "start", "instructions", "syscalls")
+# Kinds that run under a counting tool: the count repeats, and time means nothing.
+COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
+FULL = "full"
 BAR_KINDS = ("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all")
 
 
@@ -34,17 +36,19 @@ class Bar:
 
 @dataclass(frozen=True)
 class Scenario:
-    """One row: what is run, by which clock it is judged, and its bars.
+    """One row: what is run, by which figure it is judged (`cost`: less is better), its bars.
 
     workload: a program of bench/, `command` holds its name and arguments.
     command: any program. server: `command` is measured while `client` runs, `ready`
     tells when it may start and `stop` ends it. start: as workload, started many times.
+    instructions: as workload, under callgrind, once more with `doubled` twice as large;
+    the difference is what an operation costs. syscalls: as workload, under strace.
     """
 
     name: str
     kind: str
     command: list[str]
-    clock: str = "cpu"
+    cost: str = "cpu"
     runs: int = 5
     estimate_s: float = 1.0
     floor: bool = False
@@ -59,11 +63,16 @@ class Scenario:
     made: str = ""
     made_mb: float = 0
     bundled_allocator: bool = False
+    doubled: str = "--iters"  # the option that makes a run of kind instructions longer
+    micro: bool = False  # of the micro set, whose geometric mean is a claim of its own
+    without: dict[str, str] = field(default_factory=dict)  # arms that cannot run it, and why
     bars: list[Bar] = field(default_factory=list)
 
     def check(self, where: str) -> None:
-        if self.kind not in KINDS or self.clock not in CLOCKS:
-            raise LabError(f"{where}: kind is one of {KINDS}, clock one of {CLOCKS}")
+        if self.kind not in KINDS:
+            raise LabError(f"{where}: kind is one of {KINDS}")
+        if self.kind in COUNTED and self.cost != COUNTED[self.kind]:
+            raise LabError(f"{where}: a row of kind {self.kind} has cost = {COUNTED[self.kind]!r}")
         if not self.command or self.runs < 1 or self.batch < 1:
             raise LabError(f"{where}: a command is missing, or runs or batch is below 1")
         if (self.kind == "server") != bool(self.ready and self.client and self.stop):
@@ -89,7 +98,8 @@ def _bar(data: dict[str, Any], where: str) -> Bar:
         raise LabError(f"{where}: {error}") from error
 
 
-def _scenario(data: dict[str, Any], where: str) -> Scenario:
+def scenario_of(data: dict[str, Any], where: str) -> Scenario:
+    """The scenario that a table of TOML or a line of a journal holds, checked."""
     where = f"{where}, scenario {data.get('name', '(no name)')}"
     unknown = set(data) - {each.name for each in fields(Scenario)}
     if unknown:
@@ -108,7 +118,7 @@ def load(path: Path) -> ScenarioSet:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, tomllib.TOMLDecodeError) as error:
         raise LabError(f"cannot read {path}: {error}") from error
-    found = [_scenario(each, path.name) for each in data.get("scenario", [])]
+    found = [scenario_of(each, path.name) for each in data.get("scenario", [])]
     names = [each.name for each in found]
     if not found or len(set(names)) != len(names):
         raise LabError(f"{path.name}: no scenario, or two of one name")
@@ -116,13 +126,19 @@ def load(path: Path) -> ScenarioSet:
 
 
 def load_all() -> dict[str, ScenarioSet]:
-    return {path.stem: load(path) for path in sorted(SCENARIOS.glob("*.toml"))}
+    return {path.stem: load(path) for path in sorted(SCENARIO_SETS.glob("*.toml"))}
 
 
 def select(wanted: list[str]) -> list[ScenarioSet]:
-    """Whole sets by name, or single scenarios by name (`bars/larson` or `larson`)."""
+    """Sets by name, `full` for all of them, or single scenarios (`bars/larson`, `larson`)."""
     sets = load_all()
-    return [sets[name] if name in sets else _single(name, sets) for name in wanted]
+    chosen: list[ScenarioSet] = []
+    for name in wanted:
+        if name == FULL:
+            chosen += sets.values()
+        else:
+            chosen.append(sets[name] if name in sets else _single(name, sets))
+    return chosen
 
 
 def _single(name: str, sets: dict[str, ScenarioSet]) -> ScenarioSet:

@@ -8,12 +8,13 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ebbtide_lab import machine, verdict
-from ebbtide_lab.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
-from ebbtide_lab.runner import Results, Row
-from ebbtide_lab.stats import Ratio, modes
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
+from ebbtide_lab.judge import verdict
+from ebbtide_lab.judge.stats import Ratio, modes
+from ebbtide_lab.machine import card
+from ebbtide_lab.results.model import Results, Row
+from ebbtide_lab.show.units import ABSENT, short, shown, unit_of
 
-ABSENT = "-"
 IDLE_FIGURE = "rss_after_idle_mb"
 SLOWER = 1.02  # what counts as a loss, in time and in memory
 FASTER = 1 / SLOWER
@@ -29,10 +30,11 @@ def print_allocators(arms: list[Allocator], console: Console) -> None:
 
 def print_results(results: Results, console: Console) -> None:
     """All that a session found; what went wrong comes last, where it is seen."""
-    console.print(machine.describe(results.facts), style="dim")
+    console.print(card.describe(results.facts), style="dim")
     if any(EBBTIDE in row.samples for row in results.rows):
         _print_ratios(results, console)
     _print_figures(results, console)
+    _print_means(results, console)
     _print_bars(results, console)
     _print_problems(results, console)
 
@@ -41,13 +43,13 @@ def print_results(results: Results, console: Console) -> None:
 
 
 def _by_loss(row: Row) -> float:
-    compared = verdict.compare_time(row)
+    compared = verdict.compare(row)
     return -compared.ratio.value if compared else -math.inf
 
 
 def _print_ratios(results: Results, console: Console) -> None:
     table = Table(title="Ebbtide against its best peer, losses first (below 1: Ebbtide is better)")
-    for heading in ("workload", "runs", "time ratio", "best peer", "other clock", "peak RSS"):
+    for heading in ("workload", "runs", "ratio", "best peer", "other clock", "peak RSS"):
         table.add_column(heading, justify="left" if heading == "workload" else "right")
     table.add_column("leanest peer", justify="right")
     table.add_column("RSS when idle", justify="right")
@@ -59,13 +61,13 @@ def _print_ratios(results: Results, console: Console) -> None:
 
 def _ratio_cells(row: Row) -> list[str]:
     scenario = row.scenario
-    time, rss = verdict.compare_time(row), verdict.compare_rss(row)
-    other_clock = "wall" if scenario.clock == "cpu" else "cpu"
-    other = verdict.compare_time(row, other_clock)
+    cost, rss = verdict.compare(row), verdict.compare(row, verdict.PEAK_RSS)
+    other_clock = "wall" if scenario.cost == "cpu" else "cpu"
+    other = verdict.compare(row, other_clock)
     return [
         str(len(row.samples.get(EBBTIDE, []))),
-        f"{_shaded(time.ratio)} {scenario.clock}" if time else "[red]failed[/]",
-        time.best if time else ABSENT,
+        f"{_shaded(cost.ratio)} {scenario.cost}" if cost else _why_none(row),
+        cost.best if cost else ABSENT,
         f"{other.ratio.value:.2f} {other_clock}" if other else ABSENT,
         _shaded(rss.ratio, interval=False) if rss else ABSENT,
         rss.best if rss else ABSENT,
@@ -74,12 +76,16 @@ def _ratio_cells(row: Row) -> list[str]:
     ]
 
 
+def _why_none(row: Row) -> str:
+    return "[red]failed[/]" if EBBTIDE in row.failures else ABSENT
+
+
 def _idle_cell(row: Row) -> str:
     """What stays resident after a burst, beside the peer that gives back most."""
     idle = {
         arm: median(row.figure(arm, IDLE_FIGURE))
         for arm in (EBBTIDE, *verdict.peers_of(row))
-        if _has_figure(row, arm, IDLE_FIGURE)
+        if row.figure(arm, IDLE_FIGURE)
     }
     own = idle.pop(EBBTIDE, None)
     if own is None or not idle:
@@ -110,23 +116,9 @@ def _print_figures(results: Results, console: Console) -> None:
     for arm in arms:
         table.add_column(arm, justify="right")
     for row in results.rows:
-        name = f"{row.scenario.name}\n[dim]{_unit(row)}[/]"
+        name = f"{row.scenario.name}\n[dim]{unit_of(row)}[/]"
         table.add_row(name, *(_figure_cell(row, arm) for arm in arms))
     console.print(table)
-
-
-def _unit(row: Row) -> str:
-    clock = row.scenario.clock
-    if row.scenario.kind == "workload":
-        return f"M ops per {clock} second"
-    return f"{clock} milliseconds" if row.scenario.kind == "start" else f"{clock} seconds"
-
-
-def _shown(row: Row, costs: list[float]) -> list[float]:
-    """Costs in the unit of the row: nanoseconds per op turn into M ops per second."""
-    if row.scenario.kind == "workload":
-        return [1e3 / cost for cost in costs]
-    return [cost * 1e3 for cost in costs] if row.scenario.kind == "start" else costs
 
 
 def _figure_cell(row: Row, arm: str) -> str:
@@ -134,31 +126,33 @@ def _figure_cell(row: Row, arm: str) -> str:
         return "[red]failed[/]"
     if arm not in row.samples:
         return ABSENT
-    values = _shown(row, row.costs(arm))
-    lines = [f"{_short(median(values))} [dim]({_short(min(values))}..{_short(max(values))})[/]"]
+    values = shown(row, row.costs(arm))
+    lines = [f"{short(median(values))} [dim]({short(min(values))}..{short(max(values))})[/]"]
     found = modes(values) if row.scenario.bimodal else None
     if found:
-        lines.append(f"[dim]modes {_short(found[0])} and {_short(found[1])}[/]")
-    if arm != FLOOR:
-        lines.append(f"{median(row.figure(arm, 'peak_rss_kb')) * 1024e-6:.1f} MB")
-    if _has_figure(row, arm, IDLE_FIGURE):
+        lines.append(f"[dim]modes {short(found[0])} and {short(found[1])}[/]")
+    if arm != FLOOR and row.figure(arm, verdict.PEAK_RSS):
+        lines.append(f"{median(row.figure(arm, verdict.PEAK_RSS)) * 1024e-6:.1f} MB")
+    if row.figure(arm, IDLE_FIGURE):
         lines.append(f"idle {median(row.figure(arm, IDLE_FIGURE)):.1f} MB")
     return "\n".join(lines)
 
 
-def _has_figure(row: Row, arm: str, name: str) -> bool:
-    return arm in row.samples and name in row.samples[arm][0]
+# --- means, bars and problems ------------------------------------------------------------
 
 
-def _short(value: float) -> str:
-    """Three figures that count."""
-    if value == 0:
-        return "0"
-    digits = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{digits}f}"
-
-
-# --- bars and problems ------------------------------------------------------------
+def _print_means(results: Results, console: Console) -> None:
+    means = verdict.geometric_means(results.rows)
+    if not means:
+        return
+    best = next(iter(means))
+    count = sum(row.scenario.micro for row in results.rows)
+    word = "[green]PASS[/]" if means[best] >= verdict.MICRO_AT_LEAST else "[red]MISS[/]"
+    peers = ", ".join(f"{peer} {value:.2f}" for peer, value in means.items())
+    console.print(
+        f"Micro set, geometric mean of a peer's time over Ebbtide's in {count} rows: {peers}. "
+        f"The best single peer is {best}; bar {verdict.MICRO_AT_LEAST}: {word}"
+    )
 
 
 def _print_bars(results: Results, console: Console) -> None:

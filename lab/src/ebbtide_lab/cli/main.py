@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The command `ebb`."""
+
+from importlib import import_module
+from pathlib import Path
+
+import click
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import Layout
+
+# The module of each verb: it is imported when the verb is asked for, since drawing
+# and judging take half a second that `ebb run` has no use for.
+VERBS = {
+    "run": "run",
+    "bench": "bench",
+    "demo": "bench",
+    "peers": "catalogue",
+    "list": "catalogue",
+    "report": "report",
+    "compare": "compare",
+    "doctor": "doctor",
+    "seeds": "seeds",
+}
+
+
+class Main(click.Group):
+    """Turns the errors that a user can put right into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(VERBS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in VERBS:
+            return None
+        module = import_module(f"ebbtide_lab.cli.{VERBS[cmd_name]}")
+        command: click.Command = getattr(module, f"{cmd_name}_command")
+        return command
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except LabError as error:
+            raise click.ClickException(str(error)) from error
+
+
+@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option("--lib", type=click.Path(path_type=Path), help="Ebbtide's shared library.")
+@click.option("--programs", type=click.Path(path_type=Path), help="Folder of the built bench/.")
+@click.pass_context
+def main(context: click.Context, lib: Path | None, programs: Path | None) -> None:
+    """Run and measure programs under Ebbtide and other allocators."""
+    context.obj = Layout.of(lib, programs)

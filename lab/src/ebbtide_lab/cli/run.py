@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb run: any program under an allocator, and the proof that it was loaded."""
+
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import click
+
+from ebbtide_lab.arms import allocators
+from ebbtide_lab.arms.allocators import EBBTIDE, Allocator
+from ebbtide_lab.base.errors import LabError, RunError
+from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.measure import preload
+
+EXIT_UNPROVED = 3
+PROOF_TIMEOUT_S = 2.0
+PROOF_POLL_S = 0.01
+
+
+@click.command("run", context_settings={"ignore_unknown_options": True})
+@click.option("--with", "name", default=EBBTIDE, show_default=True, help="The allocator.")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def run_command(layout: Layout, name: str, command: tuple[str, ...]) -> None:
+    """Run COMMAND under an allocator and prove that it was loaded.
+
+    The exit status is COMMAND's, or 3 when another allocator was used.
+    """
+    allocator = _present(name, layout)
+    with tempfile.TemporaryDirectory(prefix="ebb-") as scratch:
+        testimony = Path(scratch) / "witness"
+        settings = preload.preload_settings(
+            allocators.over_bundled(allocator), layout.program(preload.WITNESS), testimony
+        )
+        environment = {**os.environ, **settings}
+        sys.exit(_run_proved(command, environment, testimony, allocator))
+
+
+def _run_proved(
+    command: tuple[str, ...], environment: dict[str, str], testimony: Path, allocator: Allocator
+) -> int:
+    try:
+        child = subprocess.Popen(command, env=environment)
+    except OSError as error:
+        raise LabError(f"cannot start {command[0]}: {error.strerror}") from error
+    _report_proof(child, testimony, allocator)
+    code = _wait(child)
+    try:
+        preload.check_testimony(testimony, allocator)
+    except RunError as error:
+        click.echo(f"ebb: {error}", err=True)
+        return EXIT_UNPROVED
+    return code if code >= 0 else 128 - code
+
+
+def _report_proof(child: subprocess.Popen[bytes], testimony: Path, allocator: Allocator) -> None:
+    """Says soon after the start which object malloc came from: a server runs for long."""
+    deadline = time.monotonic() + PROOF_TIMEOUT_S
+    while not testimony.is_file() and child.poll() is None and time.monotonic() < deadline:
+        time.sleep(PROOF_POLL_S)
+    if testimony.is_file():
+        loaded = testimony.read_text(encoding="utf-8").partition("\n")[0].partition(" ")[2]
+        click.echo(f"ebb: malloc is {allocator.name}'s: {loaded}", err=True)
+
+
+def _wait(child: subprocess.Popen[bytes]) -> int:
+    """Ctrl-C goes to the program as well; how it ends is its own affair."""
+    while True:
+        try:
+            return child.wait()
+        except KeyboardInterrupt:
+            continue
+
+
+def _present(name: str, layout: Layout) -> Allocator:
+    allocator = allocators.find(name, layout)
+    if allocator.problem:
+        raise LabError(f"{name}: {allocator.problem}")
+    return allocator

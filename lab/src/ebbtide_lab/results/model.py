@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Rows of samples: one row for each scenario, one sample for each run of an arm."""
+
+from dataclasses import dataclass, field, replace
+
+from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.scenarios.model import Scenario
+
+Figures = dict[str, float]
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Recorded values in HdrHistogram's bucket layout: counts by index of the bucket."""
+
+    lowest: int
+    highest: int
+    significant_figures: int
+    counts: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What one run told. `figures` always has cpu, wall and peak_rss_kb, but for runs
+    under a counting tool, whose times mean nothing. A series has one value per
+    `series_step_s` seconds."""
+
+    figures: Figures
+    series: dict[str, list[float]] = field(default_factory=dict)
+    histograms: dict[str, Histogram] = field(default_factory=dict)
+    series_step_s: float = 1.0
+
+
+@dataclass
+class Row:
+    """All that is known of one scenario: samples and failures by arm."""
+
+    group: str
+    scenario: Scenario
+    samples: dict[str, list[Sample]] = field(default_factory=dict)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def costs(self, arm: str, name: str | None = None) -> list[float]:
+        """What the scenario is judged by, or another figure; less is better."""
+        return self.figure(arm, name or self.scenario.cost)
+
+    def figure(self, arm: str, name: str) -> list[float]:
+        """The figure of each run; empty when one of the runs does not have it."""
+        samples = self.samples.get(arm, [])
+        if any(name not in each.figures for each in samples):
+            return []
+        return [each.figures[name] for each in samples]
+
+
+@dataclass
+class Results:
+    rows: list[Row]
+    arms: list[Allocator]
+    facts: dict[str, object]
+    interrupted: bool = False
+
+
+def same_work(one: Scenario, other: Scenario) -> bool:
+    """Whether samples of both may stand in one row: how often it runs, how long that
+    is thought to take and which bars it must meet do not change what is measured."""
+    return _work(one) == _work(other)
+
+
+def _work(scenario: Scenario) -> Scenario:
+    return replace(scenario, runs=1, estimate_s=0, bars=[])

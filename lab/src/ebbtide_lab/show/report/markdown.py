@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The page as Markdown: the same tables without the drawings."""
+
+import re
+
+from jinja2 import Environment, StrictUndefined
+
+from ebbtide_lab.show.report.cells import Cell, Table
+from ebbtide_lab.show.report.grid import escape, grid
+from ebbtide_lab.show.report.html import TEMPLATES
+from ebbtide_lab.show.report.model import Page
+
+
+class Ready(str):
+    """Text that is Markdown already."""
+
+    __slots__ = ()
+
+
+def render(page: Page) -> str:
+    environment = Environment(
+        loader=TEMPLATES,
+        autoescape=False,
+        finalize=_finalize,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters.update(grid=_grid, code=_code)
+    return environment.get_template("report.md.j2").render(page=page)
+
+
+def _finalize(value: object) -> str:
+    return value if isinstance(value, Ready) else escape(str(value))
+
+
+def _grid(table: Table) -> Ready:
+    headings = [escape(each) for each in table.columns]
+    return Ready(grid(headings, (map(_cell, row) for row in table.rows), table.prose))
+
+
+def _cell(cell: Cell) -> str:
+    text = f"[{escape(cell.text)}](#{cell.link})" if cell.link else escape(cell.text)
+    parts = [cell.sign, text, escape(cell.note)]
+    return " ".join(part for part in parts if part)
+
+
+def _code(text: str) -> Ready:
+    """A fence that is longer than any in the text."""
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return Ready(f"{fence}sh\n{text}\n{fence}")

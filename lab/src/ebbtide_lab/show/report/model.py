@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Turns results into what a page needs: sentences, tables, charts; losses first."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR
+from ebbtide_lab.judge import verdict
+from ebbtide_lab.results.model import Results, Row
+from ebbtide_lab.show.report import matrix, seeds
+from ebbtide_lab.show.report.cells import (
+    ALONE,
+    GAIN,
+    LOSS,
+    NOISE,
+    Cell,
+    Ratios,
+    Table,
+    ratio_cell,
+    runs_of,
+)
+from ebbtide_lab.show.report.scaling import scaling
+from ebbtide_lab.show.report.workload import Chart, Section, section
+from ebbtide_lab.show.seeds import LEGEND
+from ebbtide_lab.show.units import ABSENT
+
+ENOUGH_RUNS = 5
+AGREED_NOISE = 0.9  # the share of rows whose A/A interval must contain 1.00
+SEED_LEGEND = (
+    "What the five seed documents measured, beside what the same work gives here. "
+    f"{LEGEND} This is the other way round than everywhere else in this report."
+)
+GLOSSARY = {
+    "ratio": "An allocator's cost divided by Ebbtide's, each the median of its runs; "
+    "cost is time, memory or a count, of which less is better.",
+    "interval": "In brackets, [least..most]: where the ratio lies in 95 of 100 redraws "
+    "of the runs (percentile bootstrap); fewer than five runs make it too narrow.",
+    "within noise": "The interval, as printed, contains 1.00: these runs do not tell "
+    "the two allocators apart.",
+    "A/A": "Ebbtide against itself as if it were another allocator; how far its interval "
+    "strays from 1.00 is what this machine makes of no difference at all.",
+    "floor": "A stand-in that hands out memory from a warm ring and frees nothing: "
+    "what the benchmark itself costs.",
+    "own cost": "An allocator's cost less the floor's: what is left is the allocator's.",
+    "peak RSS": "The most memory that was resident at any time of the run (VmHWM).",
+    "two modes": "The runs fall into two separate groups, often by where the kernel "
+    "placed the threads; then a median alone says little.",
+    "bar": "A claim with a limit, written down before measuring; missed ones come first.",
+}
+
+
+@dataclass(frozen=True)
+class Notice:
+    """What a reader must know before the first figure."""
+
+    what: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Loss:
+    workload: str
+    anchor: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Page:
+    title: str
+    summary: list[str]
+    warnings: list[Notice]
+    losses: list[Loss]
+    memory_losses: list[Loss]
+    means: matrix.Means
+    costs: Table
+    memory: Table
+    bars: Table | None
+    scaling: list[Chart]
+    seeds: list[seeds.Document]
+    seed_legend: str
+    sections: list[Section]
+    machine: Table
+    allocators: Table
+    glossary: dict[str, str]
+    schema: str
+    date: str
+
+
+def page(results: Results) -> Page:
+    ratios = Ratios()
+    rows = matrix.in_order(results.rows, ratios)
+    anchor = matrix.anchors(results.rows)
+    facts = {name: str(value) for name, value in results.facts.items()}
+    means = matrix.means(results)
+    peers = len(matrix.columns(results))
+    return Page(
+        title=f"Ebbtide beside {peers} allocator{'s' if peers != 1 else ''}",
+        summary=_summary(results, ratios, means),
+        warnings=_warnings(results),
+        losses=_losses(rows, ratios, anchor),
+        memory_losses=_losses(rows, ratios, anchor, verdict.PEAK_RSS),
+        means=means,
+        costs=matrix.matrix(results, rows, ratios),
+        memory=matrix.matrix(results, rows, ratios, verdict.PEAK_RSS),
+        bars=matrix.bars(rows, anchor),
+        scaling=scaling(results, facts.get("cores", "?")),
+        seeds=seeds.documents(results),
+        seed_legend=SEED_LEGEND,
+        sections=[
+            section(row, results, ratios, anchor[row.group, row.scenario.name]) for row in rows
+        ],
+        machine=_machine(facts),
+        allocators=_allocators(results),
+        glossary=GLOSSARY,
+        schema=facts.get("schema", ABSENT),
+        date=facts.get("date", ABSENT),
+    )
+
+
+# --- the top of the page ----------------------------------------------------------------
+
+
+def _summary(results: Results, ratios: Ratios, means: matrix.Means) -> list[str]:
+    facts = results.facts
+    groups = ", ".join(dict.fromkeys(row.group for row in results.rows))
+    runs = sum(len(each) for row in results.rows for each in row.samples.values())
+    return [
+        f"{len(results.rows)} workload{'s' if len(results.rows) != 1 else ''} "
+        f"(sets: {groups}) in {runs} runs, the allocators in turn, "
+        f"measured {_day(facts)}.",
+        f"{facts.get('cpu', ABSENT)}, {facts.get('cores', ABSENT)} cores, "
+        f"Linux {facts.get('kernel', ABSENT)}, glibc {facts.get('glibc', ABSENT)}. "
+        f"Nothing is claimed beyond {facts.get('cores', ABSENT)} cores, nor for another machine.",
+        means.summary[-1],
+        _tally(results, ratios),
+        _noise(results, ratios),
+    ]
+
+
+def _day(facts: dict[str, object]) -> str:
+    """The date as one reads it; as it stands when it is none."""
+    text = str(facts.get("date", ABSENT))
+    try:
+        date = datetime.fromisoformat(text)
+    except ValueError:
+        return text
+    return f"{date.day} {date:%B %Y at %H:%M} UTC"
+
+
+def _tally(results: Results, ratios: Ratios) -> str:
+    states = [
+        ratio_cell(ratios.of(row, peer), runs_of(row, peer)).state
+        for row in results.rows
+        for peer in verdict.peers_of(row)
+        if ratios.of(row, peer)
+    ]
+    lost, even, won, alone = (states.count(each) for each in (LOSS, NOISE, GAIN, ALONE))
+    untold = f" {alone} rest on a single run and tell nothing." if alone else ""
+    return (
+        f"Of {len(states)} comparisons with a peer Ebbtide loses {lost}, "
+        f"{even} are within noise, and it wins {won}.{untold}"
+    )
+
+
+def _noise(results: Results, ratios: Ratios) -> str:
+    repeated = [row for row in results.rows if runs_of(row, EBBTIDE_AGAIN) > 1]
+    found = [ratio for row in repeated if (ratio := ratios.of(row, EBBTIDE_AGAIN))]
+    if not found:
+        return "No A/A arm was run more than once: how noisy the machine was is not known."
+    good = sum(each.contains(1.0) for each in found)
+    share = good / len(found)
+    judged = "as it should be" if share >= AGREED_NOISE else "below the 90 % that we ask for"
+    return (
+        f"Noise: Ebbtide against itself contains 1.00 in {good} of {len(found)} workloads "
+        f"({share:.0%}), {judged}."
+    )
+
+
+def _warnings(results: Results) -> list[Notice]:
+    missing = [Notice(f"{arm.name} is missing", arm.problem) for arm in results.arms if arm.problem]
+    failed = [
+        Notice(f"{arm} failed in {row.scenario.name}", why)
+        for row in results.rows
+        for arm, why in row.failures.items()
+    ]
+    own_first = sorted(failed, key=lambda each: not each.what.startswith(f"{EBBTIDE} "))
+    return [*own_first, *missing, *_thin(results.rows)]
+
+
+def _thin(rows: list[Row]) -> list[Notice]:
+    """Rows with too few runs for an interval, and rows that were cut short."""
+    few = [row for row in rows if row.samples and _least_runs(row) < ENOUGH_RUNS]
+    uneven = [row for row in rows if len({len(each) for each in row.samples.values()}) > 1]
+    found = []
+    if few:
+        why = "their intervals are narrower than they should be: " + _names(few)
+        found.append(Notice(f"Fewer than 5 runs in {len(few)} of {len(rows)} workloads", why))
+    if uneven:
+        why = "the session was interrupted or an arm failed midway: " + _names(uneven)
+        found.append(Notice("Some arms have fewer runs than others", why))
+    return found
+
+
+def _least_runs(row: Row) -> int:
+    return min(len(each) for each in row.samples.values())
+
+
+def _names(rows: list[Row]) -> str:
+    return ", ".join(row.scenario.name for row in rows)
+
+
+def _losses(
+    rows: list[Row], ratios: Ratios, anchor: dict[tuple[str, str], str], figure: str = ""
+) -> list[Loss]:
+    failed = [
+        Loss(row.scenario.name, anchor[row.group, row.scenario.name], "Ebbtide failed")
+        for row in rows
+        if EBBTIDE in row.failures
+    ]
+    return failed + [
+        Loss(
+            row.scenario.name,
+            anchor[row.group, row.scenario.name],
+            f"{peer} needs {cell.text} {cell.note} of Ebbtide's",
+        )
+        for row, peer, cell in matrix.losses(rows, ratios, figure)
+    ]
+
+
+# --- the end of the page ----------------------------------------------------------------
+
+
+def _machine(facts: dict[str, str]) -> Table:
+    body = [[Cell(name.replace("_", " ")), Cell(value)] for name, value in facts.items()]
+    return Table("The machine, read when the session began", ["what", "value"], body, prose=True)
+
+
+def _allocators(results: Results) -> Table:
+    body = [
+        [
+            Cell(arm.name),
+            Cell(arm.version or ABSENT),
+            Cell(str(arm.path or "the program's own")),
+            Cell(f"missing: {arm.problem}" if arm.problem else _part(arm.name)),
+        ]
+        for arm in results.arms
+    ]
+    heads = ["allocator", "version", "shared object", "part"]
+    return Table("Allocators, as each told its version when it was loaded", heads, body, prose=True)
+
+
+def _part(arm: str) -> str:
+    said = {EBBTIDE: "measured", EBBTIDE_AGAIN: "A/A: the noise", FLOOR: "floor: the harness"}
+    return said.get(arm, "peer")

@@ -1,0 +1,441 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import click
+import pytest
+import report_data
+from click.testing import CliRunner
+from markupsafe import escape
+from report_data import HOSTILE
+
+from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.judge import verdict
+from ebbtide_lab.judge.stats import Ratio
+from ebbtide_lab.results import journal
+from ebbtide_lab.results.model import Histogram, Results, Row, Sample
+from ebbtide_lab.scenarios.model import Bar, Scenario
+from ebbtide_lab.show import seeds
+from ebbtide_lab.show.report import cells, charts, grid, html, markdown, matrix, model, percentiles
+from ebbtide_lab.show.report.scaling import families
+from ebbtide_lab.show.report.workload import command_of
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return report_data.folder(tmp_path_factory.mktemp("results"), problem=HOSTILE)
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two rows, with latencies and with a series."""
+    names = ("tail-1", "burst-idle-none")
+    rows = [each for each in report_data.scenarios() if each.name in names]
+    return report_data.folder(tmp_path_factory.mktemp("small"), rows)
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> Results:
+    return journal.load(folder)
+
+
+@pytest.fixture(scope="module")
+def page(results: Results) -> model.Page:
+    return model.page(results)
+
+
+def row_of(results: Results, name: str) -> Row:
+    return next(row for row in results.rows if row.scenario.name == name)
+
+
+def made(
+    costs: dict[str, list[float]], *bars: Bar, cost: str = "cpu", micro: bool = False
+) -> Results:
+    """One row with these costs, by arm."""
+    rows = {arm: [Sample({cost: value}) for value in found] for arm, found in costs.items()}
+    scenario = Scenario("row", "command", ["true"], cost=cost, micro=micro, bars=list(bars))
+    arms = [Allocator(name, None, "1") for name in costs]
+    return Results([Row("set", scenario, rows)], arms, {"cores": 2})
+
+
+# --- the matrices -----------------------------------------------------------------
+
+
+def test_matrix_holds_the_ratios_of_the_verdict_turned_over(
+    results: Results, page: model.Page
+) -> None:
+    heads = page.costs.columns
+    checked = 0
+    for line in page.costs.rows:
+        row = row_of(results, line[0].text)
+        for arm, cell in zip(heads[2:-1], line[2:-1], strict=True):
+            against = verdict.against(row, arm)
+            if against and arm not in row.failures:
+                assert float(cell.text) == pytest.approx(1 / against.value, rel=0.006, abs=0.0051)
+                checked += 1
+    assert checked > 150
+
+
+def test_matrix_has_a_column_for_each_peer_and_neither_floor_nor_missing(page: model.Page) -> None:
+    assert page.costs.columns == ["workload", "ebbtide", *report_data.PEERS, "A/A"]
+
+
+def test_failures_come_first_then_losses(page: model.Page) -> None:
+    names = [line[0].text for line in page.costs.rows]
+    assert names[0] == "broken"
+    lost = [any(cell.state == cells.LOSS for cell in line) for line in page.costs.rows[1:]]
+    assert lost == sorted(lost, reverse=True)
+    assert any(lost)
+
+
+def test_the_losses_are_listed_with_ebbtides_own_failures(page: model.Page) -> None:
+    told = {each.workload: each.text for each in page.losses}
+    assert told["broken"] == "Ebbtide failed"
+    assert told["lanes-mixed"].startswith("tcmalloc needs 0.8")
+
+
+@pytest.mark.parametrize(
+    ("ratio", "runs", "state"),
+    [
+        (Ratio(0.9, 0.85, 0.95), 7, cells.LOSS),
+        (Ratio(1.2, 1.1, 1.3), 7, cells.GAIN),
+        (Ratio(0.98, 0.96, 1.01), 7, cells.NOISE),
+        (Ratio(0.998, 0.997, 0.999), 7, cells.NOISE),
+        (Ratio(0.5, 0.5, 0.5), 1, cells.ALONE),
+    ],
+)
+def test_a_ratio_is_judged_by_its_printed_interval(ratio: Ratio, runs: int, state: str) -> None:
+    assert cells.state_of(ratio, runs) == state
+
+
+def test_colour_never_stands_alone() -> None:
+    assert cells.ratio_cell(Ratio(0.5, 0.4, 0.6), 7).sign
+    assert cells.ratio_cell(Ratio(1.0, 0.9, 1.1), 7).sign
+
+
+def test_a_peer_that_costs_nothing_has_no_ratio() -> None:
+    found = made({"ebbtide": [1.0, 1.0], "glibc": [0.0, 0.0]}, cost="calls")
+    shown = matrix.matrix(found, found.rows, cells.Ratios())
+    assert shown.rows[0][2] == cells.NOTHING
+
+
+def test_means_are_the_verdicts_and_lack_peers_that_lack_rows(
+    results: Results, page: model.Page
+) -> None:
+    assert page.means.table
+    told = {line[0].text: line[1].text for line in page.means.table.rows}
+    expected = verdict.geometric_means(results.rows)
+    assert {name: f"{mean:.2f}" for name, mean in expected.items()} == {
+        name: text for name, text in told.items() if text != "-"
+    }
+    assert told["snmalloc"] == "-"
+    (lacking,) = [line for line in page.means.table.rows if line[0].text == "snmalloc"]
+    assert lacking[2].text == "ran in 7 of 8"
+
+
+def test_the_rows_that_count_are_those_of_the_micro_set(page: model.Page) -> None:
+    said = page.means.summary[0]
+    assert said.startswith("8 of the 9 rows of the micro set that were measured count: random-")
+    assert said.endswith("has no figure: broken.")
+    assert "lanes" not in said
+
+
+@pytest.mark.parametrize(
+    ("cost", "verdict_of_bar", "shown"),
+    [(1.2, "held", "1.20"), (1.15, "held", "1.15"), (1.1499, "missed", "1.1499")],
+)
+def test_the_bar_is_on_the_best_single_peer(cost: float, verdict_of_bar: str, shown: str) -> None:
+    found = made({"ebbtide": [1.0], "glibc": [3.0], "jemalloc": [cost]}, micro=True)
+    said = matrix.means(found).summary[-1]
+    assert f"from {shown} (jemalloc) to 3.00 (glibc)" in said
+    assert said.endswith(f"at least 1.15 on the best single peer, jemalloc: {verdict_of_bar}.")
+    assert said in model.page(found).summary
+
+
+def test_without_a_micro_row_there_is_no_mean() -> None:
+    found = model.page(made({"ebbtide": [1.0], "glibc": [2.0]}))
+    assert found.means.table is None
+    assert "there is no mean" in html.render(found)
+    assert "there is no mean" in markdown.render(found)
+
+
+def test_no_common_peer_misses_the_bar() -> None:
+    found = made({"ebbtide": [1.0], "glibc": [2.0]}, micro=True)
+    found.rows += made({"ebbtide": [1.0], "jemalloc": [2.0]}, micro=True).rows
+    assert matrix.means(found).summary[-1].endswith("best single peer: missed.")
+
+
+def test_missed_bars_come_first(page: model.Page) -> None:
+    assert page.bars
+    words = [line[-1].text for line in page.bars.rows]
+    assert words == sorted(words, key=lambda word: word != "missed")
+    assert {"missed", "held"} == set(words)
+
+
+# --- arms that cannot run a row -----------------------------------------------------
+
+
+def test_an_arm_that_cannot_run_a_row_is_a_dash_with_the_reason(page: model.Page) -> None:
+    at = page.costs.columns.index("snmalloc")
+    (line,) = [each for each in page.costs.rows if each[0].text == "lanes-count"]
+    assert (line[at].text, line[at].note) == ("-", f"not run: {report_data.WHY_NOT}")
+
+
+def test_an_arm_that_cannot_run_a_row_is_told_of_in_its_section(page: model.Page) -> None:
+    (found,) = [each for each in page.sections if each.name == "lanes-count"]
+    why = f"not run: {report_data.WHY_NOT}"
+    assert found.not_run == {"snmalloc": why, "scudo": why}
+    assert found.failures == {}
+    assert f"<strong>snmalloc</strong> {why}" in html.render(page)
+    assert f"**snmalloc** {why}" in markdown.render(page)
+
+
+def test_an_arm_that_cannot_run_a_row_is_no_warning(page: model.Page) -> None:
+    assert not any("lanes-count" in f"{each.what}{each.why}" for each in page.warnings)
+
+
+# --- the seed tables ------------------------------------------------------------------
+
+
+def test_seed_tables_are_those_of_the_seeds_with_notes(results: Results, page: model.Page) -> None:
+    entries = [each for document in page.seeds for each in document.entries]
+    expected = seeds.tables(results)
+    assert [each.title for each in entries] == [each.title for each in expected]
+    for entry, table in zip(entries, expected, strict=True):
+        assert [[cell.text for cell in line] for line in entry.table.rows] == table.rows
+        assert entry.notes == table.notes
+    assert [each.title.split(":")[0] for each in page.seeds] == ["Seed 003", "Seed 004"]
+
+
+def test_seed_tables_are_in_both_files_and_in_the_navigation(page: model.Page) -> None:
+    text, marked = html.render(page), markdown.render(page)
+    assert '<li><a href="#seed-tables">' in text
+    assert "## The seed tables" in marked
+    for entry in (each for document in page.seeds for each in document.entries):
+        assert text.count(f"<caption><span>{escape(entry.table.caption)}") == 1
+        for number, note in enumerate(entry.notes, 1):
+            assert f"<li>{escape(note)}</li>" in text
+            assert f"\n{number}. {grid.escape(note)}" in marked
+
+
+def test_a_failed_run_of_a_seed_row_is_marked(page: model.Page) -> None:
+    entries = [each for document in page.seeds for each in document.entries]
+    states = {cell.state for each in entries for line in each.table.rows for cell in line}
+    assert cells.FAILED in states
+
+
+def test_without_seed_rows_there_are_no_seed_tables(small: Path) -> None:
+    found = model.page(journal.load(small))
+    assert found.seeds == []
+    assert "seed-tables" not in html.render(found)
+    assert "seed tables" not in markdown.render(found)
+
+
+# --- what must be in plain sight --------------------------------------------------
+
+
+def test_failures_and_missing_peers_are_told_before_the_figures(page: model.Page) -> None:
+    told = [each.what for each in page.warnings]
+    assert told[0] == "ebbtide failed in broken"
+    assert "scudo is missing" in told
+    assert "Fewer than 5 runs in 1 of 22 workloads" in told
+
+
+def test_noise_is_the_share_of_rows_whose_interval_contains_one(
+    results: Results, page: model.Page
+) -> None:
+    found = [ratio for row in results.rows if (ratio := verdict.noise(row))]
+    good = sum(1 / ratio.high <= 1.0 <= 1 / ratio.low for ratio in found)
+    assert f"in {good} of {len(found)} workloads" in page.summary[-1]
+
+
+@pytest.mark.parametrize("arm", ["glibc", "ebbtide-again"])
+def test_unknown_noise_is_called_unknown(arm: str) -> None:
+    found = made({"ebbtide": [1.0], arm: [2.0]})
+    assert "not known" in model.page(found).summary[-1]
+
+
+def test_the_tally_counts_every_comparison() -> None:
+    arms = {"ebbtide": [1.0] * 5, "glibc": [2.0] * 5, "jemalloc": [0.5] * 5, "mimalloc": [1.5]}
+    told = model.page(made(arms)).summary[3]
+    assert told.startswith("Of 3 comparisons with a peer Ebbtide loses 1, 0 are within noise")
+    assert told.endswith("it wins 1. 1 rest on a single run and tell nothing.")
+
+
+def test_arms_with_fewer_runs_are_named() -> None:
+    found = made({"ebbtide": [1.0] * 6, "glibc": [2.0] * 5})
+    assert any("fewer runs" in each.what for each in model.page(found).warnings)
+
+
+def test_a_folder_where_all_failed_still_makes_a_report(tmp_path: Path) -> None:
+    broken = [each for each in report_data.scenarios() if each.name == "broken"]
+    only = journal.load(report_data.folder(tmp_path, broken))
+    only.rows[0].samples.clear()
+    assert "Ebbtide failed" in html.render(model.page(only))
+
+
+# --- the files --------------------------------------------------------------------
+
+
+def test_hostile_text_stays_text(page: model.Page) -> None:
+    text = html.render(page)
+    assert "<script" not in text
+    assert "&lt;script&gt;" in text
+    marked = markdown.render(page)
+    assert "<script" not in marked
+    assert r"\|pipes\| \*stars\*" in marked
+
+
+def test_nothing_is_fetched(page: model.Page) -> None:
+    text = html.render(page)
+    assert not re.search(r"https?:|url\((?!#)|@import|<link(?! rel=\"icon\" href=\"data:,\")", text)
+    assert not re.search(r"\bsrc=|<script|<iframe", text)
+
+
+def test_the_same_results_make_the_same_files(small: Path) -> None:
+    first, again = (model.page(journal.load(small)) for _ in range(2))
+    assert html.render(first) == html.render(again)
+    assert markdown.render(first) == markdown.render(again)
+
+
+def test_links_lead_to_one_place_each(page: model.Page) -> None:
+    text = html.render(page)
+    ids = re.findall(r'\sid="([^"]+)"', text)
+    assert len(ids) == len(set(ids))
+    assert set(re.findall(r'href="#([^"]+)"', text)) <= set(ids)
+    assert set(re.findall(r"url\(#([^)]+)\)", text)) <= set(ids)
+
+
+def test_every_command_is_shown_as_it_was_run(results: Results, page: model.Page) -> None:
+    text = markdown.render(page)
+    for row in results.rows:
+        assert command_of(row.scenario) in text
+    assert """A='b c' python3 'it'"'"'s.py'""" in text
+
+
+def test_markdown_tables_have_as_many_cells_as_heads(page: model.Page) -> None:
+    width = 0
+    for line in markdown.render(page).splitlines():
+        if not line.startswith("| "):
+            width = 0
+            continue
+        count = len(re.findall(r"(?<!\\)\|", line))
+        assert count == (width or count)
+        width = count
+
+
+# --- charts and curves ------------------------------------------------------------
+
+
+def test_charts_keep_text_and_take_colours_from_the_page() -> None:
+    drawn = charts.bars([charts.Bar(HOSTILE, 1.2, 1.1, 1.3, "1.20", charts.GAIN)], "x", "key")
+    assert "&lt;script&gt;" in drawn
+    assert "var(--gain)" in drawn
+    assert not re.search(r"#[0-9a-f]{6}", drawn)
+
+
+def test_names_at_the_ends_of_lines_do_not_hide_each_other() -> None:
+    crowd = [charts.Line(f"arm{at}", [0, 1], [1, 100 + at], at) for at in range(10)]
+    drawn = charts.lines(crowd, charts.Scales("x", "y"), "key")
+    heights = sorted(float(at) for at in re.findall(r'y="([\d.]+)"[^>]*>arm', drawn))
+    assert len(heights) == 10
+    assert min(high - low for low, high in pairwise(heights)) > 10
+
+
+def test_histograms_of_all_runs_are_merged() -> None:
+    one = Sample({}, {}, {"malloc_ns": Histogram(1, 1_000_000, 3, [(10, 98), (50, 1)])})
+    two = Sample({}, {}, {"malloc_ns": Histogram(1, 1_000_000, 3, [(10, 98), (90, 3)])})
+    curve = percentiles.merge([one, two], "malloc_ns")
+    assert curve
+    assert (curve.total, curve.at(50), curve.at(98), curve.at(98.5)) == (200, 10, 10, 50)
+    assert curve.at(99.9) == curve.at(100) == 90
+    assert percentiles.merge([one], "free_ns") is None
+
+
+def test_latencies_of_nought_do_not_take_the_logarithm_away() -> None:
+    fast = Sample(
+        {"cpu": 1.0}, {}, {"malloc_ns": Histogram(1, 1_000_000, 2, [(0, 500), (9, 400), (600, 3)])}
+    )
+    found = made({"ebbtide": [1.0], "glibc": [1.0]})
+    found.rows[0].samples.update(ebbtide=[fast], glibc=[fast])
+    drawn = model.page(found).sections[0].charts[-1].svg
+    assert re.search(r">20</text>", drawn)
+    assert re.search(r">1k</text>", drawn)
+
+
+def test_a_bucket_outside_the_histogram_is_an_error() -> None:
+    wrong = Sample({}, {}, {"malloc_ns": Histogram(1, 1000, 1, [(10_000, 1)])})
+    with pytest.raises(LabError, match="bucket 10000"):
+        percentiles.merge([wrong], "malloc_ns")
+
+
+def test_a_family_differs_in_the_threads_alone(results: Results) -> None:
+    found = {tuple(each) for each in families(results.rows)}
+    assert found == {report_data.THREADS, (1, 2)}
+
+
+def test_every_figure_of_a_row_is_in_its_table(results: Results, page: model.Page) -> None:
+    for found in page.sections:
+        row = row_of(results, found.name)
+        told = {name for each in row.samples.values() for name in each[0].figures}
+        plain = told - {"cpu", "wall", "peak_rss_kb", row.scenario.cost}
+        assert {cells.label_of(name) for name in plain} <= set(found.arms.columns)
+    (counted,) = [each for each in page.sections if each.name == "lanes-count"]
+    assert "RSS over Ebbtide's" not in counted.arms.columns
+    assert {"d1 misses, per op", "ll misses, per op"} <= set(counted.arms.columns)
+
+
+# --- the command ------------------------------------------------------------------
+
+
+def test_the_command_writes_both_and_tells_where(small: Path, tmp_path: Path) -> None:
+    out = tmp_path / "deep" / "out"
+    done = CliRunner().invoke(main, ["report", str(small), "--out", str(out)])
+    assert done.exit_code == 0, done.output
+    assert done.output.split() == [str(out / "report.html"), str(out / "report.md")]
+    assert (out / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+@pytest.mark.parametrize("content", [None, '{"schema": 1}', "no JSON"])
+def test_what_is_not_a_results_folder_is_one_clear_line(
+    tmp_path: Path, content: str | None
+) -> None:
+    if content:
+        (tmp_path / "machine.json").write_text(content, encoding="utf-8")
+    done = CliRunner().invoke(main, ["report", str(tmp_path)])
+    assert done.exit_code == 1
+    assert done.output.startswith("Error: ")
+    assert len(done.output.splitlines()) == 1
+
+
+def test_a_folder_that_cannot_be_written_is_an_error(small: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    done = CliRunner().invoke(main, ["report", str(small), "--out", str(tmp_path / "file" / "x")])
+    assert done.exit_code == 1
+    assert "cannot write the report" in done.output
+
+
+def test_running_a_program_does_not_load_what_draws() -> None:
+    code = (
+        "import sys; from ebbtide_lab.cli.main import main;"
+        "main(['run', '--help'], standalone_mode=False); sys.exit('matplotlib' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+
+
+def test_help_lists_every_verb_with_its_short_help() -> None:
+    done = CliRunner().invoke(main, ["--help"])
+    assert done.exit_code == 0
+    for verb in main.list_commands(click.Context(main)):
+        assert re.search(rf"^  {verb} +\w", done.output, re.MULTILINE), verb
+
+
+def test_an_unknown_verb_is_the_usual_error() -> None:
+    done = CliRunner().invoke(main, ["nothing"])
+    assert done.exit_code == 2
+    assert "No such command 'nothing'" in done.output

@@ -1,0 +1,354 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from conftest import arm
+from rich.console import Console
+
+from ebbtide_lab.arms import allocators
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.measure import execute
+from ebbtide_lab.results.journal import Journal
+from ebbtide_lab.results.model import Results, Row, Sample
+from ebbtide_lab.scenarios import model as scenarios
+from ebbtide_lab.scenarios.model import Scenario
+from ebbtide_lab.seeds import model
+from ebbtide_lab.seeds.model import Document, Line
+from ebbtide_lab.show import seed_figures, seeds
+
+DOCUMENTS = {each.seed: each for each in model.load_all()}
+SCENARIOS = {each.name: each for each in scenarios.load_all()["seeds"].scenarios}
+LINES = [line for each in DOCUMENTS.values() for table in each.tables for line in table.lines]
+# Small enough for a test; the figures that a run tells do not depend on them.
+SMALL = {"--iters": "2000", "--run-ms": "20", "--requests": "100", "--seconds": "1"}
+# What each claim that does not hold must be answered with: a word of the claim's seed.
+ANSWERED = [
+    ("000", "clock readings"),
+    ("000", "store-load fence"),
+    ("000", "9.8 ns"),
+    ("001", "working-set argument"),
+    ("001", "sleep of 1 s"),
+    ("002", "do not wrap"),
+    ("002", "slab counters are the same"),
+    ("003", "1.47 %"),
+    ("003", "holds for glibc and mimalloc too"),
+    ("004", "malloc never reads tags"),
+]
+
+
+# --- the data ---------------------------------------------------------------------
+
+
+def test_every_scenario_of_a_table_is_in_the_set_and_every_one_of_the_set_in_a_table() -> None:
+    named = {name for line in LINES for name in (line.scenario, line.against) if name}
+    assert named == set(SCENARIOS)
+
+
+def test_documents_are_the_five_seeds() -> None:
+    assert list(DOCUMENTS) == ["000", "001", "002", "003", "004"]
+
+
+@pytest.mark.parametrize(("seed", "words"), ANSWERED)
+def test_claims_that_do_not_hold_are_answered_where_they_are_shown(seed: str, words: str) -> None:
+    document = DOCUMENTS[seed]
+    (name,) = [name for name, text in document.remarks.items() if words in text]
+    assert name in _used(document)
+
+
+@pytest.mark.parametrize("seed", DOCUMENTS)
+def test_no_remark_is_left_unused(seed: str) -> None:
+    assert _used(DOCUMENTS[seed]) == set(DOCUMENTS[seed].remarks)
+
+
+def _used(document: Document) -> set[str]:
+    by_line = {name for table in document.tables for line in table.lines for name in line.remarks}
+    return by_line | {name for table in document.tables for name in table.remarks}
+
+
+def test_what_needs_lifetimes_or_reclamation_has_no_number_of_today() -> None:
+    reclamation = [line for table in DOCUMENTS["000"].tables for line in table.lines]
+    assert {line.today for line in reclamation} == {"not yet"}
+    policies = {
+        line.label: line.today for line in LINES if line.label.startswith(("per-", "batch"))
+    }
+    assert set(policies.values()) == {"needs lifetimes"}
+
+
+def test_the_set_fits_its_time() -> None:
+    group = scenarios.load_all()["seeds"]
+    arms = len(group.arms) - 1
+    spent_s = sum(each.runs * each.estimate_s * arms for each in group.scenarios)
+    assert spent_s <= 2400
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[tuple[str, str], set[str]]:
+    """The figures of each kind of run of each program, by one tiny run under glibc."""
+    layout = Layout.of(None, None)
+    glibc = allocators.find("glibc", layout)
+    by_program = {(each.kind, each.command[0]): each for each in SCENARIOS.values()}
+    return {
+        key: set(execute.run(_small(each), glibc, layout).figures)
+        for key, each in by_program.items()
+    }
+
+
+def _small(scenario: Scenario) -> Scenario:
+    command = list(scenario.command)
+    for name, value in SMALL.items():
+        if name in command:
+            command[command.index(name) + 1] = value
+    epochs = ["--epoch-ms", "50"] if command[0] == "soak" else []
+    return replace(scenario, command=command + epochs)
+
+
+def test_every_figure_of_a_table_is_told_by_its_program(
+    told: dict[tuple[str, str], set[str]],
+) -> None:
+    for line in LINES:
+        for name in (line.scenario, line.against):
+            if name:
+                scenario = SCENARIOS[name]
+                assert line.figure in told[scenario.kind, scenario.command[0]], line
+
+
+GOOD = """
+title = "test"
+[remarks]
+one = "a remark"
+[[table]]
+title = "rates"
+unit = "M"
+columns = ["old"]
+figure = "rate"
+line = [{ label = "first", seed = ["1"], scenario = "s", remarks = ["one"] }]
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('seed = ["1"]', 'seed = ["1", "2"]', "2 seed figures for 1 columns"),
+        ('scenario = "s"', 'sped = "s"', "unexpected keyword .* 'sped'"),
+        ('scenario = "s"', 'scenario = "s", today = "not yet"', "either a scenario or why"),
+        ('scenario = "s", ', "", "either a scenario or why"),
+        ('figure = "rate"', "", "the figure is missing"),
+        ('figure = "rate"', 'figure = "rate"\nstatistic = "mode"', "unknown statistic"),
+        ('figure = "rate"', 'figure = "rate"\nstatistic = "change"', "`against` belongs"),
+        ('remarks = ["one"]', 'remarks = ["two"]', "no remark is called two"),
+        ('title = "test"', "", "'title' is missing"),
+        ("[remarks]", "[remarks", "cannot read"),
+    ],
+)
+def test_a_bad_document_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_text(GOOD.replace(old, new))
+    with pytest.raises(LabError, match=message):
+        model.load(path)
+
+
+def test_a_good_document_loads(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text(GOOD)
+    assert model.load(path).tables[0].lines[0].figure == "rate"
+
+
+# --- figures ----------------------------------------------------------------------
+
+
+def _row(name: str, **arms: list[float]) -> Row:
+    """A row of the seeds' set, where each arm's runs had these rates."""
+    samples = {
+        arm.replace("_", "-"): [Sample({"mops_per_wall_s": value}) for value in values]
+        for arm, values in arms.items()
+    }
+    return Row("seeds", SCENARIOS[name], samples)
+
+
+def _line(statistic: str = "median", **others: str) -> Line:
+    return Line("x", [], "003-random-mixed", "mops_per_wall_s", statistic, **others)
+
+
+@pytest.mark.parametrize(
+    ("statistic", "expected"),
+    [("median", 4), ("mean", 5), ("min", 2), ("max", 10), ("stddev", 3), ("cv", 60)],
+)
+def test_statistics(statistic: str, expected: float) -> None:
+    rows = {"003-random-mixed": _row("003-random-mixed", ebbtide=[2, 4, 4, 10])}
+    found = seed_figures.figure_of(_line(statistic), rows, "ebbtide")
+    assert found == pytest.approx(expected)
+
+
+def test_change_and_share() -> None:
+    rows = {
+        "003-random-mixed": _row("003-random-mixed", ebbtide=[110], mimalloc=[220]),
+        "003-tail": _row("003-tail", ebbtide=[100]),
+    }
+    change = _line("change", against="003-tail")
+    assert seed_figures.figure_of(change, rows, "ebbtide") == pytest.approx(10)
+    assert seed_figures.figure_of(change, rows, "mimalloc") is None
+    share = _line(relative_to="mimalloc")
+    assert seed_figures.figure_of(share, rows, "ebbtide") == pytest.approx(50)
+    assert seed_figures.figure_of(_line(relative_to="gone"), rows, "ebbtide") is None
+
+
+@pytest.mark.parametrize(("better", "best", "ratio"), [("more", "b", 2), ("less", "a", 5)])
+def test_the_best_peer_and_the_ratio_follow_the_direction(
+    better: str, best: str, ratio: float
+) -> None:
+    measured = _row(
+        "003-random-mixed", ebbtide=[50], a=[10], b=[100], floor=[1000 if better == "more" else 1]
+    )
+    rows = {"003-random-mixed": measured}
+    line = _line(better=better)
+    assert seed_figures.best(line, rows, ["a", "b", "floor"]) == best
+    assert seed_figures.ratio(line, rows, "ebbtide", best) == pytest.approx(ratio)
+
+
+# --- tables -----------------------------------------------------------------------
+
+NAMES = ("ebbtide", "glibc", "mimalloc", "ebbtide-again")
+
+
+def _results(*rows: Row) -> Results:
+    return Results(list(rows), [*map(arm, NAMES), arm("snmalloc", "does not build")], {})
+
+
+def _shown(results: Results, width: int = 140) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    seeds.print_tables(results, console)
+    return console.export_text()
+
+
+def _ten_runs() -> Row:
+    return _row(
+        "003-random-mixed",
+        ebbtide=[100, 110],
+        glibc=[80, 80],
+        mimalloc=[50, 52],
+        ebbtide_again=[105, 105],
+    )
+
+
+def test_nothing_is_shown_when_nothing_of_the_seeds_was_measured() -> None:
+    other = Row("quick", SCENARIOS["003-random-mixed"], _ten_runs().samples)
+    assert _shown(_results(other)) == ""
+    assert seeds.markdown(_results(other)) == ""
+
+
+def test_a_table_has_the_seeds_figure_todays_and_the_notes() -> None:
+    found = {table.title: table for table in seeds.tables(_results(_ten_runs()))}
+    table = found["1 random-mixed, 400 slots, 20 M operations, ten runs"]
+    assert table.headings == [
+        "",
+        "seed: hakmem",
+        "seed: mimalloc",
+        "Ebbtide",
+        "to best",
+        "glibc",
+        "mimalloc",
+    ]
+    assert table.rows[0] == ["mean", "59.184", "120.466", "105", "0.76", "80.0*", "51.0"]
+    assert table.rows[5][0] == "CV, % [1,2]"
+    assert table.rows[7][3:] == ["no counterpart", "-", "-", "-"]
+    assert "109.69 M" in table.notes[1]
+    assert (table.runs, table.noise) == ("2", "1.00..1.00")
+
+
+def test_tables_without_a_measured_row_are_left_out_but_for_what_nothing_measures_yet() -> None:
+    found = seeds.tables(_results(_ten_runs(), _row("004-hand-off-t2-r0", ebbtide=[1])))
+    assert {table.seed for table in found} == {"003", "004"}
+    titles = {table.title for table in found}
+    assert "2, 3 caches and branches" in titles
+    assert "4.2 drift" not in titles
+
+
+def test_the_document_that_nothing_measures_yet_is_shown_with_the_whole_set() -> None:
+    found = seeds.tables(_results(*(_row(name, ebbtide=[1]) for name in SCENARIOS)))
+    assert {table.seed for table in found} == set(DOCUMENTS)
+    assert sum(len(each.tables) for each in DOCUMENTS.values()) == len(found)
+
+
+def test_missing_failed_and_absent_are_told_apart() -> None:
+    row = _ten_runs()
+    del row.samples["glibc"]
+    row.failures["glibc"] = "ended by SIGSEGV"
+    found = {table.title: table for table in seeds.tables(_results(row))}
+    rows = found["3 and 4.3 'tail latency', measured as latency"].rows
+    assert rows[0][3:] == ["4.76", "2.43", "failed", "1.96*"]
+    assert rows[1][3:] == ["-", "-", "-", "-"]
+    text = _shown(_results(row))
+    assert "missing: snmalloc: does not build" in text
+    assert "failed" in text
+
+
+def test_an_ebbtide_that_failed_is_shown_as_failed() -> None:
+    row = _ten_runs()
+    row.failures["ebbtide"] = "ended by SIGSEGV"
+    (table,) = [each for each in seeds.tables(_results(row)) if each.title.startswith("1 random")]
+    assert table.rows[0][3:] == ["failed", "-", "80.0*", "51.0"]
+    assert table.noise == ""
+
+
+@pytest.mark.parametrize("width", [60, 100, 140])
+def test_the_terminals_tables_fit_the_width_and_keep_every_cell(width: int) -> None:
+    text = _shown(_results(_ten_runs()), width)
+    assert max(map(len, text.splitlines())) <= width
+    for cell in ("59.184", "120.466", "80.0*", "51.0", "[1,2]"):
+        assert cell in text
+
+
+def test_columns_are_split_with_the_label_in_every_block() -> None:
+    (table,) = [
+        each for each in seeds.tables(_results(_ten_runs())) if each.title.startswith("1 random")
+    ]
+    blocks = seeds.split(table, 60)
+    assert len(blocks) > 1
+    assert all(block[0] == 0 for block in blocks)
+    assert [at for block in blocks for at in block[1:]] == list(range(1, len(table.headings)))
+
+
+def test_markdown_has_whole_rows_and_plain_text() -> None:
+    text = seeds.markdown(_results(_ten_runs()))
+    (row,) = [line for line in text.splitlines() if line.startswith("| mean | 59.184")]
+    assert row == "| mean | 59.184 | 120.466 | 105 | 0.76 | 80.0\\* | 51.0 |"
+    assert "| CV, % \\[1,2\\] |" in text
+    table = [line for line in text.splitlines() if line.startswith("|")]
+    assert all(line.endswith(" |") for line in table)
+
+
+# --- ebb seeds --------------------------------------------------------------------
+
+
+def _folder(path: Path, group: str) -> Path:
+    journal = Journal(path, list(map(arm, NAMES)))
+    row = _ten_runs()
+    for name, samples in row.samples.items():
+        for each in samples:
+            journal.write(group, row.scenario, name, each)
+    journal.close()
+    return path
+
+
+def test_the_command_prints_the_tables_of_a_folder(tmp_path: Path) -> None:
+    folder = _folder(tmp_path / "found", "seeds")
+    done = CliRunner().invoke(main, ["seeds", str(folder)])
+    assert done.exit_code == 0
+    assert "59.184" in done.output
+    as_text = CliRunner().invoke(main, ["seeds", "--markdown", str(folder)])
+    assert as_text.output.startswith("## Seed 003")
+
+
+@pytest.mark.parametrize(
+    ("group", "message"), [("quick", "holds no run of the set seeds"), ("", "cannot read")]
+)
+def test_a_folder_without_seeds_is_a_clear_error(tmp_path: Path, group: str, message: str) -> None:
+    folder = _folder(tmp_path / "found", group) if group else tmp_path
+    done = CliRunner().invoke(main, ["seeds", str(folder)])
+    assert done.exit_code == 1
+    assert message in done.output
