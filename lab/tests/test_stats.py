@@ -4,7 +4,7 @@ import random
 import numpy as np
 import pytest
 
-from ebbtide_lab.judge.stats import beyond_noise, modes, ratio, resampled_medians
+from ebbtide_lab.judge.stats import MEDIAN, beyond_noise, modes, ratio, resampled
 
 
 def test_ratio_of_equal_arms_contains_one() -> None:
@@ -41,14 +41,14 @@ def test_one_mode_is_one() -> None:
 
 def test_rounds_are_drawn_for_all_arms_alike() -> None:
     arms = {"a": [1.0, 2.0, 3.0], "b": [10.0, 20.0, 30.0]}
-    draws = resampled_medians(np.random.default_rng(1), arms)
+    draws = resampled(np.random.default_rng(1), arms, MEDIAN)
     assert (draws["b"] == 10 * draws["a"]).all()
     assert set(draws["a"]) == {1.0, 2.0, 3.0}
 
 
 def test_arms_with_unequal_runs_are_drawn_apart() -> None:
     arms = {"a": [1.0, 2.0, 3.0], "b": [1.0, 2.0]}
-    draws = resampled_medians(np.random.default_rng(1), arms)
+    draws = resampled(np.random.default_rng(1), arms, MEDIAN)
     assert ((draws["a"] == 3.0) & (draws["b"] == 1.0)).any()
 
 

@@ -13,7 +13,7 @@ from ebbtide_lab.show.comparison import print_comparison
 from ebbtide_lab.show.console import open_console
 
 EXIT_WORSE = 1
-THRESHOLD_PERCENT = 1.0
+THRESHOLD_PERCENT = 2.0
 
 
 @click.command("compare")

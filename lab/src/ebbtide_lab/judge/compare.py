@@ -1,16 +1,20 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compares two sessions, A before and B after: what became worse, what better.
 
-A row's ratio is the median of B over the median of A; below 1 is better. Two sessions
-are not interleaved: between them the machine may have become faster or slower as a
-whole. The peers tell. A peer of the same version in both sessions did not change, so
-the move of its median is the machine's. The drift of a row is the median of these moves
+A row's ratio is B over A; below 1 is better. Of a figure of memory or a count the medians
+are compared, of a time the lowest deciles (of eleven runs the second least): what else
+runs on a shared machine only adds time, and may disturb a third of the runs by 10 to 40 %,
+so that a median now and then is that of disturbed runs, and its interval always reaches there.
+
+Two sessions are not interleaved: between them the machine may have become faster or
+slower as a whole. The peers tell. A peer of the same version in both sessions did not
+change, so its move is the machine's. The drift of a row is the median of these moves
 on a log scale, and the corrected ratio is the arm's move less the drift. One peer could
 be wrong by itself, so at least two are wanted; with fewer the plain ratio is judged.
 
 The interval of a corrected ratio holds three doubts, drawn together in each of the
 bootstrap's resamples:
-- the noise of the arm's own medians, and that of the peers' medians. Rounds are
+- the noise of the arm's own deciles, and that of the peers'. Rounds are
   resampled, not runs: arms of one round share what disturbed it, and that cancels out;
 - that a drift is not one number: a machine with slower memory slows allocators down
   unequally. How far the peers' moves differ beyond their noise is how far an unchanged
@@ -30,11 +34,20 @@ import numpy as np
 
 from ebbtide_lab.arms.allocators import NOT_PEERS, Allocator
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.judge.stats import Ratio, beyond_noise, interval, ratio, resampled_medians
+from ebbtide_lab.judge.stats import (
+    MEDIAN,
+    Ratio,
+    beyond_noise,
+    interval,
+    quantile,
+    ratio,
+    resampled,
+)
 from ebbtide_lab.judge.verdict import PEAK_RSS
 from ebbtide_lab.machine import card
 from ebbtide_lab.results.model import Results, Row, same_work
 
+UNDISTURBED = 0.1  # the quantile of times that is compared
 MIN_PEERS = 2
 FEW_RUNS = 5
 TIME_COSTS = ("cpu", "wall")
@@ -57,6 +70,10 @@ class Change:
     corrected: Ratio | None = None
     drift: float = 1.0
     peers: int = 0
+
+    def typical(self, values: Sequence[float]) -> float:
+        """The quantile of a session's runs that is compared."""
+        return quantile(values, _quantile_of(self.figure))
 
     @property
     def judged(self) -> Ratio:
@@ -223,7 +240,14 @@ def _change(old: Row, new: Row, arm: str, figure: str, peers: list[str]) -> Chan
     before, after = old.costs(arm, figure), new.costs(arm, figure)
     if not before or not after:
         return None
-    plain = Change(old.group, old.scenario.name, figure, before, after, _plain_ratio(before, after))
+    plain = Change(
+        old.group,
+        old.scenario.name,
+        figure,
+        before,
+        after,
+        _plain_ratio(before, after, _quantile_of(figure)),
+    )
     steady = [
         peer for peer in peers if _positive(old, peer, figure) and _positive(new, peer, figure)
     ]
@@ -244,10 +268,14 @@ def _costs(row: Row, arm: str, peers: list[str], figure: str) -> Costs:
     return {name: row.costs(name, figure) for name in (arm, *peers)}
 
 
-def _plain_ratio(before: Sequence[float], after: Sequence[float]) -> Ratio:
+def _quantile_of(figure: str) -> float:
+    return UNDISTURBED if _is_time(figure) else MEDIAN
+
+
+def _plain_ratio(before: Sequence[float], after: Sequence[float], q: float) -> Ratio:
     if min(before) > 0:
-        return ratio(after, before)
-    old, new = median(before), median(after)
+        return ratio(after, before, q)
+    old, new = quantile(before, q), quantile(after, q)
     value = new / old if old > 0 else 1.0 if new <= 0 else math.inf
     return Ratio(value, value, value)
 
@@ -258,8 +286,11 @@ def correct(before: Costs, after: Costs, arm: str, seed: int = 1) -> tuple[Ratio
     All other arms are peers that did not change.
     """
     rng = np.random.default_rng(seed)
-    moves = {name: math.log(median(after[name]) / median(before[name])) for name in before}
-    old, new = resampled_medians(rng, before), resampled_medians(rng, after)
+    old, new = (resampled(rng, costs, UNDISTURBED) for costs in (before, after))
+    moves = {
+        name: math.log(quantile(after[name], UNDISTURBED) / quantile(before[name], UNDISTURBED))
+        for name in before
+    }
     draws = {name: np.log(new[name] / old[name]) for name in before}
     peers = [name for name in moves if name != arm]
     noise = median(float(np.var(draws[peer], ddof=1)) for peer in peers)

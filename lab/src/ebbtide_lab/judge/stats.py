@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 Draws = NDArray[np.float64]
 
+MEDIAN = 0.5
 RESAMPLES = 2000
 INTERVAL = 0.95
 MAD_TO_SIGMA = 1.4826  # of a normal distribution
@@ -33,15 +34,21 @@ class Ratio:
         return self.low <= value <= self.high
 
 
-def ratio(numerator: Sequence[float], denominator: Sequence[float], seed: int = 1) -> Ratio:
-    """The ratio of two medians with its percentile bootstrap interval.
+def ratio(
+    numerator: Sequence[float], denominator: Sequence[float], q: float = MEDIAN, seed: int = 1
+) -> Ratio:
+    """The ratio of two medians (or other quantiles) with its percentile bootstrap interval.
 
     The arms are resampled apart. One sample an arm gives an interval of no width,
     so callers show how many runs there were.
     """
     rng = np.random.default_rng(seed)
-    draws = _median_draws(rng, numerator) / _median_draws(rng, denominator)
-    return interval(median(numerator) / median(denominator), draws)
+    draws = _draw(rng, numerator, q) / _draw(rng, denominator, q)
+    return interval(quantile(numerator, q) / quantile(denominator, q), draws)
+
+
+def quantile(values: Sequence[float], q: float) -> float:
+    return float(np.quantile(values, q))
 
 
 def interval(value: float, draws: Draws) -> Ratio:
@@ -51,24 +58,24 @@ def interval(value: float, draws: Draws) -> Ratio:
     return Ratio(value, float(low), float(high))
 
 
-def resampled_medians(
-    rng: np.random.Generator, arms: Mapping[str, Sequence[float]]
+def resampled(
+    rng: np.random.Generator, arms: Mapping[str, Sequence[float]], q: float
 ) -> dict[str, Draws]:
-    """Bootstrap draws of the median of each arm of one session.
+    """Bootstrap draws of a quantile of each arm of one session.
 
     Arms with equally many runs ran in the same rounds: a draw picks rounds, for all arms
     the same. What disturbed a round disturbed its arms alike, and this keeps it so.
     """
     counts = {len(values) for values in arms.values()}
     if len(counts) > 1:
-        return {arm: _median_draws(rng, values) for arm, values in arms.items()}
+        return {arm: _draw(rng, values, q) for arm, values in arms.items()}
     rounds = rng.integers(counts.pop(), size=(RESAMPLES, len(next(iter(arms.values())))))
-    return {arm: np.median(np.asarray(values)[rounds], axis=1) for arm, values in arms.items()}
+    return {arm: np.quantile(np.asarray(values)[rounds], q, axis=1) for arm, values in arms.items()}
 
 
-def _median_draws(rng: np.random.Generator, values: Sequence[float]) -> Draws:
+def _draw(rng: np.random.Generator, values: Sequence[float], q: float) -> Draws:
     drawn = rng.choice(np.asarray(values), size=(RESAMPLES, len(values)))
-    return np.asarray(np.median(drawn, axis=1))
+    return np.asarray(np.quantile(drawn, q, axis=1))
 
 
 def beyond_noise(values: Sequence[float], noise: float) -> float:

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `ebb compare` prints: warnings, regressions, improvements, and a count."""
 
-from statistics import median
-
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -65,8 +63,8 @@ def _cells(change: Change, colour: str) -> list[str]:
     return [
         f"{change.group}/{change.scenario}",
         change.figure,
-        short(median(change.before)),
-        short(median(change.after)),
+        short(change.typical(change.before)),
+        short(change.typical(change.after)),
         f"{len(change.before)}, {len(change.after)}",
         plain,
         f"{change.drift:.3f}" if change.corrected else ABSENT,
