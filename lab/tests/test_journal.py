@@ -2,6 +2,7 @@
 """The folder of a session: what it keeps, what it refuses, how it is resumed."""
 
 import errno
+import gzip
 import json
 import os
 from collections.abc import Callable
@@ -151,6 +152,25 @@ def test_runs_are_never_added_unasked(tmp_path: Path) -> None:
     measure(tmp_path, interrupted_after(2))
     with pytest.raises(LabError, match="already holds runs; --resume"):
         Journal(tmp_path, ARMS)
+
+
+def test_a_packed_folder_is_read_and_not_added_to(tmp_path: Path) -> None:
+    measure(tmp_path, lambda each, of: RICH)
+    before = load(tmp_path)
+    runs = tmp_path / journal.RUNS
+    (tmp_path / journal.PACKED).write_bytes(gzip.compress(runs.read_bytes()))
+    runs.unlink()
+    assert load(tmp_path).rows == before.rows
+    with pytest.raises(LabError, match="is packed"):
+        Journal(tmp_path, ARMS, resume=True)
+
+
+def test_a_damaged_pack_is_refused(tmp_path: Path) -> None:
+    measure(tmp_path, lambda each, of: RICH)
+    (tmp_path / journal.RUNS).unlink()
+    (tmp_path / journal.PACKED).write_bytes(b"not gzip")
+    with pytest.raises(LabError, match="cannot unpack"):
+        load(tmp_path)
 
 
 def test_two_sessions_do_not_share_a_folder(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@
 // off in their slabs. The sum of all magazines, in bytes of blocks, is bounded by a budget.
 #include "heap/heap.h"
 
-#define STEADY_SLOTS 64 // as far as growth by refills alone goes
+#define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
+#define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
 #define LEAST_SLOTS 16
 #define GROW_AFTER 2   // refills in a row
 #define SHRINK_AFTER 8 // flushes in a row
@@ -15,6 +16,11 @@
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
 static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots, LEAST_SLOTS); }
+
+static size_t steady_slots(const struct ebbi_class *c)
+{
+    return ebbi_max(least_slots(c), ebbi_min(STEADY_BYTES / c->size, c->slots));
+}
 
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
@@ -108,10 +114,11 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
     m->flushed = flush;
     m->busy = true;
-    if (flush && m->streak >= SHRINK_AFTER && m->slots > least_slots(c)) {
+    if (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c)) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
     } else if (!flush && m->slots < c->slots &&
-               (turned || (m->streak >= GROW_AFTER && m->slots < STEADY_SLOTS))) {
+               (turned ||
+                (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))))) {
         (void)resize(heap, class_number, m->slots * (size_t)2);
     }
 }

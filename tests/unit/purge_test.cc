@@ -21,7 +21,7 @@ struct Purge : Fake {
     static void tick()
     {
         std::vector<void *> blocks;
-        for (int i = 0; i < 600; i++)
+        for (int i = 0; i < 2400; i++)
             blocks.push_back(ebb_malloc(16));
         for (void *p : blocks)
             ebb_free(p);
@@ -92,6 +92,26 @@ TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
             ebb_free(blocks[i]);
     ebbi_heap *heap = ebbi_heap_get();
     EXPECT_LE(heap->idle_bytes, std::max<std::size_t>(8 * MiB, heap->held_bytes / 3) + 2 * MiB);
+}
+
+TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
+{
+    constexpr int count = 200;
+    fake_os_threaded(true);
+    fake_os_pretend_threads();
+    std::vector<void *> blocks;
+    for (int i = 0; i < count; i++)
+        blocks.push_back(ebb_malloc(MiB));
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_GE(ebbi_arena_dirty_bytes(), count / 2 * MiB);
+    for (int i = 0; i < 10; i++) { // nothing is old enough, but each pass forgets
+        struct ebbi_pass pass = {};
+        pass.delay_ms = 1000000;
+        ebbi_purge_pass(&pass);
+    }
+    ebb_free(ebb_malloc(MiB));
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 34 * MiB);
 }
 
 std::vector<std::pair<std::uintptr_t, std::uintptr_t>> live_ranges;

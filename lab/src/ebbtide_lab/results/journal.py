@@ -8,6 +8,7 @@ that is resumed adds allocators to it and changes nothing else.
 """
 
 import fcntl
+import gzip
 import json
 import os
 from collections.abc import Iterable, Iterator
@@ -26,6 +27,7 @@ from ebbtide_lab.scenarios.model import Scenario, scenario_of
 
 MACHINE = "machine.json"
 RUNS = "runs.jsonl"
+PACKED = "runs.jsonl.gz"  # the same by gzip, to be kept: nothing is added to it
 Key = tuple[str, str]  # set and scenario
 Line = dict[str, Any]
 
@@ -55,6 +57,8 @@ class Journal:
 
     def _meet_earlier(self, resume: bool) -> None:
         """Takes over what an earlier session left, if it was the same experiment."""
+        if (self.folder / PACKED).is_file():
+            raise LabError(f"{self.folder} is packed: {PACKED} is kept as it is; choose another")
         if not (self.folder / MACHINE).is_file() and not (self.folder / RUNS).is_file():
             return
         earlier = _read_machine(self.folder)
@@ -235,9 +239,18 @@ LINE_KEYS = {"set", "scenario", "arm"}
 SAMPLE_KEYS = {"figures", "series", "histograms", "series_step_s"}
 
 
+def _unpack(path: Path) -> str:
+    try:
+        return gzip.decompress(path.read_bytes()).decode()
+    except (OSError, EOFError, UnicodeDecodeError) as error:
+        raise LabError(f"cannot unpack {path}: {error}") from error
+
+
 def _read_lines(folder: Path) -> Iterator[Line]:
     path = folder / RUNS
-    whole, _, _ = _read(path).rpartition("\n")
+    packed = folder / PACKED
+    text = _unpack(packed) if packed.is_file() and not path.is_file() else _read(path)
+    whole, _, _ = text.rpartition("\n")
     for number, text in enumerate(whole.splitlines(), 1):
         where = f"{path}, line {number}"
         line = _parse(text, where)
