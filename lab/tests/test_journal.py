@@ -16,6 +16,7 @@ from rich.console import Console
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError, RunError
+from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.measure.session import Execute, Session, plan
 from ebbtide_lab.results import journal
 from ebbtide_lab.results.journal import Journal, load
@@ -152,6 +153,14 @@ def test_runs_are_never_added_unasked(tmp_path: Path) -> None:
     measure(tmp_path, interrupted_after(2))
     with pytest.raises(LabError, match="already holds runs; --resume"):
         Journal(tmp_path, ARMS)
+
+
+def test_paths_in_the_checkout_are_kept_without_it(tmp_path: Path) -> None:
+    arms = [Allocator("own", find_root() / "build" / "lib.so"), arm("a")]
+    measure(tmp_path, lambda each, of: RICH, arms)
+    text = (tmp_path / journal.MACHINE).read_text()
+    assert str(find_root()) not in text
+    assert [each.path for each in load(tmp_path).arms] == [Path("build/lib.so"), arm("a").path]
 
 
 def test_a_packed_folder_is_read_and_not_added_to(tmp_path: Path) -> None:

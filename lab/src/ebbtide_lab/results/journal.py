@@ -21,6 +21,7 @@ from typing import Any
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.machine import card
 from ebbtide_lab.results.model import Histogram, Results, Row, Sample, same_work
 from ebbtide_lab.scenarios.model import Scenario, scenario_of
@@ -159,9 +160,17 @@ def _sample(line: Line) -> Sample:
 # --- machine.json -----------------------------------------------------------------
 
 
+def _place(path: Path | None) -> str:
+    """Within the checkout, where it is: results are read elsewhere, too."""
+    if path is None:
+        return ""
+    root = find_root()
+    return str(path.relative_to(root) if path.is_relative_to(root) else path)
+
+
 def _describe(arms: list[Allocator]) -> dict[str, dict[str, str]]:
     return {
-        arm.name: {"path": str(arm.path or ""), "version": arm.version, "problem": arm.problem}
+        arm.name: {"path": _place(arm.path), "version": arm.version, "problem": arm.problem}
         for arm in arms
     }
 
