@@ -21,6 +21,19 @@ struct Heap : Fake {
 
     ebbi_magazine &magazine(std::size_t bytes) { return heap->magazines[ebbi_class_for(bytes)]; }
 
+    // Both ways, again and again.
+    static void fill_and_empty(std::size_t bytes, int count)
+    {
+        std::vector<void *> blocks;
+        for (int round = 0; round < 40; round++) {
+            for (int i = 0; i < count; i++)
+                blocks.push_back(ebb_malloc(bytes));
+            for (void *p : blocks)
+                ebb_free(p);
+            blocks.clear();
+        }
+    }
+
     std::size_t in_magazine(std::size_t bytes)
     {
         unsigned c = ebbi_class_for(bytes);
@@ -68,15 +81,8 @@ TEST_F(Heap, FreedBlocksKeepTheirContents)
 
 TEST_F(Heap, AMagazineGrowsWhenItTurnsAndShrinksWhenItOnlyFills)
 {
-    std::vector<void *> blocks;
-    for (int round = 0; round < 40; round++) {
-        for (int i = 0; i < 300; i++)
-            blocks.push_back(ebb_malloc(64));
-        for (void *p : blocks)
-            ebb_free(p);
-        blocks.clear();
-    }
-    EXPECT_EQ(256U, magazine(64).slots) << "both ways, again and again";
+    fill_and_empty(64, 300);
+    EXPECT_EQ(256U, magazine(64).slots);
     std::vector<void *> many;
     for (int i = 0; i < 20000; i++)
         many.push_back(ebb_malloc(64));
@@ -98,14 +104,7 @@ TEST_F(Heap, EveryClassIsServedWithoutRoomForArrays)
 
 TEST_F(Heap, TheLargestMagazineMakesRoomForTheOthers)
 {
-    std::vector<void *> blocks;
-    for (int round = 0; round < 40; round++) {
-        for (int i = 0; i < 90; i++)
-            blocks.push_back(ebb_malloc(64));
-        for (void *p : blocks)
-            ebb_free(p);
-        blocks.clear();
-    }
+    fill_and_empty(64, 90);
     ASSERT_GE(magazine(64).slots, 128U);
     std::memset(heap->slot_free, 0, sizeof heap->slot_free);
     heap->slot_next = heap->slot_end;
