@@ -56,12 +56,14 @@ static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void 
 {
     // acquire[depot-pick <- depot-add]: as in lock_depot
     size_t count = ebbi_load_acquire(&depot_count);
+    size_t next = ebbi_os_cpu() + 1;
     size_t got = 0;
     for (size_t i = 0; i < TRIES && i < count && got == 0; i++) {
-        struct ebbi_heap *other = depots[i];
+        struct ebbi_heap *other = depots[(next + i) % count];
         if (other == depot || !ebbi_lock_try(&other->lock)) {
             continue;
         }
+        ebbi_heap_tell_time(other);
         ebbi_heap_collect(other);
         struct ebbi_slab **bucket = other->shelves[class_number].bucket;
         if (bucket[EBBI_BUCKETS - 2] != NULL || bucket[EBBI_BUCKETS - 1] != NULL) {
