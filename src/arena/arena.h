@@ -5,7 +5,7 @@
 // A chunk is up to 1 GiB of reserved address space at a 1 GiB boundary, so the header of any
 // granule is found from an address by masking: no search, any number of chunks.
 //
-//     chunk: | headers, 256 bytes a granule | bitmap room, 1 KiB a granule | granules ... |
+//     chunk: | headers, 256 bytes a granule | bitmap room, 1.5 KiB a granule | granules ... |
 //            ^ 1 GiB boundary; the first headers' place holds struct ebbi_chunk
 //
 // Memory is committed from the low end in steps, purged (MADV_DONTNEED) after a delay, and stays
@@ -31,7 +31,7 @@
 #define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
 #define EBBI_HEADER 256u
 #define EBBI_SPAN_COMMON 8u
-#define EBBI_BITMAP_ROOM 1024u
+#define EBBI_BITMAP_ROOM 1536u
 #define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
 
@@ -44,6 +44,12 @@ enum ebbi_span_state {
     EBBI_SPAN_HEAP, // metadata of a heap
 };
 
+// A large or huge object that has been retired. For whoever keeps it waiting.
+struct ebbi_waiting {
+    void *next;   // object
+    uint64_t tag; // 0: not retired
+};
+
 struct ebbi_span {
     uint8_t state;
     bool zeroed;       // in use: read as zero when it was handed out
@@ -53,6 +59,7 @@ struct ebbi_span {
     struct ebbi_span *next, *previous;             // free: its bin
     struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
     size_t dirty;                                  // free: granules that are dirty
+    struct ebbi_waiting waiting;                   // large
     // From byte EBBI_SPAN_COMMON the header of a used span belongs to the layer above.
 };
 
@@ -96,9 +103,10 @@ void ebbi_arena_forget_peak(void);   // by half
 
 // Huge objects: mappings of their own. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);
-bool ebbi_huge_free(void *p);                  // false: no such object
-size_t ebbi_huge_bytes(const void *p);         // 0: no such object
-void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
+bool ebbi_huge_free(void *p);                    // false: no such object
+size_t ebbi_huge_bytes(const void *p);           // 0: no such object
+struct ebbi_waiting *ebbi_huge_waiting(void *p); // NULL: no such object
+void *ebbi_huge_resize(void *p, size_t bytes);   // may move; NULL: refused, p unchanged
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));

@@ -13,6 +13,7 @@ struct huge_record {
     void *object;
     size_t bytes;                        // of the object
     struct huge_record *next, *previous; // all of them, under the arena's lock
+    struct ebbi_waiting waiting;
 };
 
 static struct huge_record *all;
@@ -146,6 +147,12 @@ size_t ebbi_huge_bytes(const void *p)
 {
     const struct huge_record *record = find_record(p);
     return record != NULL ? record->bytes : 0;
+}
+
+struct ebbi_waiting *ebbi_huge_waiting(void *p)
+{
+    struct huge_record *record = find_record(p);
+    return record != NULL ? &record->waiting : NULL;
 }
 
 // The pages move, the record among them; NULL when refused. The record is in no list.

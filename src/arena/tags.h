@@ -17,7 +17,8 @@
 #ifndef EBB_ARENA_TAGS_H
 #define EBB_ARENA_TAGS_H
 
-#include "base/atomic.h"
+#include "base/base.h"
+#include "ebbtide/detail/atomic.h"
 
 #define EBBI_GRANULE_SHIFT 16
 #define EBBI_GRANULE ((size_t)1 << EBBI_GRANULE_SHIFT)

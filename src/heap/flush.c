@@ -22,12 +22,17 @@ static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
     } while (!ebbi_cas_release(&owner->pending, &first, slab));
 }
 
+void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
+{
+    struct ebbi_heap *owner = slab->heap; // before the blocks go: the slab may go with them
+    if (ebbi_slab_give_remote(slab, word, mask)) {
+        announce(slab, owner);
+    }
+}
+
 static void send(const struct group *group)
 {
-    struct ebbi_heap *owner = group->slab->heap; // before the blocks go: the slab may go with them
-    if (ebbi_slab_give_remote(group->slab, group->word, group->mask)) {
-        announce(group->slab, owner);
-    }
+    ebbi_give_word(group->slab, group->word, group->mask);
 }
 
 // Adds a foreign block to its group; another group in the same place is sent first.
@@ -167,8 +172,7 @@ void ebbi_give_one(void *p)
 {
     struct ebbi_slab *slab = ebbi_slab_of(p);
     unsigned block = ebbi_slab_block(slab, p);
-    struct group group = {.slab = slab, .mask = (uint64_t)1 << (block % 64), .word = block / 64};
-    send(&group);
+    ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
 }
 
 static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)

@@ -26,6 +26,7 @@
 #define EBB_HEAP_HEAP_H
 
 #include "arena/arena.h"
+#include "heap/limbo.h"
 #include "os/lock.h"
 #include "slab/slab.h"
 
@@ -33,8 +34,10 @@
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 
 struct ebbi_fast {
+    struct ebb_participant pin; // in the default collector; first: what ebb_self points to
     void **top[EBBI_BIN_COUNT];
     void **limit[EBBI_BIN_COUNT];
+    struct ebbi_bag_top limbo[EBBI_BIN_COUNT];
     uint8_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
 };
 
@@ -67,7 +70,8 @@ struct ebbi_heap {
     uint8_t exit_rounds; // of the thread's destructors
     bool is_depot;       // see depot.c; never destroyed
     bool attached;
-    bool alone; // serves a thread in abort(): takes no other lock
+    bool alone;      // serves a thread in abort(): takes no other lock
+    bool runs_calls; // its thread is in ebbi_calls_run
     size_t slab_count;
     size_t held_bytes;   // of slabs
     size_t idle_bytes;   // free blocks of slabs that may hold pages
@@ -84,11 +88,16 @@ struct ebbi_heap {
     void *outbox[EBBI_OUTBOX];
     struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
     struct ebbi_shelf shelves[EBBI_CLASS_COUNT];
+    struct ebbi_limbo limbo;
+    struct ebbi_deferred deferred; // of the default collector
+    struct ebbi_record *records;   // in others
 };
 
-// The calling thread's heap: the static none before its first call and gone after its last.
-extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_current
+// The calling thread's heap, by its first field: the static none before its first call and gone
+// after its last. Exported for the inline pin of ebbtide/reclaim.h.
+extern __attribute__((visibility("default"))) _Thread_local struct ebb_participant *ebb_self
     __attribute__((tls_model("initial-exec")));
+EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 
@@ -120,6 +129,8 @@ void ebbi_heaps_prune(void); // destroys abandoned heaps without slabs but for a
 void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_heaps_thaw(void);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+void ebbi_registry_lock(void); // of all heaps, and of all records in collectors
+void ebbi_registry_unlock(void);
 
 // depot.c
 void ebbi_depot_offer(struct ebbi_heap *heap); // new; under the registry lock
@@ -147,8 +158,10 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes r
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it; takes the lock
 void ebbi_flush_all(struct ebbi_heap *heap);     // and the outbox; takes the locks
 void ebbi_flush_largest(struct ebbi_heap *heap); // whose array others then share; takes the lock
-void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count); // under the lock
+// Under the lock of the heap, or without one: then all blocks go as other threads'.
+void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count);
 void ebbi_give_one(void *p); // from a thread without a heap
+void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask); // as another thread's
 
 // shelf.c: under the heap's lock
 void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab);
@@ -169,10 +182,12 @@ void ebbi_purge_blocks(struct ebbi_heap *heap); // by amount, under the lock
 void ebbi_purge_tick(struct ebbi_heap *heap);   // after a flush, no lock held; NULL: of a large one
 void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
 struct ebbi_pass {
-    size_t delay_ms; // in: how long memory must have been free
-    size_t bytes;    // out, summed up: returned
-    bool more;       // out: a queue was not looked at to its end
-    bool waiting;    // out: something is too young yet
+    size_t delay_ms;             // in: how long memory must have been free
+    size_t bytes;                // out, summed up: returned
+    bool runs_calls;             // in: the caller may run destructors of ebb_retire_with
+    bool more;                   // out: a queue was not looked at to its end
+    bool waiting;                // out: something is too young yet
+    struct ebbi_expired expired; // on its way home
 };
 void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, until nothing is left
 
@@ -184,8 +199,9 @@ void ebbi_helper_forget(void); // in the child of a fork
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);
 void ebbi_large_free(void *p);
-size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
-void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
+size_t ebbi_large_bytes(const void *p);           // aborts when p is no large object
+struct ebbi_waiting *ebbi_large_waiting(void *p); // NULL when p is no large object
+void *ebbi_large_resize(void *p, size_t bytes);   // in place or by moving pages; NULL: copy instead
 
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 

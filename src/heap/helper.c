@@ -19,7 +19,7 @@ static bool move_state(uint32_t from, uint32_t to)
 
 static void helper_main(void)
 {
-    struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY)};
+    struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY), .runs_calls = true};
     uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
     do {
         (void)move_state(RUNS_AND_KICKED, RUNS);

@@ -26,6 +26,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     }
     void *start = ebbi_span_start(span);
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    span->waiting.tag = 0;
     if (zero && !span->zeroed) {
         memset(start, 0, bytes);
     }
@@ -67,9 +68,19 @@ static struct ebbi_span *find_span(const void *p)
     return starts ? ebbi_span_of(p) : NULL;
 }
 
+struct ebbi_waiting *ebbi_large_waiting(void *p)
+{
+    struct ebbi_span *span = find_span(p);
+    return span != NULL ? &span->waiting : ebbi_huge_waiting(p);
+}
+
 void ebbi_large_free(void *p)
 {
     struct ebbi_span *span = find_span(p);
+    const struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    if (waiting != NULL && waiting->tag != 0) {
+        ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
+    }
     if (span != NULL) {
         ebbi_tags_set(p, 1, EBBI_TAG_NONE);
         ebbi_span_free(span);

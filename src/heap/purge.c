@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: memory goes home by itself.
+// Layer heap: memory goes home by itself, what was retired and has waited long enough included.
 //
 // A slab into which blocks came back joins its heap's purge queue; once nothing has happened to it
 // for the delay, its wholly free pages are returned. Free spans wait in the arena's dirty list. Who
@@ -116,15 +116,26 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     pass->more |= bytes > 0;
     heap_forget_peak(heap);
     pass->waiting |= heap->purge_first != NULL;
+    ebbi_limbo_take_expired(heap, &pass->expired);
+    if (pass->runs_calls) {
+        ebbi_limbo_take_calls(heap, &pass->expired);
+    }
 }
 
 // Until nothing more is old enough. Leaves in pass->waiting whether something is too young.
 void ebbi_purge_pass(struct ebbi_pass *pass)
 {
+    pass->expired = (struct ebbi_expired){.calls_end = &pass->expired.calls};
+    ebbi_clocks_advance();
     do {
-        pass->more = pass->waiting = false;
+        pass->more = pass->waiting = pass->expired.waiting = false;
         ebbi_heaps_each(purge_heap, pass);
+        if (pass->runs_calls) {
+            ebbi_late_take(&pass->expired);
+        }
+        ebbi_limbo_release(&pass->expired);
     } while (pass->more);
+    pass->waiting |= pass->expired.waiting | ebbi_stranded_release();
     ebbi_heaps_prune();
     ebbi_arena_forget_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the slow malloc. Half a magazine at a time, from the current slab, from what other
+// Layer heap: the slow malloc. A bag whose grace period is over refills a magazine at once
+// (retire.c); else half a magazine comes from the current slab, from what other
 // threads freed, from a part-full slab, from a new one, in this order.
 #include "heap/heap.h"
 
@@ -110,7 +111,7 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     void **top = heap->fast.top[bin];
     void *block = top[-1];
     if (block == NULL) {
-        if (!ebbi_refill(heap, class_number, bytes)) {
+        if (!ebbi_limbo_refill(heap, class_number) && !ebbi_refill(heap, class_number, bytes)) {
             return take_one(ebbi_lock_owner(heap, class_number), class_number);
         }
         top = heap->fast.top[bin];

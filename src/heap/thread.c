@@ -21,9 +21,9 @@
 // Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
 // where every size and every NULL leads. All other bins are full.
 #define NOTHING ((void **)&ebbi_heap_none.limit[2])
-struct ebbi_fast ebbi_heap_none = {.top = {NOTHING}, .limit = {NOTHING}};
-struct ebbi_fast ebbi_heap_gone;
-_Thread_local struct ebbi_fast *ebbi_current = &ebbi_heap_none;
+struct ebbi_fast ebbi_heap_none = {.pin.state = EBB_PIN_NONE, .top = {NOTHING}, .limit = {NOTHING}};
+struct ebbi_fast ebbi_heap_gone = {.pin.state = EBB_PIN_NONE};
+_Thread_local struct ebb_participant *ebb_self = &ebbi_heap_none.pin;
 
 static struct ebbi_lock start_lock;
 static struct ebbi_lock registry; // rank: registry
@@ -161,11 +161,12 @@ static struct ebbi_heap *attach(void)
     if (heap != NULL) {
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
+        ebbi_clock_join(&ebbi_clock, &heap->fast.pin);
         fork_watched = true;
     }
     ebbi_lock_drop(&registry);
     if (heap != NULL) {
-        ebbi_current = &heap->fast; // before the next lines, which may allocate
+        ebb_self = &heap->fast.pin; // before the next lines, which may allocate
         if (has_exit_key) {
             (void)pthread_setspecific(exit_key, heap);
         }
@@ -178,7 +179,7 @@ static struct ebbi_heap *attach(void)
 
 struct ebbi_heap *ebbi_heap_get(void)
 {
-    struct ebbi_fast *current = ebbi_current;
+    struct ebbi_fast *current = ebbi_current();
     if (EBBI_LIKELY(current != &ebbi_heap_none && current != &ebbi_heap_gone)) {
         return (struct ebbi_heap *)current;
     }
@@ -217,10 +218,21 @@ static void push_abandoned(struct ebbi_heap *heap)
     abandoned_count++;
 }
 
-// No thread uses the heap any more: its magazines and reserves go back.
+// Under the heap's lock.
+static bool is_empty(const struct ebbi_heap *heap)
+{
+    return heap->slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
+           heap->records == NULL && !heap->is_depot;
+}
+
+// No thread uses the heap any more: its magazines and reserves go back, what it has retired waits on
+// in it, and its pins are over.
 static void heap_abandon(struct ebbi_heap *heap)
 {
+    ebbi_limbo_seal(heap);
     ebbi_lock_take(&registry);
+    ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
+    ebbi_records_leave(heap);
     ebbi_flush_all(heap);
     ebbi_lock_take(&heap->lock);
     ebbi_heap_collect(heap);
@@ -228,7 +240,8 @@ static void heap_abandon(struct ebbi_heap *heap)
         release_reserves(heap);
     }
     ebbi_purge_abandoned(heap);
-    bool empty = heap->slab_count == 0 && !heap->is_depot;
+    ebbi_records_discard(heap);
+    bool empty = is_empty(heap);
     ebbi_lock_drop(&heap->lock);
     if (empty && abandoned_count >= SPARE_HEAPS) {
         heap_destroy(heap);
@@ -246,9 +259,12 @@ static void thread_exit(void *argument)
         (void)pthread_setspecific(exit_key, heap);
         return;
     }
-    ebbi_current = &ebbi_heap_gone;
+    ebb_self = &ebbi_heap_gone.pin;
     heap_abandon(heap);
 }
+
+void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
+void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
 
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
 {
@@ -269,7 +285,8 @@ void ebbi_heaps_prune(void)
     while (*link != NULL) {
         struct ebbi_heap *heap = *link;
         ebbi_lock_take(&heap->lock);
-        bool empty = heap->slab_count == 0 && !heap->is_depot;
+        ebbi_records_discard(heap);
+        bool empty = is_empty(heap);
         ebbi_lock_drop(&heap->lock);
         if (empty && ++spare > SPARE_HEAPS) {
             *link = heap->abandoned_next;
@@ -308,7 +325,7 @@ static void enter_abort(void)
 {
     struct ebbi_heap *heap = heap_make();
     ebbi_store_relaxed(&ebbi_dying, true); // relaxed: for this thread; for others a hint
-    ebbi_current = heap != NULL ? &heap->fast : &ebbi_heap_gone;
+    ebb_self = heap != NULL ? &heap->fast.pin : &ebbi_heap_gone.pin;
     if (heap != NULL) {
         heap->alone = true;
     }
@@ -322,6 +339,10 @@ static void fork_prepare(void)
     }
     ebbi_lock_take(&start_lock);
     ebbi_heaps_freeze(NULL, NULL);
+    ebbi_late_lock();
+    ebbi_stranded_lock();
+    ebbi_hazards_lock();
+    ebbi_collectors_lock();
     ebbi_arena_lock();
 }
 
@@ -331,18 +352,28 @@ static void fork_parent(void)
         return;
     }
     ebbi_arena_unlock();
+    ebbi_collectors_unlock();
+    ebbi_hazards_unlock();
+    ebbi_stranded_unlock();
+    ebbi_late_unlock();
     ebbi_heaps_thaw();
     ebbi_lock_drop(&start_lock);
 }
 
-// The other threads are gone; their heaps, magazines included, are the next threads'.
+// The other threads are gone; their heaps, magazines and limbo included, are the next threads'.
 static void fork_child(void)
 {
+    struct ebbi_heap *mine = NULL;
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
-        if (heap->attached && &heap->fast != ebbi_current) {
+        if (&heap->fast == ebbi_current()) {
+            mine = heap;
+        } else if (heap->attached) {
             push_abandoned(heap);
         }
     }
+    ebbi_collectors_keep_only(mine);
+    ebbi_late_forget();
+    ebbi_calls_forget(mine != NULL && mine->runs_calls);
     fork_parent();
     ebbi_helper_forget();
 }

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -21,7 +22,7 @@
 #endif
 #endif
 
-#include "base/atomic.h"
+#include "ebbtide/detail/atomic.h"
 #include "os/os.h"
 
 static void *map_pages(void *at, size_t bytes, int protection)
@@ -207,6 +208,25 @@ size_t ebbi_os_resident_bytes(void)
     }
     return length == 0 ? 0 : pages * ebbi_os_page_size();
 }
+
+uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
+
+void ebbi_os_yield(void) { (void)sched_yield(); }
+
+static bool membarrier_command(int command)
+{
+    int saved = errno;
+    bool done = syscall(SYS_membarrier, command, 0, 0) == 0;
+    errno = saved;
+    return done;
+}
+
+bool ebbi_os_membarrier_register(void)
+{
+    return membarrier_command(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+}
+
+bool ebbi_os_membarrier(void) { return membarrier_command(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
 
 void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 {

@@ -7,7 +7,8 @@
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 
-#include "base/atomic.h"
+#include "base/base.h"
+#include "ebbtide/detail/atomic.h"
 
 struct ebbi_lock {
     uint32_t word;

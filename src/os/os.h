@@ -53,7 +53,14 @@ uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
-size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown
+size_t ebbi_os_resident_bytes(void);  // VmRSS; 0 when unknown
+uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel and its tools name it
+void ebbi_os_yield(void);             // the rest of the time slice
+
+// A full fence in every running thread of the process, after one successful registration (which
+// may take tens of milliseconds once there are threads). False: the kernel has no such thing.
+bool ebbi_os_membarrier_register(void);
+bool ebbi_os_membarrier(void);
 
 // Blocks while *word == expected, until woken or timeout_ms (0: no limit) has passed. May return
 // early.

@@ -6,7 +6,7 @@
 #include <dlfcn.h>
 #include <stddef.h>
 
-#include "base/atomic.h"
+#include "ebbtide/detail/atomic.h"
 #include "os/options.h"
 
 typedef void *(*dlopen_function)(const char *file, int mode);

@@ -32,6 +32,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->idle = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
+    slab->has_stranded = false;
     slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
@@ -162,6 +163,50 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
         take_word(slab, ebbi_lowest_bit(named));
     }
     return slab->free_count - before;
+}
+
+static uint64_t *stranded_words(struct ebbi_slab *slab)
+{
+    uint64_t *room = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+    return room + 2 * EBBI_ROOM_WORDS;
+}
+
+void ebbi_slab_strand(struct ebbi_slab *slab, void *p)
+{
+    unsigned block = ebbi_slab_block(slab, p);
+    uint64_t *map = stranded_words(slab);
+    uint64_t bit = (uint64_t)1 << (block % 64);
+    for (unsigned w = 0; w < slab->words && !slab->has_stranded; w++) {
+        map[w] = 0;
+    }
+    slab->has_stranded = true;
+    if ((map[block / 64] & bit) != 0) {
+        ebbi_slab_report_double_retire(p);
+    }
+    map[block / 64] |= bit;
+}
+
+void ebbi_slab_take_stranded(struct ebbi_slab *slab,
+                             void (*send)(struct ebbi_slab *slab, unsigned word, uint64_t mask))
+{
+    uint64_t taken[EBBI_ROOM_WORDS];
+    unsigned count = slab->has_stranded ? slab->words : 0;
+    slab->has_stranded = false;
+    for (unsigned w = 0; w < count; w++) {
+        taken[w] = stranded_words(slab)[w];
+    }
+    for (unsigned w = 0; w < count; w++) { // the last word that is sent may end the slab
+        if (taken[w] != 0) {
+            send(slab, w, taken[w]);
+        }
+    }
+}
+
+void ebbi_slab_report_double_retire(const void *p)
+{
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    ebbi_fatal("double retire: %p, a block of %u bytes, waits for its grace period already", p,
+               ebbi_slab_class(slab)->size);
 }
 
 void ebbi_slab_report_double_free(const void *p)

@@ -23,6 +23,7 @@
 #include "slab/classes.h"
 
 #define EBBI_INLINE_WORDS 8
+#define EBBI_ROOM_WORDS (EBBI_BITMAP_ROOM / sizeof(uint64_t) / 3) // of each of three bitmaps
 #define EBBI_BUCKETS 4 // of part-full slabs, by share of free blocks
 #define EBBI_NO_BUCKET EBBI_BUCKETS
 
@@ -52,7 +53,8 @@ struct ebbi_slab {
     uint16_t first_word;
     uint16_t idle;     // free blocks that may hold pages: came back since the last purge
     uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
-    unsigned char unused[20];
+    bool has_stranded; // see ebbi_slab_strand
+    unsigned char unused[19];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -66,8 +68,7 @@ EBBI_INLINE uint64_t *ebbi_slab_dirty_pages(struct ebbi_slab *slab)
 
 EBBI_INLINE uint64_t *ebbi_slab_remote(const struct ebbi_slab *slab)
 {
-    size_t room = EBBI_BITMAP_ROOM / sizeof(uint64_t) / 2;
-    return slab->local + (slab->words > EBBI_INLINE_WORDS ? room : EBBI_INLINE_WORDS);
+    return slab->local + (slab->words > EBBI_INLINE_WORDS ? EBBI_ROOM_WORDS : EBBI_INLINE_WORDS);
 }
 
 EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *slab)
@@ -100,11 +101,19 @@ bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 // is off the pending list and its pending_next has been read.
 size_t ebbi_slab_collect(struct ebbi_slab *slab);
 
+// A block that is to wait for a grace period and has no other place: a bit in a third bitmap. The
+// caller has one lock for both calls. `send` is called with the words of bits of a slab; the blocks
+// are not stranded any more.
+void ebbi_slab_strand(struct ebbi_slab *slab, void *p);
+void ebbi_slab_take_stranded(struct ebbi_slab *slab,
+                             void (*send)(struct ebbi_slab *slab, unsigned word, uint64_t mask));
+
 // Returns wholly free, dirty pages to the OS. Returns bytes. `stride` is the least that is given
 // back at once (a power of two, at least the page size).
 size_t ebbi_slab_purge(struct ebbi_slab *slab, size_t stride);
 
 EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
+EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
 EBBI_NORETURN void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p);
 
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p)

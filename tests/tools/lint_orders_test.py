@@ -110,8 +110,18 @@ class LintOrders(ToolTest, unittest.TestCase):
         self.fails("raw atomic")
 
     def test_definitions_may_be_raw(self):
-        self.plant("src/base/atomic.h", SPDX + "#define ebbi_load_relaxed(p) __atomic_load_n(p, 0)\n")
+        self.sources("int nothing;\n")
+        self.plant("include/ebbtide/detail/atomic.h", SPDX + "#define ebbi_load_relaxed(p) __atomic_load_n(p, 0)\n")
         self.passes()
+
+    def test_full_fences_pair(self):
+        side = "    // full[{0} <-> {1}]: the other's store\n    ebbi_store_full(&x, 1);\n"
+        self.sources("void f(void)\n{\n" + side.format("a", "b") + side.format("b", "a") + "}\n")
+        self.passes()
+
+    def test_full_fence_without_partner(self):
+        self.sources("void f(void)\n{\n    // full[a <-> b]: x\n    ebbi_fence_full();\n}\n")
+        self.fails("full[a <-> b] has no full partner")
 
     def test_sequential_consistency(self):
         self.sources("void f(void)\n{\n    ebbi_load_seq_cst(&x); // relaxed: no\n}\n")

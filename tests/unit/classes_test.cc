@@ -41,7 +41,7 @@ TEST(Classes, EachIsWellFormed)
         EXPECT_TRUE(ebbi_is_power_of_two(k.slots));
         EXPECT_GE(k.slots, 2U);
         EXPECT_GE(k.blocks, 8U);
-        EXPECT_LE(k.blocks, EBBI_BITMAP_ROOM / 2 * 8) << "half a bitmap room a map";
+        EXPECT_LE(k.blocks, EBBI_ROOM_WORDS * 64) << "a third of a bitmap room a map";
         std::size_t used = std::size_t{k.blocks} * k.size;
         std::size_t colours_end = used + (std::size_t{k.colours} - 1) * k.align;
         EXPECT_GE(k.colours, 1U);

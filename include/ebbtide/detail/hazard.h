@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The inline half of hazard pointers (src/heap/hazard.c has the other). Not part of the API: include
+// <ebbtide/reclaim.h>.
+#ifndef EBB_DETAIL_HAZARD_H
+#define EBB_DETAIL_HAZARD_H
+
+#include "ebbtide/detail/atomic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct ebb_hazard {
+    EBBI_ATOMIC(void *) held;            // by the thread that opened it; NULL: nothing
+    struct ebb_hazard *next, *next_free; // the list of all; of those that are closed
+} __attribute__((aligned(64)));
+
+static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
+{
+    // full[hazard-set <-> tag]: either the reclaimer sees the hazard, or this thread sees that the
+    // block is unlinked
+    // release[hazard-set -> hazard-scan]: what this thread read of the block before
+    ebbi_store_full(&hazard->held, p);
+}
+
+static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, void *const *source)
+{
+    void *p = ebbi_load_relaxed(source); // relaxed: a guess, checked below
+    for (;;) {
+        ebb_hazard_set(hazard, p);
+        // acquire[hazard-protect <- program]: the contents, from whoever linked the block
+        void *again = ebbi_load_acquire(source);
+        if (again == p) {
+            return p;
+        }
+        p = again;
+    }
+}
+
+static inline void ebb_hazard_clear(struct ebb_hazard *hazard)
+{
+    // release[hazard-clear -> hazard-scan]: this thread has done with the block
+    ebbi_store_release(&hazard->held, (void *)0);
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The inline half of the epoch clock (src/epoch has the other): how a participant says that it
+// reads. Not part of the API: include <ebbtide/reclaim.h>.
+//
+// state = epoch << 16 | depth. The low 16 bits: 0 outside of a pin; the number of nested pins,
+// below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin has more to do; all set
+// in the record of threads that have none. So one comparison in pin and one in unpin send nesting,
+// missing records, missing pins and work to do to the slow functions.
+//
+// P1  a participant's state is stored by its own thread alone, so a signal handler of that thread
+//     may pin and unpin: it leaves the state as it found it.
+// P2  after pin the state holds an epoch that the clock showed, and every later load of the thread
+//     comes behind a full fence (or, in a light collector, behind the advancer's membarrier).
+#ifndef EBB_DETAIL_PIN_H
+#define EBB_DETAIL_PIN_H
+
+#include "ebbtide/detail/atomic.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define EBB_PIN_SHIFT 16
+#define EBB_PIN_DEPTH ((uint64_t)0xFFFF)
+#define EBB_PIN_ATTENTION ((uint64_t)0x8000)
+#define EBB_PIN_DEEPEST ((uint64_t)0x7FFF)
+#define EBB_PIN_NONE EBB_PIN_DEPTH
+#define EBB_EPOCH_ONE ((uint64_t)1 << EBB_PIN_SHIFT)
+
+// One cache line; the fields below `light` belong to src/epoch.
+struct ebb_participant {
+    EBBI_ATOMIC(uint64_t) state;
+    const EBBI_ATOMIC(uint64_t) * now; // the clock's epoch << 16 | 1
+    uint32_t light;                    // pins without a fence: the advancer brings it
+    uint32_t thread;                   // the kernel's number of the thread
+    struct ebb_participant *next, *previous;
+} __attribute__((aligned(64)));
+
+__attribute__((visibility("default"))) void ebb_pin_slow(struct ebb_participant *me);
+__attribute__((visibility("default"))) void ebb_unpin_slow(struct ebb_participant *me);
+
+// `attention`: kept of the state before.
+EBBI_INLINED void ebbi_announce(struct ebb_participant *me, uint32_t light, uint64_t attention)
+{
+    // relaxed: an epoch that is old by now only holds up the next advance
+    uint64_t now = ebbi_load_relaxed(me->now) | attention;
+    if (light) {
+        // release[pin -> scan]: what this thread read under its last pin
+        ebbi_store_release(&me->state, now);
+        ebbi_compiler_fence();
+    } else {
+        // full[pin <-> advance, tag]: either the advancer sees this pin, or this thread sees what was
+        // unlinked before the advance
+        // release[pin -> scan]: what this thread read under its last pin
+        ebbi_store_full(&me->state, now);
+    }
+}
+
+EBBI_INLINED void ebbi_pin_deeper(struct ebb_participant *me)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
+    if (__builtin_expect((state & EBB_PIN_DEPTH) < EBB_PIN_DEEPEST - 1, 1)) {
+        ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
+    } else {
+        ebb_pin_slow(me);
+    }
+}
+
+EBBI_INLINED void ebbi_pin(struct ebb_participant *me, uint32_t light)
+{
+    // relaxed: P1
+    if (__builtin_expect((ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH) == 0, 1)) {
+        ebbi_announce(me, light, 0);
+    } else {
+        ebbi_pin_deeper(me);
+    }
+}
+
+EBBI_INLINED void ebbi_unpin(struct ebb_participant *me)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state) - 1; // relaxed: P1
+    if (__builtin_expect((state & EBB_PIN_DEPTH) >= EBB_PIN_DEEPEST, 0)) {
+        ebb_unpin_slow(me);
+    } else {
+        // release[unpin -> scan]: this thread has done with all that it read
+        ebbi_store_release(&me->state, state);
+    }
+}
+
+EBBI_INLINED void ebbi_repin(struct ebb_participant *me, uint32_t light)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
+    uint64_t attention = state & EBB_PIN_ATTENTION;
+    // relaxed: as in ebbi_announce
+    if ((state & EBB_PIN_DEPTH) == (attention | 1) &&
+        state != (ebbi_load_relaxed(me->now) | attention)) {
+        ebbi_announce(me, light, attention);
+    }
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Ebbtide: safe memory reclamation for lock-free structures (epoch-based, after Fraser 2004).
+//
+// A reader pins before it loads shared pointers and unpins when it has done with what they point
+// to. A writer unlinks a block, so that no later load finds it, and retires it: the block is freed
+// once every pin that was there has ended. To retire is a free that waits.
+//
+//     ebb_pin();                                    ebb_pin();
+//     struct node *n = atomic_load(&head);          struct node *old = atomic_exchange(&head, fresh);
+//     use(n);                                       ebb_retire(old);
+//     ebb_unpin();                                  ebb_unpin();
+//
+// Threads register themselves at their first call and leave when they end; there is no limit to
+// their number. A pin says nothing about time: while one thread stays pinned, nothing that is
+// retired meanwhile is freed, by this scheme's nature. ebb_reclaim_stats shows who stalls whom; a
+// reader that may stop for long belongs under a hazard pointer (below), which holds back one block
+// alone. Plain pins, retired memory and hazard pointers work together on the same blocks.
+//
+// Every function may be called by any thread. ebb_pin and ebb_unpin may be called in a signal
+// handler of a thread that has called ebb_pin, or allocated, before; nothing else here may. A child
+// of fork() goes on with its own pins; those of the other threads are gone with them. A thread that
+// ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
+// no block or is retired already, waiting inside a pin) end the process by abort() after one line
+// on stderr that starts with "ebbtide: ".
+#ifndef EBBTIDE_RECLAIM_H
+#define EBBTIDE_RECLAIM_H
+
+#include <ebbtide.h>
+
+#include "ebbtide/detail/hazard.h"
+#include "ebbtide/detail/pin.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+// The calling thread's record in the default collector; one that only leads to the slow functions
+// before the thread's first call.
+extern EBB_EXPORT __thread struct ebb_participant *ebb_self
+    __attribute__((tls_model("initial-exec")));
+
+// ---- reading -------------------------------------------------------------------------------------
+
+// Begins a pin, or goes one deeper (32,766 at most). Costs one full fence; no call, no allocation
+// but in a thread's first one. Where memory for the thread's record is refused, pins of that thread
+// go through a lock.
+EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
+// Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
+// passed to ebb_retire_with.
+EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
+// Ends the pin and begins it anew, so that what was retired before can go; pointers that were
+// loaded before must not be used any more. Does nothing in a nested pin or when there is no need.
+EBB_EXPORT void ebb_repin(void) EBB_NOEXCEPT;
+// Whether the calling thread is inside a pin.
+EBB_EXPORT int ebb_is_pinned(void) EBB_NOEXCEPT;
+
+#ifndef EBB_RECLAIM_NO_INLINE
+// The same functions inline; their addresses are the library's.
+EBBI_INLINED void ebb_pin(void) EBB_NOEXCEPT { ebbi_pin(ebb_self, 0); }
+EBBI_INLINED void ebb_unpin(void) EBB_NOEXCEPT { ebbi_unpin(ebb_self); }
+EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebb_self, 0); }
+#endif
+
+// ---- retiring ------------------------------------------------------------------------------------
+
+// Frees the block (of ebb_malloc, or malloc under the override) after the grace period: as soon as
+// no pin is left that began before, and no hazard pointer points into it. The block has been
+// unlinked; its contents stay as they are until then. NULL is allowed. Never fails, does not wait
+// and runs nothing of the program; called inside a pin or outside, by any thread. O(1) but for
+// every n-th call, which looks at all participants. While a pin holds back much it gives up its
+// time slice at those calls.
+EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
+
+// After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
+// retired, when it ends an outermost pin or calls one of the functions below, or in the library's
+// helper thread: never inside a pin of the default collector, and with no lock of Ebbtide held, so
+// it may allocate, free, pin and retire. p need not be a block of Ebbtide. 0, or -1 with errno =
+// ENOMEM; then nothing has changed.
+EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
+                               void *context) EBB_NOEXCEPT;
+
+// ---- waiting -------------------------------------------------------------------------------------
+// These are for threads that are not pinned (in a pin: abort), but for the cookies.
+
+// Waits until every pin that was there when it was called has ended.
+EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
+// Waits until all destructors that were passed to ebb_retire_with before, by any thread, have run.
+// Not to be called in a destructor.
+EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
+// Frees and destroys what can go now, of all threads' but for the youngest few blocks that the
+// other threads still collect. Does not wait. Returns the bytes of blocks freed.
+EBB_EXPORT size_t ebb_reclaim(void) EBB_NOEXCEPT;
+// A point in time, and whether every pin that was there then has ended. Allowed inside a pin.
+EBB_EXPORT uint64_t ebb_epoch_cookie(void) EBB_NOEXCEPT;
+EBB_EXPORT int ebb_epoch_passed(uint64_t cookie) EBB_NOEXCEPT;
+
+// ---- collectors ----------------------------------------------------------------------------------
+// A collector is a clock of its own: its pins hold back nothing of others. In the functions of this
+// section NULL means the default collector.
+
+struct ebb_collector;
+
+enum {
+    // Pins cost no fence; each advance of the clock costs a membarrier system call (about 1 to 10
+    // us) instead. For structures that are read far more often than changed. Where the kernel has
+    // no such call the collector has fences. Best created before the second thread is.
+    EBB_COLLECTOR_LIGHT = 1,
+};
+
+// NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
+EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCEPT;
+// Frees and destroys all that was retired into it, then the collector. No thread may be pinned in
+// it (abort) or use it any more. Not inside any pin of it, nor for NULL.
+EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
+// Whether its pins do without a fence.
+EBB_EXPORT int ebb_collector_is_light(const struct ebb_collector *collector) EBB_NOEXCEPT;
+
+// The calling thread's record in a collector: found, or made at the thread's first call. For this
+// thread alone, until it ends or the collector is destroyed. O(collectors that the thread uses).
+// NULL with errno = ENOMEM when refused.
+EBB_EXPORT struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
+    EBB_NOEXCEPT;
+
+// As ebb_pin, ebb_unpin and ebb_repin, with the record at hand.
+static inline void ebb_participant_pin(struct ebb_participant *me) { ebbi_pin(me, me->light); }
+static inline void ebb_participant_unpin(struct ebb_participant *me) { ebbi_unpin(me); }
+static inline void ebb_participant_repin(struct ebb_participant *me) { ebbi_repin(me, me->light); }
+static inline int ebb_participant_is_pinned(const struct ebb_participant *me)
+{
+    uint64_t depth = ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH; // relaxed: its own
+    return depth != 0 && depth != EBB_PIN_NONE;
+}
+
+// As ebb_retire and ebb_retire_with into the record's collector. Both may fail: -1, ENOMEM. For
+// retire, p comes from Ebbtide. Their destructors run in the retiring thread at an unpin of that
+// collector, in the functions below, or in the helper.
+EBB_EXPORT int ebb_participant_retire(struct ebb_participant *me, void *p) EBB_NOEXCEPT;
+EBB_EXPORT int ebb_participant_retire_with(struct ebb_participant *me, void *p,
+                                           void (*destroy)(void *p, void *context),
+                                           void *context) EBB_NOEXCEPT;
+
+EBB_EXPORT void ebb_collector_synchronize(struct ebb_collector *collector) EBB_NOEXCEPT;
+EBB_EXPORT void ebb_collector_barrier(struct ebb_collector *collector) EBB_NOEXCEPT;
+EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOEXCEPT;
+
+// ---- hazard pointers -----------------------------------------------------------------------------
+// A reader that may stop for long (Michael 2004): it protects one block a hazard pointer instead of
+// everything, and every block that comes from `ebb_retire` and the like honours it, whether or not
+// the writer knows. However long it stops, what it holds back is the blocks that its hazard
+// pointers point into. `*source` must be a link of something that cannot be retired meanwhile or
+// that a second hazard pointer protects and is checked to be still linked after the load.
+
+struct ebb_hazard;
+
+// NULL with errno = ENOMEM when refused. O(1), takes a lock: keep it for the thread's life.
+EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
+// Ends the protection too. NULL is allowed.
+EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
+
+// Protects p, which counts only if it can still be reached after this call.
+static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p);
+// Loads *source and protects the block, which is safe to use until the next call for this hazard
+// pointer. Lock-free: repeats while *source changes.
+static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, void *const *source);
+static inline void ebb_hazard_clear(struct ebb_hazard *hazard);
+
+// ---- what waits, and for whom --------------------------------------------------------------------
+
+struct ebb_reclaim_stats {
+    size_t retired_bytes;   // waiting, by block size; as of each thread's last slow call
+    size_t retired_blocks;  // their number
+    size_t destructors;     // calls that wait
+    uint64_t epoch;         // of the clock
+    size_t participants;    // threads registered
+    size_t pinned;          // of them, inside a pin now
+    uint64_t oldest_pin_ms; // for how long at least the oldest pin has lasted; 0: less than a few
+    uint32_t oldest_pin_thread; // its thread, by the kernel's number (gettid); 0: nobody
+    size_t hazards;             // open hazard pointers
+    int light;                  // pins have no fence
+};
+
+// A snapshot. O(heaps); takes the heaps' locks one at a time.
+EBB_EXPORT void ebb_reclaim_stats_get(struct ebb_collector *collector,
+                                      struct ebb_reclaim_stats *stats) EBB_NOEXCEPT;
+
+// Calls notify(bytes, context) when the bytes that wait in the default collector exceed `limit`,
+// once each time that they do: in the thread that retires, perhaps inside its pin, with no lock
+// held. It may read statistics, log, and raise flags; it must not wait. notify = NULL ends it.
+EBB_EXPORT void ebb_reclaim_set_limit(size_t limit, void (*notify)(size_t bytes, void *context),
+                                      void *context) EBB_NOEXCEPT;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

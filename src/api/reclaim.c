@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer api: include/ebbtide/reclaim.h.
+#include <errno.h>
+
+#define EBB_RECLAIM_NO_INLINE
+#include <ebbtide/reclaim.h>
+
+#include "heap/fast.h"
+
+void ebb_pin(void) { ebbi_pin(ebb_self, 0); }
+void ebb_unpin(void) { ebbi_unpin(ebb_self); }
+void ebb_repin(void) { ebbi_repin(ebb_self, 0); }
+int ebb_is_pinned(void) { return ebbi_is_pinned(NULL); }
+
+void ebb_retire(void *p) { ebbi_retire(p); }
+
+static int result(bool done)
+{
+    if (!done) {
+        errno = ENOMEM;
+    }
+    return done ? 0 : -1;
+}
+
+int ebb_retire_with(void *p, void (*run)(void *p, void *context), void *context)
+{
+    return result(ebbi_retire_with(NULL, (struct ebbi_call){run, p, context}));
+}
+
+void ebb_synchronize(void) { ebbi_synchronize(NULL); }
+void ebb_barrier(void) { ebbi_barrier(NULL); }
+size_t ebb_reclaim(void) { return ebbi_reclaim(NULL); }
+uint64_t ebb_epoch_cookie(void) { return ebbi_clock_tag(&ebbi_clock); }
+
+int ebb_epoch_passed(uint64_t cookie)
+{
+    return ebbi_clock_passed(&ebbi_clock, cookie) ||
+           (ebbi_clock_advance(&ebbi_clock) && ebbi_clock_passed(&ebbi_clock, cookie));
+}
+
+static struct ebbi_collector *inner(struct ebb_collector *collector)
+{
+    return (struct ebbi_collector *)collector;
+}
+
+struct ebb_collector *ebb_collector_create(unsigned flags)
+{
+    if ((flags & ~(unsigned)EBB_COLLECTOR_LIGHT) != 0) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return (struct ebb_collector *)ebbi_collector_create((flags & EBB_COLLECTOR_LIGHT) != 0);
+}
+
+void ebb_collector_destroy(struct ebb_collector *collector)
+{
+    if (collector != NULL) {
+        ebbi_collector_destroy(inner(collector));
+    }
+}
+
+int ebb_collector_is_light(const struct ebb_collector *collector)
+{
+    return collector != NULL && ((const struct ebbi_collector *)collector)->clock.light;
+}
+
+struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
+{
+    struct ebb_participant *me = ebbi_collector_attach(inner(collector));
+    if (me == NULL) {
+        errno = ENOMEM;
+    }
+    return me;
+}
+
+int ebb_participant_retire(struct ebb_participant *me, void *p)
+{
+    if (me == ebb_self) {
+        ebbi_retire(p);
+        return 0;
+    }
+    return p == NULL || ebbi_usable_size(p) == 0
+               ? 0
+               : result(ebbi_retire_with(me, (struct ebbi_call){NULL, p, NULL}));
+}
+
+int ebb_participant_retire_with(struct ebb_participant *me, void *p,
+                                void (*run)(void *p, void *context), void *context)
+{
+    return result(ebbi_retire_with(me, (struct ebbi_call){run, p, context}));
+}
+
+void ebb_collector_synchronize(struct ebb_collector *collector)
+{
+    ebbi_synchronize(inner(collector));
+}
+
+void ebb_collector_barrier(struct ebb_collector *collector) { ebbi_barrier(inner(collector)); }
+
+size_t ebb_collector_reclaim(struct ebb_collector *collector)
+{
+    return ebbi_reclaim(inner(collector));
+}
+
+struct ebb_hazard *ebb_hazard_open(void)
+{
+    struct ebb_hazard *hazard = ebbi_hazard_open();
+    if (hazard == NULL) {
+        errno = ENOMEM;
+    }
+    return hazard;
+}
+
+void ebb_hazard_close(struct ebb_hazard *hazard)
+{
+    if (hazard != NULL) {
+        ebbi_hazard_close(hazard);
+    }
+}
+
+void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_stats *stats)
+{
+    struct ebbi_clock *clock = collector != NULL ? &inner(collector)->clock : &ebbi_clock;
+    struct ebbi_clock_state now;
+    struct ebbi_limbo_totals totals;
+    ebbi_clock_state(clock, &now);
+    ebbi_limbo_totals(inner(collector), &totals);
+    *stats = (struct ebb_reclaim_stats){.retired_bytes = totals.bytes,
+                                        .retired_blocks = totals.blocks,
+                                        .destructors = totals.calls,
+                                        .epoch = now.epoch,
+                                        .participants = now.participants,
+                                        .pinned = now.pinned,
+                                        .oldest_pin_ms = now.oldest_ms,
+                                        .oldest_pin_thread = now.oldest_thread,
+                                        .hazards = ebbi_hazards_count(),
+                                        .light = clock->light};
+}
+
+void ebb_reclaim_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context)
+{
+    ebbi_limbo_set_limit(limit, notify, context);
+}

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer epoch: a clock that says when everybody has moved on. It owns no memory and knows no blocks:
+// participants live in their threads' heaps, what waits is kept by the layers above.
+//
+// The clock counts epochs. A pin writes the epoch it sees into its participant (the inline half,
+// ebbtide/detail/pin.h). The clock goes from e to e + 1 only while no participant is pinned in
+// another epoch than e. Who has unlinked something takes a tag, the epoch behind a full fence, and
+// may reuse the memory once the clock shows tag + 2 (K. Fraser, "Practical lock-freedom", 2004).
+//
+// Why + 2: let a reader R hold the block. R's pin came before the unlinking in the order of full
+// fences (else R would have seen the link gone), and the tag was read after, so at that time the
+// clock showed at most one epoch more than R's pin does: every advance that begins behind R's fence
+// finds R's state. One advance may have looked at R before its pin and finish later. So the tag is t
+// with R pinned in t or t - 1; the clock cannot leave t + 1 without finding R in an old epoch.
+//
+// C1  `now` is changed under the lock alone, by one epoch at a time.
+// C2  a participant is in the list while its thread may pin; joining and leaving take the lock.
+// C3  where `light`, pins have no fence, and every advance brings one to all threads (membarrier).
+#ifndef EBB_EPOCH_CLOCK_H
+#define EBB_EPOCH_CLOCK_H
+
+#include "base/base.h"
+#include "ebbtide/detail/pin.h"
+#include "os/lock.h"
+
+struct ebbi_clock {
+    EBBI_ATOMIC(uint64_t) now; // epoch << 16 | 1: what a pin stores
+    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // rank: clock
+    bool light;
+    struct ebb_participant *participants; // under the lock, as is all below
+    size_t count;
+    uint64_t changed_ms; // when the epoch became what it is
+};
+
+#define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1)
+#define EBBI_GRACE (EBB_EPOCH_ONE * 2)
+
+// The clock of the default collector.
+extern EBBI_HIDDEN struct ebbi_clock ebbi_clock;
+
+void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me);
+// No longer pinned, and out of the list.
+void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me);
+
+// A tag for what has been unlinked before. Any thread.
+uint64_t ebbi_clock_tag(struct ebbi_clock *clock);
+
+// Moves on by one epoch if it may. False if somebody is in the way or at it already. Lock-free: it
+// gives way to another that is at it. O(participants).
+bool ebbi_clock_advance(struct ebbi_clock *clock);
+
+// Whether what has this tag may be reused.
+EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
+{
+    // acquire[epoch-read <- epoch-advance]: all that the participants did before they moved on
+    return ebbi_load_acquire(&clock->now) - tag >= EBBI_GRACE;
+}
+
+struct ebbi_clock_state {
+    uint64_t epoch;
+    size_t participants;
+    size_t pinned;
+    uint64_t oldest_ms; // at least; of the oldest pin
+    uint32_t oldest_thread;
+};
+void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state);
+
+// fork(): taken before, dropped after. The child then lets go of the participants that are not
+// `kept`, which may be NULL.
+void ebbi_clock_lock(struct ebbi_clock *clock);
+void ebbi_clock_unlock(struct ebbi_clock *clock);
+void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept);
+
+#endif

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: the queues of limbo, and how blocks leave them.
+#include "heap/fast.h"
+
+static size_t waiting_bytes; // atomic, in all heaps
+static size_t limit_bytes;   // atomic; 0: nobody asked
+static struct ebbi_lock limit_lock;
+static void (*limit_notify)(size_t bytes, void *context); // these under limit_lock
+static void *limit_context;
+static bool limit_exceeded;
+
+static size_t block_bytes(const struct ebbi_bag *bag, size_t i)
+{
+    return bag->queue != EBBI_MIXED
+               ? ebbi_classes[bag->queue].size
+               : ebbi_classes[ebbi_bin_class[ebbi_tag_of(bag->blocks[i])]].size;
+}
+
+static size_t bytes_from(const struct ebbi_bag *bag, size_t from, size_t count)
+{
+    if (bag->queue != EBBI_MIXED) {
+        return count * ebbi_classes[bag->queue].size;
+    }
+    size_t bytes = 0;
+    for (size_t i = from; i < from + count; i++) {
+        bytes += block_bytes(bag, i);
+    }
+    return bytes;
+}
+
+size_t ebbi_bag_bytes(const struct ebbi_bag *bag) { return bytes_from(bag, 0, bag->count); }
+
+static void note_limit(size_t bytes)
+{
+    ebbi_lock_take(&limit_lock);
+    void (*notify)(size_t, void *) = limit_notify;
+    void *context = limit_context;
+    bool news = !limit_exceeded && notify != NULL;
+    limit_exceeded = true;
+    ebbi_lock_drop(&limit_lock);
+    if (news) {
+        notify(bytes, context);
+    }
+}
+
+void ebbi_limbo_count(size_t more, size_t less)
+{
+    // relaxed: a count
+    size_t bytes = ebbi_fetch_add_relaxed(&waiting_bytes, more - less) + more - less;
+    size_t limit = ebbi_load_relaxed(&limit_bytes); // relaxed: as above
+    if (EBBI_LIKELY(limit == 0)) {
+        return;
+    }
+    if (more > 0 && bytes > limit) {
+        note_limit(bytes);
+    } else if (bytes <= limit) {
+        ebbi_store_relaxed(&limit_exceeded, false); // relaxed: at worst told once too often
+    }
+}
+
+void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context)
+{
+    ebbi_lock_take(&limit_lock);
+    limit_notify = notify;
+    limit_context = context;
+    limit_exceeded = false;
+    ebbi_store_relaxed(&limit_bytes, notify != NULL ? ebbi_max(limit, 1) : 0); // relaxed: a hint
+    ebbi_lock_drop(&limit_lock);
+}
+
+void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)
+{
+    struct ebbi_bag_queue *queue = &heap->limbo.queues[bag->queue];
+    bag->tag = ebbi_clock_tag(&ebbi_clock);
+    bag->next = NULL;
+    if (queue->first == NULL) {
+        ebbi_store_relaxed(&queue->first, bag); // relaxed: under the lock but for a look at NULL
+    } else {
+        queue->last->next = bag;
+    }
+    queue->last = bag;
+}
+
+static bool is_protected(const struct ebbi_bag *bag)
+{
+    for (size_t i = 0; i < bag->count; i++) {
+        if (ebbi_hazard_protects(bag->blocks[i], block_bytes(bag, i))) {
+            return true;
+        }
+    }
+    return false;
+}
+
+struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue)
+{
+    struct ebbi_bag *bag = queue->first;
+    ebbi_store_relaxed(&queue->first, bag->next); // relaxed: as in ebbi_bag_enqueue
+    return bag;
+}
+
+bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue_number)
+{
+    struct ebbi_bag_queue *queue = &heap->limbo.queues[queue_number];
+    while (queue->first != NULL && ebbi_clock_passed(&ebbi_clock, queue->first->tag)) {
+        if (EBBI_LIKELY(ebbi_hazards_count() == 0) || !is_protected(queue->first)) {
+            return true;
+        }
+        ebbi_bag_enqueue(heap, ebbi_bag_dequeue(queue)); // with a new tag: the loop ends
+    }
+    return false;
+}
+
+void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count)
+{
+    size_t bytes = bytes_from(bag, bag->count, count);
+    heap->limbo.blocks -= count;
+    heap->limbo.bytes -= bytes;
+    ebbi_limbo_count(0, bytes);
+}
+
+struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue_number)
+{
+    if (!ebbi_bag_first_passed(heap, queue_number)) {
+        return NULL;
+    }
+    struct ebbi_bag *bag = ebbi_bag_dequeue(&heap->limbo.queues[queue_number]);
+    size_t bytes = ebbi_bag_bytes(bag);
+    heap->limbo.bags--;
+    heap->limbo.blocks -= bag->count;
+    heap->limbo.bytes -= bytes;
+    ebbi_limbo_count(0, bytes);
+    return bag;
+}
+
+void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag)
+{
+    struct ebbi_heap *owner = NULL;
+    if (heap != NULL && bag->queue != EBBI_MIXED) {
+        owner = ebbi_lock_owner(heap, bag->queue);
+    } else if (heap != NULL) {
+        owner = heap;
+        ebbi_lock_take(&heap->lock);
+    }
+    if (owner == NULL) {
+        ebbi_give_blocks(NULL, bag->blocks, bag->count);
+        return;
+    }
+    ebbi_heap_tell_time(owner);
+    ebbi_give_blocks(owner, bag->blocks, bag->count);
+    owner->freed_bytes += ebbi_bag_bytes(bag);
+    ebbi_purge_blocks(owner);
+    ebbi_lock_drop(&owner->lock);
+}
+
+void *ebbi_large_take_passed(struct ebbi_heap *heap)
+{
+    struct ebbi_limbo *limbo = &heap->limbo;
+    void *p = limbo->large_first;
+    struct ebbi_waiting *waiting = p != NULL ? ebbi_large_waiting(p) : NULL;
+    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, waiting->tag)) {
+        return NULL;
+    }
+    size_t bytes = ebbi_large_bytes(p);
+    if (ebbi_hazard_protects(p, bytes)) {
+        waiting->tag = ebbi_clock_tag(&ebbi_clock);
+        if (limbo->large_last != p) {
+            limbo->large_first = waiting->next;
+            ebbi_large_waiting(limbo->large_last)->next = p;
+            limbo->large_last = p;
+            waiting->next = NULL;
+        }
+        return NULL;
+    }
+    limbo->large_first = waiting->next;
+    limbo->blocks--;
+    limbo->bytes -= bytes;
+    ebbi_limbo_count(0, bytes);
+    return p;
+}
+
+void ebbi_large_reclaim(void *p)
+{
+    ebbi_large_waiting(p)->tag = 0;
+    ebbi_large_free(p);
+}

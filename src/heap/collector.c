@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: collectors beside the default one, and the records of threads in them. A record
+// belongs to a heap; when its thread ends it stays there while calls wait in it, for the next thread
+// of the heap or whoever empties it.
+#include "heap/fast.h"
+
+static struct ebbi_collector *collectors; // under the registry lock
+
+struct ebbi_collector *ebbi_collector_create(bool light)
+{
+    struct ebbi_collector *collector = ebbi_aligned(EBBI_CACHE_LINE, sizeof *collector);
+    if (collector == NULL) {
+        return NULL;
+    }
+    *collector = (struct ebbi_collector){.clock = {.now = EBBI_CLOCK_FIRST}};
+    collector->clock.light = light && ebbi_os_membarrier_register();
+    ebbi_registry_lock();
+    collector->next = collectors;
+    collectors = collector;
+    ebbi_registry_unlock();
+    return collector;
+}
+
+struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_collector *collector)
+{
+    struct ebbi_record *record = heap->records;
+    while (record != NULL && record->collector != collector) {
+        record = record->next_of_heap;
+    }
+    return record;
+}
+
+static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_collector *collector)
+{
+    struct ebbi_record *record = ebbi_aligned(EBBI_CACHE_LINE, sizeof *record);
+    if (record == NULL) {
+        return NULL;
+    }
+    *record = (struct ebbi_record){.collector = collector, .heap = heap};
+    ebbi_registry_lock();
+    record->next_of_collector = collector->records;
+    collector->records = record;
+    ebbi_lock_take(&heap->lock);
+    record->next_of_heap = heap->records;
+    heap->records = record;
+    ebbi_lock_drop(&heap->lock);
+    ebbi_registry_unlock();
+    return record;
+}
+
+struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (heap == NULL) {
+        return NULL;
+    }
+    if (collector == NULL) {
+        return &heap->fast.pin;
+    }
+    struct ebbi_record *record = ebbi_record_find(heap, collector);
+    if (record == NULL) {
+        record = record_create(heap, collector);
+    }
+    if (record != NULL && !record->joined) {
+        ebbi_clock_join(&collector->clock, &record->participant);
+        record->joined = true;
+    }
+    return record != NULL ? &record->participant : NULL;
+}
+
+void ebbi_records_leave(struct ebbi_heap *heap)
+{
+    for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
+        if (r->joined) {
+            r->joined = false;
+            ebbi_clock_leave(&r->collector->clock, &r->participant);
+        }
+    }
+}
+
+static void unlink_of_collector(struct ebbi_record *record)
+{
+    struct ebbi_record **link = &record->collector->records;
+    while (*link != record) {
+        link = &(*link)->next_of_collector;
+    }
+    *link = record->next_of_collector;
+}
+
+static void unlink_of_heap(struct ebbi_record *record)
+{
+    struct ebbi_record **link = &record->heap->records;
+    while (*link != record) {
+        link = &(*link)->next_of_heap;
+    }
+    *link = record->next_of_heap;
+}
+
+static void record_destroy(struct ebbi_record *record)
+{
+    if (record->deferred.filling != NULL) {
+        ebbi_give_one(record->deferred.filling);
+    }
+    ebbi_give_one(record);
+}
+
+void ebbi_records_discard(struct ebbi_heap *heap)
+{
+    struct ebbi_record *next;
+    for (struct ebbi_record *r = heap->records; r != NULL; r = next) {
+        next = r->next_of_heap;
+        if (!r->joined && r->deferred.count == 0) {
+            unlink_of_collector(r);
+            unlink_of_heap(r);
+            record_destroy(r);
+        }
+    }
+}
+
+void ebbi_collectors_each(void (*visit)(struct ebbi_collector *collector))
+{
+    ebbi_registry_lock();
+    for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
+        visit(c);
+    }
+    ebbi_registry_unlock();
+}
+
+void ebbi_collectors_lock(void)
+{
+    ebbi_clock_lock(&ebbi_clock);
+    for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
+        ebbi_clock_lock(&c->clock);
+    }
+}
+
+void ebbi_collectors_unlock(void)
+{
+    for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
+        ebbi_clock_unlock(&c->clock);
+    }
+    ebbi_clock_unlock(&ebbi_clock);
+}
+
+// Under all locks, as the only thread.
+void ebbi_collectors_keep_only(struct ebbi_heap *mine)
+{
+    struct ebb_participant *late = ebbi_late_participant();
+    ebbi_clock_keep_only(&ebbi_clock, mine != NULL ? &mine->fast.pin : late);
+    for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
+        struct ebbi_record *kept = mine != NULL ? ebbi_record_find(mine, c) : NULL;
+        bool joined = kept != NULL && kept->joined;
+        ebbi_clock_keep_only(&c->clock, joined ? &kept->participant : NULL);
+        for (struct ebbi_record *r = c->records; r != NULL; r = r->next_of_collector) {
+            r->joined = r == kept && joined;
+        }
+    }
+}
+
+static void unlink_collector(struct ebbi_collector *collector)
+{
+    struct ebbi_collector **link = &collectors;
+    while (*link != collector) {
+        link = &(*link)->next;
+    }
+    *link = collector->next;
+}
+
+static void destroy_records(struct ebbi_collector *collector)
+{
+    ebbi_registry_lock();
+    while (collector->records != NULL) {
+        struct ebbi_record *record = collector->records;
+        collector->records = record->next_of_collector;
+        ebbi_lock_take(&record->heap->lock);
+        unlink_of_heap(record);
+        ebbi_lock_drop(&record->heap->lock);
+        record_destroy(record);
+    }
+    unlink_collector(collector);
+    ebbi_registry_unlock();
+}
+
+void ebbi_collector_destroy(struct ebbi_collector *collector)
+{
+    struct ebbi_clock_state state;
+    ebbi_clock_state(&collector->clock, &state);
+    if (state.pinned > 0) {
+        ebbi_fatal("collector %p destroyed while thread %u is pinned in it", (void *)collector,
+                   state.oldest_thread);
+    }
+    ebbi_barrier(collector); // advances at once: nobody is pinned
+    destroy_records(collector);
+    ebbi_give_one(collector);
+}

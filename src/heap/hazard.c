@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: hazard pointers (M. Michael, "Hazard pointers: safe memory reclamation for lock-free
+// objects", 2004). They are blocks of one line each in a list that only grows; closed ones are used
+// again.
+//
+// A reclaimer looks at them after the tag of what it reclaims has passed, so behind the tag's full
+// fence, which came behind the unlinking. A reader sets the hazard, full fence, and loads the link
+// again. Either the reclaimer sees the hazard or the reader sees that the link is gone. The count of
+// open ones is raised before a hazard can be set, so the same holds for it.
+#include "ebbtide/detail/hazard.h"
+#include "heap/heap.h"
+
+static size_t open_count;              // atomic
+static struct ebb_hazard *all_hazards; // atomic; grows under the lock
+static struct ebb_hazard *closed;      // under the lock
+static struct ebbi_lock hazard_lock;   // rank: heap
+
+static struct ebb_hazard *take_closed(void)
+{
+    struct ebb_hazard *hazard = closed;
+    if (hazard != NULL) {
+        closed = hazard->next_free;
+        (void)ebbi_fetch_add_relaxed(&open_count, 1); // relaxed: see above
+    }
+    return hazard;
+}
+
+struct ebb_hazard *ebbi_hazard_open(void)
+{
+    ebbi_lock_take(&hazard_lock);
+    struct ebb_hazard *hazard = take_closed();
+    ebbi_lock_drop(&hazard_lock);
+    if (hazard != NULL) {
+        return hazard;
+    }
+    hazard = ebbi_aligned(_Alignof(struct ebb_hazard), sizeof *hazard);
+    if (hazard == NULL) {
+        return NULL;
+    }
+    *hazard = (struct ebb_hazard){0};
+    ebbi_lock_take(&hazard_lock);
+    hazard->next = all_hazards;
+    // release[hazard-add -> hazard-list]: its link and its empty place
+    ebbi_store_release(&all_hazards, hazard);
+    (void)ebbi_fetch_add_relaxed(&open_count, 1); // relaxed: see above
+    ebbi_lock_drop(&hazard_lock);
+    return hazard;
+}
+
+void ebbi_hazard_close(struct ebb_hazard *hazard)
+{
+    ebb_hazard_clear(hazard);
+    ebbi_lock_take(&hazard_lock);
+    hazard->next_free = closed;
+    closed = hazard;
+    (void)ebbi_fetch_sub_relaxed(&open_count, 1); // relaxed: a hint
+    ebbi_lock_drop(&hazard_lock);
+}
+
+size_t ebbi_hazards_count(void)
+{
+    return ebbi_load_relaxed(&open_count); // relaxed: see above
+}
+
+bool ebbi_hazard_protects(const void *p, size_t bytes)
+{
+    if (EBBI_LIKELY(ebbi_hazards_count() == 0)) {
+        return false;
+    }
+    // acquire[hazard-list <- hazard-add]: the list
+    const struct ebb_hazard *hazard = ebbi_load_acquire(&all_hazards);
+    for (; hazard != NULL; hazard = hazard->next) {
+        // acquire[hazard-scan <- hazard-set, hazard-clear]: its thread's reads of the block before
+        const void *held = ebbi_load_acquire(&hazard->held);
+        if (held != NULL && (uintptr_t)held - (uintptr_t)p < bytes) {
+            return true;
+        }
+    }
+    return false;
+}
+
+void ebbi_hazards_lock(void) { ebbi_lock_take(&hazard_lock); }
+void ebbi_hazards_unlock(void) { ebbi_lock_drop(&hazard_lock); }

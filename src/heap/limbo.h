@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what has been retired and waits for its grace period.
+//
+// A thread collects the blocks it retires in bags, one for each class: retire pushes as free pushes
+// to a magazine, through the pair of pointers in struct ebbi_fast. A full bag is sealed: it gets a
+// tag from the clock and joins its class's queue. When malloc finds a magazine empty, the oldest
+// bag, once its tag has passed, refills it: retire and malloc then meet without a slab between
+// them. Bags that nobody asks for go home to their slabs. (After "bag = magazine" of FreeBSD's UMA
+// with SMR.) Nothing is read from or written to a block.
+//
+//     filling[class] --full: tag--> queue[class]: | oldest ... youngest | --tag passed--> magazine
+//                                                                                     or slabs
+//
+// A bag is itself a block of the heap, of 1 KiB. When memory for one is refused the blocks wait as
+// bits of their slabs (stranded.c): to retire cannot fail. Large objects are chained through their
+// headers. Calls (ebb_retire_with, and everything in collectors of their own) wait in records of
+// {function, pointer, context}, which are sealed and queued in the same way.
+//
+// R1  a block that has been retired is in one place: one bag, one chain, one stranded bit.
+// R2  `filling` and the bins' pointers are the owning thread's; everything else here is under the
+//     heap's lock, so that any thread can empty the queues of one that sleeps.
+// R3  the tags of a queue do not decrease but for bags that a hazard pointer held back.
+#ifndef EBB_HEAP_LIMBO_H
+#define EBB_HEAP_LIMBO_H
+
+#include "epoch/clock.h"
+#include "slab/classes.h"
+
+#define EBBI_BAG_BLOCKS 125
+#define EBBI_CALLS 41
+#define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
+
+struct ebbi_heap;
+
+struct ebbi_bag {
+    struct ebbi_bag *next;
+    uint64_t tag;
+    uint32_t count;
+    uint32_t queue; // class number, or EBBI_MIXED
+    void *blocks[EBBI_BAG_BLOCKS];
+};
+
+struct ebbi_bag_queue {
+    struct ebbi_bag *first, *last; // `last` counts only when there is a first
+};
+
+// Per bin, beside the magazines' pointers: where retire pushes. Equal when there is no room.
+struct ebbi_bag_top {
+    void **top;
+    void **limit;
+};
+
+struct ebbi_limbo {
+    struct ebbi_bag *filling[EBBI_CLASS_COUNT];
+    struct ebbi_bag *spare; // one empty bag
+    struct ebbi_bag_queue queues[EBBI_CLASS_COUNT];
+    void *large_first, *large_last;
+    size_t bags;   // in the queues
+    size_t blocks; // in the queues, large ones included
+    size_t bytes;  // of them
+};
+
+struct ebbi_call {
+    void (*run)(void *p, void *context); // NULL: free
+    void *p;
+    void *context;
+};
+
+struct ebbi_calls {
+    struct ebbi_calls *next;
+    uint64_t tag;
+    size_t count;
+    struct ebbi_call calls[EBBI_CALLS];
+};
+
+// Under the lock of the heap that it belongs to.
+struct ebbi_deferred {
+    struct ebbi_calls *filling;
+    struct ebbi_calls *first, *last;
+    size_t count;
+};
+
+// A thread's part in a collector that is not the default one. Belongs to the thread's heap.
+struct ebbi_record {
+    struct ebb_participant participant; // first: what the program holds
+    struct ebbi_collector *collector;
+    struct ebbi_heap *heap;
+    struct ebbi_deferred deferred;
+    struct ebbi_record *next_of_heap;      // under the heap's lock
+    struct ebbi_record *next_of_collector; // under the registry lock
+    bool joined;                           // under the registry lock: its thread lives
+};
+
+struct ebbi_collector {
+    struct ebbi_clock clock;
+    struct ebbi_record *records; // under the registry lock
+    struct ebbi_collector *next; // under the registry lock
+};
+
+// What has been taken out of the queues and can go.
+struct ebbi_expired {
+    struct ebbi_bag *bags;
+    void *large;
+    struct ebbi_calls *calls, **calls_end;
+    bool waiting; // something is too young yet
+    size_t bytes; // of blocks
+};
+
+struct ebb_hazard;
+
+// ---- retire.c: the calling thread's --------------------------------------------------------------
+void ebbi_retire_slow(void *p);
+// Refills the magazine of a class from a bag whose time has come. False: there is none.
+bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
+void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
+
+// ---- bags.c: the queues; under the heap's lock ---------------------------------------------------
+void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag); // with a new tag
+struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);     // which is not empty
+// Whether the first bag of a queue may go.
+bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue);
+// It, out of the queue and the counts, if it may go; else NULL.
+struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue);
+// `count` blocks, those behind the bag's own count, do not wait any more.
+void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count);
+size_t ebbi_bag_bytes(const struct ebbi_bag *bag);
+void *ebbi_large_take_passed(struct ebbi_heap *heap); // NULL: none may go
+// No lock held: the blocks go home, by way of the heap, which may be NULL.
+void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag);
+void ebbi_large_reclaim(void *p);
+// Any time: bytes that wait more, or less.
+void ebbi_limbo_count(size_t more, size_t less);
+void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context);
+
+// ---- reclaim.c: everybody's ----------------------------------------------------------------------
+// Under the heap's lock: takes what may go out of its queues.
+void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired); // blocks
+void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired);
+void ebbi_limbo_release(struct ebbi_expired *expired); // no lock held
+void ebbi_clocks_advance(void);                        // of all collectors
+// For api/: of the default collector where it is NULL.
+void ebbi_synchronize(struct ebbi_collector *collector);
+void ebbi_barrier(struct ebbi_collector *collector);
+size_t ebbi_reclaim(struct ebbi_collector *collector);
+struct ebbi_limbo_totals {
+    size_t bytes, blocks, calls;
+};
+void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);
+
+// ---- stranded.c ----------------------------------------------------------------------------------
+void ebbi_strand(void *p);
+bool ebbi_stranded_release(void); // true: some still wait
+size_t ebbi_stranded_count(void);
+void ebbi_stranded_lock(void); // fork()
+void ebbi_stranded_unlock(void);
+
+// ---- deferred.c ----------------------------------------------------------------------------------
+// Adds a call under `lock`. False: memory refused.
+bool ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                struct ebbi_call call);
+// Under the lock.
+void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
+void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                        struct ebbi_expired *expired);
+void ebbi_calls_run(struct ebbi_calls *calls); // no lock held
+bool ebbi_calls_in_flight(void);               // taken, and not run yet, by any thread
+void ebbi_calls_forget(bool mine);             // in the child of a fork: the others'
+
+// ---- pin.c ---------------------------------------------------------------------------------------
+// For ebb_retire_with: of the calling thread's record, NULL for the default one.
+bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call);
+// Pins and calls of threads that have no heap, for good.
+void ebbi_late_take(struct ebbi_expired *expired);
+void ebbi_late_lock(void); // fork()
+void ebbi_late_unlock(void);
+void ebbi_late_forget(void);                         // in the child of a fork
+struct ebb_participant *ebbi_late_participant(void); // NULL: the calling thread has a heap, or may
+bool ebbi_is_pinned(struct ebbi_collector *collector); // the calling thread
+
+// ---- collector.c ---------------------------------------------------------------------------------
+struct ebbi_collector *ebbi_collector_create(bool light); // NULL: memory refused
+void ebbi_collector_destroy(struct ebbi_collector *collector);
+struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector); // NULL: refused
+struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap,
+                                     const struct ebbi_collector *collector);
+// fork(): all clocks, the registry being locked.
+void ebbi_collectors_lock(void);
+void ebbi_collectors_unlock(void);
+// Under the registry lock.
+void ebbi_records_leave(struct ebbi_heap *heap); // its thread ends
+void ebbi_records_discard(
+    struct ebbi_heap *heap); // those that hold nothing, of a heap without thread
+void ebbi_collectors_each(void (*visit)(struct ebbi_collector *collector));
+void ebbi_collectors_keep_only(struct ebbi_heap *mine); // in the child of a fork
+
+// ---- hazard.c ------------------------------------------------------------------------------------
+struct ebb_hazard *ebbi_hazard_open(void); // NULL: refused
+void ebbi_hazard_close(struct ebb_hazard *hazard);
+// Whether a hazard pointer points into [p, p + bytes). Behind the tag of p.
+bool ebbi_hazard_protects(const void *p, size_t bytes);
+size_t ebbi_hazards_count(void);
+void ebbi_hazards_lock(void); // fork()
+void ebbi_hazards_unlock(void);
+
+#endif

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what pin and unpin do when one comparison is not enough, and the calls that a thread
+// runs as it leaves a pin.
+//
+// A thread that has no heap for good (its last destructors run, or memory was refused to its first
+// pin) shares one participant with the others of its kind: that is pinned while any of them is. A
+// thread that joins an older pin is as safe as if it had been pinned all along.
+#include "heap/fast.h"
+
+static struct {
+    struct ebbi_lock lock; // rank: heap
+    struct ebb_participant participant;
+    bool joined;
+    size_t pins;
+    struct ebbi_deferred deferred;
+} late;
+
+static void late_pin(void)
+{
+    ebb_self = &ebbi_heap_gone.pin; // for good: unpin has to find the way back here
+    ebbi_lock_take(&late.lock);
+    if (!late.joined) {
+        late.joined = true;
+        ebbi_clock_join(&ebbi_clock, &late.participant);
+    }
+    if (late.pins++ == 0) {
+        ebbi_pin(&late.participant, 0);
+    }
+    ebbi_lock_drop(&late.lock);
+}
+
+static void late_unpin(void)
+{
+    ebbi_lock_take(&late.lock);
+    bool pinned = late.pins > 0;
+    if (pinned && --late.pins == 0) {
+        ebbi_unpin(&late.participant);
+    }
+    ebbi_lock_drop(&late.lock);
+    if (!pinned) {
+        ebbi_fatal("unpin without a pin");
+    }
+}
+
+void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
+void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
+
+struct ebb_participant *ebbi_late_participant(void)
+{
+    return ebb_self == &ebbi_heap_gone.pin && late.joined ? &late.participant : NULL;
+}
+
+void ebbi_late_forget(void)
+{
+    if (ebbi_late_participant() == NULL) {
+        late.joined = false;
+        late.pins = 0;
+    }
+}
+
+void ebbi_late_take(struct ebbi_expired *expired)
+{
+    ebbi_lock_take(&late.lock);
+    ebbi_deferred_seal(&ebbi_clock, &late.deferred);
+    ebbi_deferred_take(&ebbi_clock, &late.deferred, expired);
+    expired->waiting |= late.deferred.count > 0;
+    ebbi_lock_drop(&late.lock);
+}
+
+static uint64_t depth_of(const struct ebb_participant *me)
+{
+    return ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH; // relaxed: its own
+}
+
+static bool is_none(const struct ebb_participant *me) { return depth_of(me) == EBB_PIN_NONE; }
+
+void ebb_pin_slow(struct ebb_participant *me)
+{
+    if (is_none(me)) {
+        struct ebbi_heap *heap = ebbi_heap_get();
+        if (heap != NULL) {
+            ebbi_pin(&heap->fast.pin, 0);
+        } else {
+            late_pin();
+        }
+        return;
+    }
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
+    if ((state & ~EBB_PIN_ATTENTION & EBB_PIN_DEPTH) >= EBB_PIN_DEEPEST - 1) {
+        ebbi_fatal("pins nested more than %d deep", (int)EBB_PIN_DEEPEST - 1);
+    }
+    ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
+}
+
+struct own {
+    struct ebbi_heap *heap;
+    struct ebbi_clock *clock;
+    struct ebbi_deferred *deferred;
+};
+
+// What belongs to a participant of the calling thread, which has a heap.
+static struct own own_of(struct ebb_participant *me)
+{
+    struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
+    struct ebbi_record *record = (struct ebbi_record *)me;
+    return me == &heap->fast.pin ? (struct own){heap, &ebbi_clock, &heap->deferred}
+                                 : (struct own){heap, &record->collector->clock, &record->deferred};
+}
+
+// Calls whose time has come. A call that pins and retires leaves its own to the loop outside.
+static void run_own(const struct own *own)
+{
+    struct ebbi_expired expired;
+    if (own->heap->runs_calls) {
+        return;
+    }
+    own->heap->runs_calls = true;
+    (void)ebbi_clock_advance(own->clock);
+    expired = (struct ebbi_expired){.calls_end = &expired.calls};
+    ebbi_lock_take(&own->heap->lock);
+    ebbi_deferred_take(own->clock, own->deferred, &expired);
+    ebbi_lock_drop(&own->heap->lock);
+    ebbi_limbo_release(&expired);
+    own->heap->runs_calls = false;
+}
+
+void ebb_unpin_slow(struct ebb_participant *me)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
+    if (me == &ebbi_heap_gone.pin) {
+        late_unpin();
+    } else if (is_none(me) || (state & ~EBB_PIN_ATTENTION & EBB_PIN_DEPTH) == 0) {
+        ebbi_fatal("unpin without a pin");
+    } else if ((state & EBB_PIN_DEPTH) == (EBB_PIN_ATTENTION | 1)) {
+        struct own own = own_of(me);
+        // release[unpin -> scan]: as in ebbi_unpin
+        ebbi_store_release(&me->state, state & ~EBB_PIN_DEPTH);
+        if (me == &own.heap->fast.pin || !ebbi_is_pinned(NULL)) {
+            run_own(&own);
+        }
+    } else {
+        ebbi_store_relaxed(&me->state, state - 1); // relaxed: still pinned
+    }
+}
+
+bool ebbi_is_pinned(struct ebbi_collector *collector)
+{
+    struct ebb_participant *me = ebb_self;
+    if (me == &ebbi_heap_gone.pin || is_none(me)) {
+        return false;
+    }
+    if (collector != NULL) {
+        struct ebbi_record *record = ebbi_record_find((struct ebbi_heap *)me, collector);
+        return record != NULL && depth_of(&record->participant) != 0;
+    }
+    return depth_of(me) != 0;
+}
+
+// A full record of calls was queued: it is looked at when the outermost pin ends, or now.
+static void attend(struct ebb_participant *me, const struct own *own)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
+    if ((state & EBB_PIN_DEPTH) != 0) {
+        ebbi_store_relaxed(&me->state, state | EBB_PIN_ATTENTION); // relaxed: for this thread
+    } else if (!ebbi_is_pinned(NULL)) {
+        run_own(own);
+    }
+    ebbi_helper_kick();
+}
+
+bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (heap == NULL) {
+        return ebbi_defer(&late.lock, &ebbi_clock, &late.deferred, call);
+    }
+    me = me != NULL ? me : &heap->fast.pin;
+    struct own own = own_of(me);
+    if (!ebbi_defer(&heap->lock, own.clock, own.deferred, call)) {
+        return false;
+    }
+    // relaxed: only this thread adds to the queue
+    if (ebbi_load_relaxed(&own.deferred->first) != NULL) {
+        attend(me, &own);
+    } else {
+        ebbi_helper_kick();
+    }
+    return true;
+}

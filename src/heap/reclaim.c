@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: reclaiming for everybody: the queues of all threads, waiting, what there is.
+#include "heap/fast.h"
+
+#define ADVANCES 3 // after as many everything sealed before has passed
+#define YIELDS 16  // before a wait sleeps
+#define NAP_MS 1
+
+static uint32_t never; // always 0: what a nap waits on
+
+static struct ebbi_clock *clock_of(struct ebbi_collector *collector)
+{
+    return collector != NULL ? &collector->clock : &ebbi_clock;
+}
+
+void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired)
+{
+    struct ebbi_bag *bag;
+    void *p;
+    for (unsigned q = 0; q < EBBI_CLASS_COUNT && heap->limbo.bags > 0; q++) {
+        while ((bag = ebbi_bag_take_passed(heap, q)) != NULL) {
+            expired->bytes += ebbi_bag_bytes(bag);
+            bag->next = expired->bags;
+            expired->bags = bag;
+        }
+    }
+    while ((p = ebbi_large_take_passed(heap)) != NULL) {
+        expired->bytes += ebbi_large_bytes(p);
+        ebbi_large_waiting(p)->next = expired->large;
+        expired->large = p;
+    }
+    expired->waiting |= heap->limbo.blocks > 0;
+}
+
+static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                       struct ebbi_expired *expired)
+{
+    ebbi_deferred_seal(clock, deferred);
+    ebbi_deferred_take(clock, deferred, expired);
+    expired->waiting |= deferred->count > 0;
+}
+
+void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
+{
+    for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
+        take_calls(&r->collector->clock, &r->deferred, expired);
+    }
+    take_calls(&ebbi_clock, &heap->deferred, expired);
+}
+
+void ebbi_limbo_release(struct ebbi_expired *expired)
+{
+    while (expired->bags != NULL) {
+        struct ebbi_bag *bag = expired->bags;
+        expired->bags = bag->next;
+        ebbi_bag_release(NULL, bag);
+        ebbi_give_one(bag);
+    }
+    while (expired->large != NULL) {
+        void *p = expired->large;
+        expired->large = ebbi_large_waiting(p)->next;
+        ebbi_large_reclaim(p);
+    }
+    while (expired->calls != NULL) {
+        struct ebbi_calls *calls = expired->calls;
+        expired->calls = calls->next;
+        ebbi_calls_run(calls);
+    }
+    expired->calls_end = &expired->calls;
+}
+
+static void advance(struct ebbi_collector *collector)
+{
+    (void)ebbi_clock_advance(clock_of(collector));
+}
+
+void ebbi_clocks_advance(void)
+{
+    advance(NULL);
+    ebbi_collectors_each(advance);
+}
+
+static void check_unpinned(struct ebbi_collector *collector, const char *what)
+{
+    if (ebbi_is_pinned(collector)) {
+        ebbi_fatal("%s inside a pin: it would wait for its own thread", what);
+    }
+}
+
+static void wait_a_little(unsigned turn)
+{
+    if (turn < YIELDS) {
+        ebbi_os_yield();
+    } else {
+        ebbi_os_wait(&never, 0, NAP_MS);
+    }
+}
+
+static void wait_for(struct ebbi_clock *clock, uint64_t tag)
+{
+    for (unsigned turn = 0; !ebbi_clock_passed(clock, tag);) {
+        if (!ebbi_clock_advance(clock)) {
+            wait_a_little(turn++);
+        }
+    }
+}
+
+void ebbi_synchronize(struct ebbi_collector *collector)
+{
+    struct ebbi_clock *clock = clock_of(collector);
+    check_unpinned(collector, "synchronize");
+    wait_for(clock, ebbi_clock_tag(clock));
+}
+
+// What a walk over the heaps looks for.
+struct walk {
+    struct ebbi_collector *collector;
+    struct ebbi_expired expired;
+    struct ebbi_limbo_totals totals;
+};
+
+static struct ebbi_deferred *deferred_of(struct ebbi_heap *heap, struct ebbi_collector *collector)
+{
+    struct ebbi_record *record = collector != NULL ? ebbi_record_find(heap, collector) : NULL;
+    return collector == NULL ? &heap->deferred : record != NULL ? &record->deferred : NULL;
+}
+
+static void walk_calls(struct ebbi_heap *heap, void *context)
+{
+    struct walk *walk = context;
+    struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
+    if (deferred != NULL) {
+        take_calls(clock_of(walk->collector), deferred, &walk->expired);
+    }
+}
+
+static void walk_blocks(struct ebbi_heap *heap, void *context)
+{
+    struct walk *walk = context;
+    ebbi_limbo_take_expired(heap, &walk->expired);
+}
+
+static void start_walk(struct walk *walk, struct ebbi_collector *collector)
+{
+    *walk = (struct walk){.collector = collector};
+    walk->expired.calls_end = &walk->expired.calls;
+}
+
+// Runs what may run. False when some still wait.
+static bool run_calls(struct walk *walk)
+{
+    walk->expired.waiting = false;
+    ebbi_heaps_each(walk_calls, walk);
+    if (walk->collector == NULL) {
+        ebbi_late_take(&walk->expired);
+    }
+    ebbi_limbo_release(&walk->expired);
+    return !walk->expired.waiting;
+}
+
+void ebbi_barrier(struct ebbi_collector *collector)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    struct walk walk;
+    check_unpinned(collector, "barrier");
+    if (heap != NULL && heap->runs_calls) {
+        ebbi_fatal("barrier inside a destructor: it would wait for itself");
+    }
+    start_walk(&walk, collector);
+    bool done = false;
+    for (unsigned turn = 0; !done; turn++) {
+        done = run_calls(&walk) && !ebbi_calls_in_flight();
+        if (!done && !ebbi_clock_advance(clock_of(collector))) {
+            wait_a_little(turn);
+        }
+    }
+}
+
+size_t ebbi_reclaim(struct ebbi_collector *collector)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    struct walk walk;
+    check_unpinned(collector, "reclaim");
+    start_walk(&walk, collector);
+    if (heap != NULL && collector == NULL) {
+        ebbi_limbo_seal(heap);
+    }
+    bool done = run_calls(&walk); // seals
+    for (int i = 0; i < ADVANCES; i++) {
+        (void)ebbi_clock_advance(clock_of(collector));
+    }
+    if (!done) {
+        (void)run_calls(&walk);
+    }
+    if (collector == NULL) {
+        ebbi_heaps_each(walk_blocks, &walk);
+        ebbi_limbo_release(&walk.expired);
+        (void)ebbi_stranded_release();
+    }
+    return walk.expired.bytes;
+}
+
+static void walk_totals(struct ebbi_heap *heap, void *context)
+{
+    struct walk *walk = context;
+    const struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
+    walk->totals.calls += deferred != NULL ? deferred->count : 0;
+    if (walk->collector == NULL) {
+        walk->totals.bytes += heap->limbo.bytes;
+        walk->totals.blocks += heap->limbo.blocks;
+    }
+}
+
+void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals)
+{
+    struct walk walk;
+    start_walk(&walk, collector);
+    ebbi_heaps_each(walk_totals, &walk);
+    *totals = walk.totals;
+    totals->blocks += collector == NULL ? ebbi_stranded_count() : 0;
+}

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: the slow retire, and the malloc that takes what has been retired. By the heap's thread.
+#include <errno.h>
+#include <string.h>
+
+#include "heap/fast.h"
+
+#define BAG_BYTES 65536u // a bag of larger blocks has fewer
+#define BAG_LEAST 4u
+#define PATIENT_BAGS 64 // in the queues, before the thread gives way to whoever holds up the clock
+
+static size_t bag_room(size_t block_bytes)
+{
+    return ebbi_min(EBBI_BAG_BLOCKS, ebbi_max(BAG_LEAST, BAG_BYTES / block_bytes));
+}
+
+static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
+{
+    struct ebbi_bag *bag = heap->limbo.spare;
+    heap->limbo.spare = NULL;
+    if (bag == NULL) {
+        int saved = errno;
+        bag = ebbi_malloc(sizeof *bag);
+        errno = saved;
+    }
+    if (bag != NULL) {
+        bag->queue = queue;
+        bag->count = 0;
+    }
+    return bag;
+}
+
+static void bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag)
+{
+    if (heap->limbo.spare == NULL) {
+        heap->limbo.spare = bag;
+    } else {
+        ebbi_free(bag);
+    }
+}
+
+// A full bag, or one whose thread ends, joins its queue.
+static void seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
+{
+    struct ebbi_limbo *limbo = &heap->limbo;
+    size_t bytes = ebbi_bag_bytes(bag);
+    ebbi_lock_take(&heap->lock);
+    limbo->filling[bag->queue] = NULL;
+    ebbi_bag_enqueue(heap, bag);
+    limbo->bags++;
+    limbo->blocks += bag->count;
+    limbo->bytes += bytes;
+    ebbi_lock_drop(&heap->lock);
+    ebbi_limbo_count(bytes, 0);
+}
+
+// A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
+static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
+{
+    ebbi_lock_take(&heap->lock);
+    struct ebbi_bag *bag = heap->limbo.queues[queue].first;
+    bool surplus =
+        bag != NULL && (queue == EBBI_MIXED || (bag->next != NULL && bag->next->next != NULL));
+    bag = surplus ? ebbi_bag_take_passed(heap, queue) : NULL;
+    ebbi_lock_drop(&heap->lock);
+    return bag;
+}
+
+// After a bag was sealed: time may pass, and memory go.
+static void settle(struct ebbi_heap *heap, unsigned queue)
+{
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        return;
+    }
+    bool moved = ebbi_clock_advance(&ebbi_clock);
+    struct ebbi_bag *bag = take_surplus(heap, queue);
+    if (bag != NULL) {
+        ebbi_bag_release(heap, bag);
+        bag_recycle(heap, bag);
+        heap->events++;
+        ebbi_purge_tick(heap);
+    } else if (!moved && heap->limbo.bags > PATIENT_BAGS) {
+        ebbi_os_yield();
+    }
+    ebbi_helper_kick();
+}
+
+static void retire_mixed(struct ebbi_heap *heap, void *p)
+{
+    struct ebbi_bag *bag = heap->limbo.filling[EBBI_MIXED];
+    if (bag == NULL) {
+        bag = bag_take(heap, EBBI_MIXED);
+        if (bag == NULL) {
+            ebbi_strand(p);
+            return;
+        }
+        heap->limbo.filling[EBBI_MIXED] = bag;
+    }
+    bag->blocks[bag->count] = p;
+    ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
+    bag->count++;
+    if (bag->count == EBBI_BAG_BLOCKS) {
+        seal(heap, bag);
+        settle(heap, EBBI_MIXED);
+    }
+}
+
+static void close_bag(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_bag *bag = heap->limbo.filling[class_number];
+    struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
+    bag->count = (uint32_t)(room->top - bag->blocks);
+    room->top = room->limit = NULL;
+    seal(heap, bag);
+}
+
+static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
+{
+    if (heap->limbo.filling[class_number] != NULL) {
+        close_bag(heap, class_number);
+        settle(heap, class_number);
+    }
+    struct ebbi_bag *bag = bag_take(heap, class_number);
+    if (bag == NULL) {
+        ebbi_strand(p);
+        return;
+    }
+    struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
+    bag->blocks[0] = p;
+    heap->limbo.filling[class_number] = bag;
+    room->limit = bag->blocks + bag_room(ebbi_classes[class_number].size);
+    ebbi_compiler_fence(); // as in retire_mixed
+    room->top = bag->blocks + 1;
+}
+
+static void reclaim_large(struct ebbi_heap *heap)
+{
+    void *p;
+    do {
+        ebbi_lock_take(&heap->lock);
+        p = ebbi_large_take_passed(heap);
+        ebbi_lock_drop(&heap->lock);
+        if (p != NULL) {
+            ebbi_large_reclaim(p);
+        }
+    } while (p != NULL);
+}
+
+static void retire_large(struct ebbi_heap *heap, void *p)
+{
+    struct ebbi_limbo *limbo = &heap->limbo;
+    struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    size_t bytes = ebbi_large_bytes(p);
+    ebbi_lock_take(&heap->lock);
+    waiting->next = NULL;
+    waiting->tag = ebbi_clock_tag(&ebbi_clock);
+    if (limbo->large_first == NULL) {
+        limbo->large_first = p;
+    } else {
+        ebbi_large_waiting(limbo->large_last)->next = p;
+    }
+    limbo->large_last = p;
+    limbo->blocks++;
+    limbo->bytes += bytes;
+    ebbi_lock_drop(&heap->lock);
+    ebbi_limbo_count(bytes, 0);
+    if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        (void)ebbi_clock_advance(&ebbi_clock);
+        reclaim_large(heap);
+        ebbi_helper_kick();
+    }
+}
+
+EBBI_NOINLINE void ebbi_retire_slow(void *p)
+{
+    unsigned tag = ebbi_tag_of(p);
+    if (p == NULL) {
+        return;
+    }
+    bool is_block = tag != EBBI_TAG_NONE && tag < EBBI_TAG_HUGE;
+    unsigned class_number = is_block ? ebbi_bin_class[tag] : 0;
+    if (is_block ? class_number == 0 : ebbi_large_waiting(p) == NULL) {
+        ebbi_report_invalid(p, "retire");
+    }
+    if (!is_block && ebbi_large_waiting(p)->tag != 0) {
+        ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
+    }
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (heap == NULL) {
+        ebbi_strand(p);
+    } else if (!is_block) {
+        retire_large(heap, p);
+    } else if (ebbi_class_bin(class_number, heap->lane) != tag) {
+        retire_mixed(heap, p);
+    } else {
+        retire_own(heap, p, class_number);
+    }
+}
+
+void ebbi_limbo_seal(struct ebbi_heap *heap)
+{
+    struct ebbi_bag *mixed = heap->limbo.filling[EBBI_MIXED];
+    if (mixed != NULL) {
+        seal(heap, mixed);
+    }
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        if (heap->limbo.filling[c] != NULL) {
+            close_bag(heap, c);
+        }
+    }
+    struct ebbi_bag *spare = heap->limbo.spare;
+    heap->limbo.spare = NULL;
+    if (spare != NULL) {
+        ebbi_free(spare);
+    }
+}
+
+// Moves blocks from the bag's end, the last retired, to the empty magazine. Under the lock.
+static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag *bag)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    size_t count = ebbi_min(bag->count, m->slots - 1u);
+    bag->count -= (uint32_t)count;
+    memcpy(m->base + 1, bag->blocks + bag->count, count * sizeof(void *));
+    ebbi_compiler_fence(); // as in retire_mixed
+    heap->fast.top[ebbi_class_bin(class_number, heap->lane)] = m->base + 1 + count;
+    ebbi_bag_forget(heap, bag, count);
+}
+
+// The bag that has been emptied in *empty.
+static bool refill_from_bag(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag **empty)
+{
+    bool filled = false;
+    ebbi_lock_take(&heap->lock);
+    if (ebbi_bag_first_passed(heap, class_number) && ebbi_magazine_ensure(heap, class_number)) {
+        struct ebbi_bag *bag = heap->limbo.queues[class_number].first;
+        ebbi_magazine_adapt(heap, class_number, false);
+        fill_magazine(heap, class_number, bag);
+        if (bag->count == 0) {
+            *empty = ebbi_bag_dequeue(&heap->limbo.queues[class_number]);
+            heap->limbo.bags--;
+        }
+        filled = true;
+    }
+    ebbi_lock_drop(&heap->lock);
+    return filled;
+}
+
+bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_bag *empty = NULL;
+    // relaxed: only this thread adds to the queue
+    if (ebbi_load_relaxed(&heap->limbo.queues[class_number].first) == NULL || heap->alone) {
+        return false;
+    }
+    bool filled = refill_from_bag(heap, class_number, &empty);
+    if (!filled && ebbi_clock_advance(&ebbi_clock)) {
+        filled = refill_from_bag(heap, class_number, &empty);
+    }
+    if (empty != NULL) {
+        bag_recycle(heap, empty);
+    }
+    return filled;
+}

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what is retired when there is no memory for a bag, or by a thread without a heap.
+// Blocks wait as bits of their slabs, large objects in a chain; all of them by the tag of the last.
+// To find them again takes a walk over every slab: this is for the worst of days.
+#include "heap/heap.h"
+
+static struct {
+    struct ebbi_lock lock; // rank: heap
+    uint64_t tag;          // of the last
+    size_t count;          // atomic for a look; changed under the lock
+    void *large;
+} stranded;
+
+void ebbi_strand(void *p)
+{
+    uint8_t bin = ebbi_tag_of(p);
+    ebbi_lock_take(&stranded.lock);
+    if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
+        struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+        waiting->next = stranded.large;
+        stranded.large = p;
+    } else {
+        ebbi_slab_strand(ebbi_slab_of(p), p);
+    }
+    stranded.tag = ebbi_clock_tag(&ebbi_clock);
+    if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
+        ebbi_large_waiting(p)->tag = stranded.tag;
+    }
+    ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
+    ebbi_lock_drop(&stranded.lock);
+    (void)ebbi_clock_advance(&ebbi_clock);
+}
+
+static void visit_chunk(struct ebbi_chunk *chunk, void *context)
+{
+    (void)context;
+    for (size_t g = chunk->first; g < chunk->committed;) {
+        struct ebbi_span *span = (struct ebbi_span *)((uintptr_t)chunk + g * EBBI_HEADER);
+        g += ebbi_max(span->granules, 1);
+        if (span->state == EBBI_SPAN_SLAB) {
+            ebbi_slab_take_stranded((struct ebbi_slab *)span, ebbi_give_word);
+        }
+    }
+}
+
+// While any hazard pointer is set, all waits: which block it protects does not matter here.
+static bool may_go(void)
+{
+    return ebbi_clock_passed(&ebbi_clock, stranded.tag) && !ebbi_hazard_protects(NULL, SIZE_MAX);
+}
+
+bool ebbi_stranded_release(void)
+{
+    void *chain = NULL;
+    if (ebbi_load_relaxed(&stranded.count) == 0) { // relaxed: a hint
+        return false;
+    }
+    ebbi_lock_take(&stranded.lock);
+    if (may_go()) {
+        ebbi_arena_each_chunk(visit_chunk, NULL);
+        chain = stranded.large;
+        stranded.large = NULL;
+        ebbi_store_relaxed(&stranded.count, (size_t)0); // relaxed: a hint outside of the lock
+    }
+    bool waiting = stranded.count > 0;
+    ebbi_lock_drop(&stranded.lock);
+    while (chain != NULL) {
+        void *p = chain;
+        chain = ebbi_large_waiting(p)->next;
+        ebbi_large_reclaim(p);
+    }
+    return waiting;
+}
+
+size_t ebbi_stranded_count(void)
+{
+    return ebbi_load_relaxed(&stranded.count); // relaxed: a count
+}
+
+void ebbi_stranded_lock(void) { ebbi_lock_take(&stranded.lock); }
+void ebbi_stranded_unlock(void) { ebbi_lock_drop(&stranded.lock); }
