@@ -40,6 +40,7 @@
 #include "api/api.c"
 #include "api/reclaim.c"
 #include "diag/stats.c"
+#include "diag/reclaim.c"
 #include "diag/report.c"
 #ifndef EBB_NO_OVERRIDE
 #include "override/malloc.c"

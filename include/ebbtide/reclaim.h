@@ -51,7 +51,8 @@ EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
 // Ends the pin and begins it anew, so that what was retired before can go; pointers that were
 // loaded before must not be used any more. Does nothing in a nested pin or when there is no need.
 EBB_EXPORT void ebb_repin(void) EBB_NOEXCEPT;
-// Whether the calling thread is inside a pin.
+// Whether the calling thread is inside a pin. (For threads that share a record, in their last
+// destructors or where memory was refused: whether any of them is.)
 EBB_EXPORT int ebb_is_pinned(void) EBB_NOEXCEPT;
 
 #ifndef EBB_RECLAIM_NO_INLINE
@@ -109,7 +110,7 @@ enum {
 
 // NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
 EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCEPT;
-// Frees and destroys all that was retired into it, then the collector. No thread may be pinned in
+// Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No thread may be pinned in
 // it (abort) or use it any more. Not inside any pin of it, nor for NULL.
 EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
 // Whether its pins do without a fence.
@@ -127,8 +128,8 @@ static inline void ebb_participant_unpin(struct ebb_participant *me) { ebbi_unpi
 static inline void ebb_participant_repin(struct ebb_participant *me) { ebbi_repin(me, me->light); }
 static inline int ebb_participant_is_pinned(const struct ebb_participant *me)
 {
-    uint64_t depth = ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH; // relaxed: its own
-    return depth != 0 && depth != EBB_PIN_NONE;
+    // relaxed: its own
+    return (ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION) != 0;
 }
 
 // As ebb_retire and ebb_retire_with into the record's collector. Both may fail: -1, ENOMEM. For

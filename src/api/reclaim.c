@@ -118,25 +118,6 @@ void ebb_hazard_close(struct ebb_hazard *hazard)
     }
 }
 
-void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_stats *stats)
-{
-    struct ebbi_clock *clock = collector != NULL ? &inner(collector)->clock : &ebbi_clock;
-    struct ebbi_clock_state now;
-    struct ebbi_limbo_totals totals;
-    ebbi_clock_state(clock, &now);
-    ebbi_limbo_totals(inner(collector), &totals);
-    *stats = (struct ebb_reclaim_stats){.retired_bytes = totals.bytes,
-                                        .retired_blocks = totals.blocks,
-                                        .destructors = totals.calls,
-                                        .epoch = now.epoch,
-                                        .participants = now.participants,
-                                        .pinned = now.pinned,
-                                        .oldest_pin_ms = now.oldest_ms,
-                                        .oldest_pin_thread = now.oldest_thread,
-                                        .hazards = ebbi_hazards_count(),
-                                        .light = clock->light};
-}
-
 void ebb_reclaim_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context)
 {
     ebbi_limbo_set_limit(limit, notify, context);

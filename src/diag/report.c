@@ -7,6 +7,10 @@
 #include <stdlib.h>
 
 #include "diag/stats.h"
+
+#define EBB_RECLAIM_NO_INLINE
+#include <ebbtide/reclaim.h>
+
 #include "heap/heap.h"
 #include "os/options.h"
 #include "os/os.h"
@@ -33,6 +37,24 @@ static void put_line(struct sink *sink, const char *name, size_t bytes, size_t w
     put(sink, "  %-34s %12.2f MiB %6.1f %%\n", name, (double)bytes / 1048576.0, share);
 }
 
+// Nothing in a process that never retires.
+static void put_retired(struct sink *sink)
+{
+    struct ebb_reclaim_stats r;
+    ebb_reclaim_stats_get(NULL, &r);
+    if (r.retired_blocks + r.destructors + r.pinned == 0) {
+        return;
+    }
+    put(sink, "  %zu retired blocks wait, %.2f MiB, and %zu destructors; %zu of %zu threads pinned",
+        r.retired_blocks, (double)r.retired_bytes / 1048576.0, r.destructors, r.pinned,
+        r.participants);
+    if (r.oldest_pin_thread != 0) {
+        put(sink, ", the oldest is thread %u for at least %llu ms", r.oldest_pin_thread,
+            (unsigned long long)r.oldest_pin_ms);
+    }
+    put(sink, "\n");
+}
+
 size_t ebb_stats_text(char *out, size_t size)
 {
     struct sink sink = {out, size, 0};
@@ -49,6 +71,7 @@ size_t ebb_stats_text(char *out, size_t size)
     put_line(&sink, "resident in all (VmRSS)", s.resident, s.resident);
     put(&sink, "  %zu blocks in use, %zu bytes; %zu slabs in %zu heaps; returned so far %.2f MiB\n",
         s.live_blocks, s.live_bytes, s.slabs, s.heaps, (double)s.purged_bytes / 1048576.0);
+    put_retired(&sink);
     return sink.length;
 }
 

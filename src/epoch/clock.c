@@ -7,7 +7,7 @@ struct ebbi_clock ebbi_clock = {.now = EBBI_CLOCK_FIRST};
 
 static uint64_t epoch_of(uint64_t state) { return state >> EBB_PIN_SHIFT; }
 
-static bool is_pinned(uint64_t state) { return (state & EBB_PIN_DEPTH) != 0; }
+static bool is_pinned(uint64_t state) { return (state & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION) != 0; }
 
 void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
 {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: the queues of limbo, and how blocks leave them.
+#include <string.h>
+
 #include "heap/fast.h"
 
-static size_t waiting_bytes; // atomic, in all heaps
-static size_t limit_bytes;   // atomic; 0: nobody asked
+size_t ebbi_limbo_waiting_bytes;
+static size_t limit_bytes; // atomic; 0: nobody asked
 static struct ebbi_lock limit_lock;
 static void (*limit_notify)(size_t bytes, void *context); // these under limit_lock
 static void *limit_context;
@@ -46,7 +48,7 @@ static void note_limit(size_t bytes)
 void ebbi_limbo_count(size_t more, size_t less)
 {
     // relaxed: a count
-    size_t bytes = ebbi_fetch_add_relaxed(&waiting_bytes, more - less) + more - less;
+    size_t bytes = ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, more - less) + more - less;
     size_t limit = ebbi_load_relaxed(&limit_bytes); // relaxed: as above
     if (EBBI_LIKELY(limit == 0)) {
         return;
@@ -66,6 +68,43 @@ void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *conte
     limit_exceeded = false;
     ebbi_store_relaxed(&limit_bytes, notify != NULL ? ebbi_max(limit, 1) : 0); // relaxed: a hint
     ebbi_lock_drop(&limit_lock);
+}
+
+static void check_one(const struct ebbi_bag *bag, size_t i)
+{
+    (void)ebbi_slab_block(ebbi_slab_of(bag->blocks[i]), bag->blocks[i]);
+    for (size_t j = 0; j < i; j++) {
+        if (bag->blocks[j] == bag->blocks[i]) {
+            ebbi_slab_report_double_retire(bag->blocks[i]);
+        }
+    }
+}
+
+// A bag that goes home is checked there, block by block. This is for those that refill malloc: no
+// block is in it twice, and all lie where blocks of the class may start. Blocks that meet in one
+// place of a small table, rarely, are compared one by one. The table is not cleared between bags: it
+// holds the number of the check, in a byte.
+void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
+{
+    size_t align = ebbi_classes[bag->queue].align;
+    unsigned shift = ebbi_lowest_bit(align);
+    uintptr_t bits = 0;
+    if (++limbo->check == 0) {
+        memset(limbo->seen, 0, sizeof limbo->seen);
+        limbo->check = 1;
+    }
+    for (size_t i = 0; i < bag->count; i++) {
+        uintptr_t p = (uintptr_t)bag->blocks[i];
+        uint8_t *seen = &limbo->seen[(p >> shift) % EBBI_SEEN];
+        bits |= p;
+        if (EBBI_UNLIKELY(*seen == limbo->check)) {
+            check_one(bag, i);
+        }
+        *seen = limbo->check;
+    }
+    for (size_t i = 0; EBBI_UNLIKELY((bits & (align - 1)) != 0) && i < bag->count; i++) {
+        check_one(bag, i);
+    }
 }
 
 void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)

@@ -189,7 +189,11 @@ void ebbi_collector_destroy(struct ebbi_collector *collector)
         ebbi_fatal("collector %p destroyed while thread %u is pinned in it", (void *)collector,
                    state.oldest_thread);
     }
-    ebbi_barrier(collector); // advances at once: nobody is pinned
+    struct ebbi_limbo_totals totals;
+    do {
+        ebbi_barrier(collector); // advances at once: nobody is pinned
+        ebbi_limbo_totals(collector, &totals);
+    } while (totals.calls > 0); // destructors may retire
     destroy_records(collector);
     ebbi_give_one(collector);
 }

@@ -64,7 +64,9 @@ bool ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock, struct ebbi_de
 static bool holds_protected(const struct ebbi_calls *calls)
 {
     for (size_t i = 0; i < calls->count; i++) {
-        if (ebbi_hazard_protects(calls->calls[i].p, 1)) {
+        const struct ebbi_call *call = &calls->calls[i];
+        size_t bytes = call->run == NULL ? ebbi_usable_size(call->p) : 1; // else not our block
+        if (ebbi_hazard_protects(call->p, bytes)) {
             return true;
         }
     }
@@ -102,6 +104,11 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 
 void ebbi_calls_run(struct ebbi_calls *calls)
 {
+    struct ebbi_heap *heap = ebbi_heap_get();
+    bool nested = heap != NULL && heap->runs_calls;
+    if (heap != NULL) {
+        heap->runs_calls = true;
+    }
     for (size_t i = 0; i < calls->count; i++) {
         const struct ebbi_call *call = &calls->calls[i];
         if (call->run != NULL) {
@@ -109,6 +116,9 @@ void ebbi_calls_run(struct ebbi_calls *calls)
         } else {
             ebbi_free(call->p);
         }
+    }
+    if (heap != NULL) {
+        heap->runs_calls = nested;
     }
     ebbi_give_one(calls);
     // release[calls-run -> calls-done]: what the calls have done

@@ -10,10 +10,10 @@
 #include "ebbtide/detail/hazard.h"
 #include "heap/heap.h"
 
-static size_t open_count;              // atomic
-static struct ebb_hazard *all_hazards; // atomic; grows under the lock
-static struct ebb_hazard *closed;      // under the lock
-static struct ebbi_lock hazard_lock;   // rank: heap
+static EBBI_ATOMIC(size_t) open_count;
+static EBBI_ATOMIC(struct ebb_hazard *) all_hazards; // grows under the lock
+static struct ebb_hazard *closed;                    // under the lock
+static struct ebbi_lock hazard_lock;                 // rank: heap
 
 static struct ebb_hazard *take_closed(void)
 {
@@ -39,7 +39,7 @@ struct ebb_hazard *ebbi_hazard_open(void)
     }
     *hazard = (struct ebb_hazard){0};
     ebbi_lock_take(&hazard_lock);
-    hazard->next = all_hazards;
+    hazard->next = ebbi_load_relaxed(&all_hazards); // relaxed: under the lock
     // release[hazard-add -> hazard-list]: its link and its empty place
     ebbi_store_release(&all_hazards, hazard);
     (void)ebbi_fetch_add_relaxed(&open_count, 1); // relaxed: see above

@@ -28,6 +28,7 @@
 
 #define EBBI_BAG_BLOCKS 125
 #define EBBI_CALLS 41
+#define EBBI_SEEN 1024
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
 
 struct ebbi_heap;
@@ -58,6 +59,8 @@ struct ebbi_limbo {
     size_t bags;   // in the queues
     size_t blocks; // in the queues, large ones included
     size_t bytes;  // of them
+    uint8_t check; // number of the last one, see ebbi_bag_check; the thread's, as are these:
+    uint8_t seen[EBBI_SEEN];
 };
 
 struct ebbi_call {
@@ -115,8 +118,9 @@ bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
 void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
 
 // ---- bags.c: the queues; under the heap's lock ---------------------------------------------------
-void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag); // with a new tag
-struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);     // which is not empty
+void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag); // aborts on misuse
+void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag);       // with a new tag
+struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);           // which is not empty
 // Whether the first bag of a queue may go.
 bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue);
 // It, out of the queue and the counts, if it may go; else NULL.
@@ -129,6 +133,7 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap); // NULL: none may go
 void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag);
 void ebbi_large_reclaim(void *p);
 // Any time: bytes that wait more, or less.
+extern EBBI_HIDDEN size_t ebbi_limbo_waiting_bytes; // atomic, in all heaps
 void ebbi_limbo_count(size_t more, size_t less);
 void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context);
 

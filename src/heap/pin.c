@@ -42,6 +42,15 @@ static void late_unpin(void)
     }
 }
 
+// Which of its kind is pinned is not known.
+static bool late_is_pinned(void)
+{
+    ebbi_lock_take(&late.lock);
+    bool pinned = late.pins > 0;
+    ebbi_lock_drop(&late.lock);
+    return pinned;
+}
+
 void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
 void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
 
@@ -67,29 +76,45 @@ void ebbi_late_take(struct ebbi_expired *expired)
     ebbi_lock_drop(&late.lock);
 }
 
-static uint64_t depth_of(const struct ebb_participant *me)
+static uint64_t state_of(const struct ebb_participant *me)
 {
-    return ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH; // relaxed: its own
+    return ebbi_load_relaxed(&me->state); // relaxed: its own
 }
 
-static bool is_none(const struct ebb_participant *me) { return depth_of(me) == EBB_PIN_NONE; }
+static bool is_none(const struct ebb_participant *me)
+{
+    return (state_of(me) & EBB_PIN_DEPTH) == EBB_PIN_NONE;
+}
+
+static uint64_t depth_of(const struct ebb_participant *me)
+{
+    return state_of(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
+}
+
+static void pin_attentive(struct ebb_participant *me)
+{
+    uint64_t state = state_of(me);
+    if (depth_of(me) == 0) {
+        ebbi_announce(me, me->light, EBB_PIN_ATTENTION);
+    } else if (depth_of(me) < EBB_PIN_DEEPEST - 1) {
+        ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
+    } else {
+        ebbi_fatal("pins nested more than %d deep", (int)EBB_PIN_DEEPEST - 1);
+    }
+}
 
 void ebb_pin_slow(struct ebb_participant *me)
 {
-    if (is_none(me)) {
-        struct ebbi_heap *heap = ebbi_heap_get();
-        if (heap != NULL) {
-            ebbi_pin(&heap->fast.pin, 0);
-        } else {
-            late_pin();
-        }
+    if (!is_none(me)) {
+        pin_attentive(me);
         return;
     }
-    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
-    if ((state & ~EBB_PIN_ATTENTION & EBB_PIN_DEPTH) >= EBB_PIN_DEEPEST - 1) {
-        ebbi_fatal("pins nested more than %d deep", (int)EBB_PIN_DEEPEST - 1);
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (heap != NULL) {
+        ebbi_pin(&heap->fast.pin, 0);
+    } else {
+        late_pin();
     }
-    ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
 }
 
 struct own {
@@ -107,46 +132,62 @@ static struct own own_of(struct ebb_participant *me)
                                  : (struct own){heap, &record->collector->clock, &record->deferred};
 }
 
-// Calls whose time has come. A call that pins and retires leaves its own to the loop outside.
-static void run_own(const struct own *own)
+// Calls whose time has come. What a call pins and retires is left to the loop outside. True when
+// some are left, and left to this thread.
+static bool run_own(const struct own *own)
 {
     struct ebbi_expired expired;
+    bool no_helper = !ebbi_helper_wanted();
     if (own->heap->runs_calls) {
-        return;
+        return true;
     }
-    own->heap->runs_calls = true;
-    (void)ebbi_clock_advance(own->clock);
     expired = (struct ebbi_expired){.calls_end = &expired.calls};
     ebbi_lock_take(&own->heap->lock);
+    if (no_helper) {
+        ebbi_deferred_seal(own->clock, own->deferred);
+    }
+    ebbi_lock_drop(&own->heap->lock);
+    (void)ebbi_clock_advance(own->clock);
+    ebbi_lock_take(&own->heap->lock);
     ebbi_deferred_take(own->clock, own->deferred, &expired);
+    bool left = own->deferred->count > 0;
     ebbi_lock_drop(&own->heap->lock);
     ebbi_limbo_release(&expired);
-    own->heap->runs_calls = false;
+    return left && no_helper;
+}
+
+static void leave_attentive(struct ebb_participant *me)
+{
+    struct own own = own_of(me);
+    // release[unpin -> scan]: as in ebbi_unpin
+    ebbi_store_release(&me->state, state_of(me) & ~EBB_PIN_DEPTH);
+    // Of another collector, within a pin of the default one: later.
+    if (ebbi_is_pinned(NULL) || run_own(&own)) {
+        ebbi_store_relaxed(&me->state,
+                           state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
+    }
 }
 
 void ebb_unpin_slow(struct ebb_participant *me)
 {
-    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
     if (me == &ebbi_heap_gone.pin) {
         late_unpin();
-    } else if (is_none(me) || (state & ~EBB_PIN_ATTENTION & EBB_PIN_DEPTH) == 0) {
+    } else if (is_none(me) || depth_of(me) == 0) {
         ebbi_fatal("unpin without a pin");
-    } else if ((state & EBB_PIN_DEPTH) == (EBB_PIN_ATTENTION | 1)) {
-        struct own own = own_of(me);
-        // release[unpin -> scan]: as in ebbi_unpin
-        ebbi_store_release(&me->state, state & ~EBB_PIN_DEPTH);
-        if (me == &own.heap->fast.pin || !ebbi_is_pinned(NULL)) {
-            run_own(&own);
-        }
+    } else if (depth_of(me) == 1) {
+        leave_attentive(me);
     } else {
-        ebbi_store_relaxed(&me->state, state - 1); // relaxed: still pinned
+        ebbi_store_relaxed(&me->state, state_of(me) - 1); // relaxed: still pinned
     }
 }
 
 bool ebbi_is_pinned(struct ebbi_collector *collector)
 {
     struct ebb_participant *me = ebb_self;
-    if (me == &ebbi_heap_gone.pin || is_none(me)) {
+    if (me == &ebbi_heap_gone.pin) {
+        return collector == NULL && late_is_pinned();
+    }
+    if (is_none(me)) {
         return false;
     }
     if (collector != NULL) {
@@ -156,16 +197,13 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
     return depth_of(me) != 0;
 }
 
-// A full record of calls was queued: it is looked at when the outermost pin ends, or now.
+// Calls wait. They are looked at when the outermost pin ends, or now.
 static void attend(struct ebb_participant *me, const struct own *own)
 {
-    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
-    if ((state & EBB_PIN_DEPTH) != 0) {
-        ebbi_store_relaxed(&me->state, state | EBB_PIN_ATTENTION); // relaxed: for this thread
-    } else if (!ebbi_is_pinned(NULL)) {
-        run_own(own);
+    if (depth_of(me) == 0 && !ebbi_is_pinned(NULL) && !run_own(own)) {
+        return;
     }
-    ebbi_helper_kick();
+    ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
 }
 
 bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)
@@ -179,11 +217,10 @@ bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)
     if (!ebbi_defer(&heap->lock, own.clock, own.deferred, call)) {
         return false;
     }
-    // relaxed: only this thread adds to the queue
-    if (ebbi_load_relaxed(&own.deferred->first) != NULL) {
+    // A helper comes for the last few. relaxed: only this thread adds to the queue
+    if (ebbi_load_relaxed(&own.deferred->first) != NULL || !ebbi_helper_wanted()) {
         attend(me, &own);
-    } else {
-        ebbi_helper_kick();
     }
+    ebbi_helper_kick();
     return true;
 }

@@ -44,6 +44,9 @@ static void seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_bag_bytes(bag);
+    if (bag->queue != EBBI_MIXED) {
+        ebbi_bag_check(limbo, bag);
+    }
     ebbi_lock_take(&heap->lock);
     limbo->filling[bag->queue] = NULL;
     ebbi_bag_enqueue(heap, bag);

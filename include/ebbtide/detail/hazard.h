@@ -23,7 +23,7 @@ static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
     ebbi_store_full(&hazard->held, p);
 }
 
-static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, void *const *source)
+static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, EBBI_ATOMIC(void *) const *source)
 {
     void *p = ebbi_load_relaxed(source); // relaxed: a guess, checked below
     for (;;) {

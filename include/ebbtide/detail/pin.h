@@ -3,8 +3,8 @@
 // reads. Not part of the API: include <ebbtide/reclaim.h>.
 //
 // state = epoch << 16 | depth. The low 16 bits: 0 outside of a pin; the number of nested pins,
-// below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin has more to do; all set
-// in the record of threads that have none. So one comparison in pin and one in unpin send nesting,
+// below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin, this or the next, has
+// more to do; all set in the record of threads that have none. So one comparison in pin and one in unpin send nesting,
 // missing records, missing pins and work to do to the slow functions.
 //
 // P1  a participant's state is stored by its own thread alone, so a signal handler of that thread
