@@ -34,10 +34,14 @@
 extern "C" {
 #endif
 
-// The calling thread's record in the default collector; one that only leads to the slow functions
-// before the thread's first call.
-extern EBB_EXPORT __thread struct ebb_participant *ebb_self
-    __attribute__((tls_model("initial-exec")));
+// The calling thread's heap: its record in the default collector lies EBB_SELF_PIN bytes in. Before
+// the thread's first call one that only leads to the slow functions.
+extern EBB_EXPORT __thread char *ebb_self __attribute__((tls_model("initial-exec")));
+#define EBB_SELF_PIN 4096
+EBBI_INLINED struct ebb_participant *ebbi_self(void)
+{
+    return (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
+}
 
 // ---- reading -------------------------------------------------------------------------------------
 
@@ -57,9 +61,9 @@ EBB_EXPORT int ebb_is_pinned(void) EBB_NOEXCEPT;
 
 #ifndef EBB_RECLAIM_NO_INLINE
 // The same functions inline; their addresses are the library's.
-EBBI_INLINED void ebb_pin(void) EBB_NOEXCEPT { ebbi_pin(ebb_self, 0); }
-EBBI_INLINED void ebb_unpin(void) EBB_NOEXCEPT { ebbi_unpin(ebb_self); }
-EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebb_self, 0); }
+EBBI_INLINED void ebb_pin(void) EBB_NOEXCEPT { ebbi_pin(ebbi_self(), 0); }
+EBBI_INLINED void ebb_unpin(void) EBB_NOEXCEPT { ebbi_unpin(ebbi_self()); }
+EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self(), 0); }
 #endif
 
 // ---- retiring ------------------------------------------------------------------------------------

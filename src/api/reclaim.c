@@ -7,9 +7,11 @@
 
 #include "heap/fast.h"
 
-void ebb_pin(void) { ebbi_pin(ebb_self, 0); }
-void ebb_unpin(void) { ebbi_unpin(ebb_self); }
-void ebb_repin(void) { ebbi_repin(ebb_self, 0); }
+_Static_assert(offsetof(struct ebbi_fast, pin) == EBB_SELF_PIN, "part of the binary interface");
+
+void ebb_pin(void) { ebbi_pin(ebbi_self(), 0); }
+void ebb_unpin(void) { ebbi_unpin(ebbi_self()); }
+void ebb_repin(void) { ebbi_repin(ebbi_self(), 0); }
 int ebb_is_pinned(void) { return ebbi_is_pinned(NULL); }
 
 void ebb_retire(void *p) { ebbi_retire(p); }
@@ -75,7 +77,7 @@ struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
 
 int ebb_participant_retire(struct ebb_participant *me, void *p)
 {
-    if (me == ebb_self) {
+    if (me == ebbi_self()) {
         ebbi_retire(p);
         return 0;
     }

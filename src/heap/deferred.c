@@ -20,6 +20,7 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
     deferred->last = calls;
     deferred->filling = NULL;
+    deferred->sealed++;
 }
 
 static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct ebbi_call call)
@@ -86,6 +87,7 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             continue;
         }
         deferred->count -= calls->count;
+        deferred->sealed--;
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
         calls->next = NULL;
         *expired->calls_end = calls;

@@ -80,7 +80,9 @@ struct ebbi_calls {
 struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
-    size_t count;
+    size_t count;    // of calls
+    size_t sealed;   // records in the queue
+    uint32_t visits; // by unpins, since they have nobody else to come
 };
 
 // A thread's part in a collector that is not the default one. Belongs to the thread's heap.

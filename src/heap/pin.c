@@ -7,6 +7,9 @@
 // thread that joins an older pin is as safe as if it had been pinned all along.
 #include "heap/fast.h"
 
+#define VISITS 64
+#define LIGHT_RECORDS 16
+
 static struct {
     struct ebbi_lock lock; // rank: heap
     struct ebb_participant participant;
@@ -17,7 +20,7 @@ static struct {
 
 static void late_pin(void)
 {
-    ebb_self = &ebbi_heap_gone.pin; // for good: unpin has to find the way back here
+    ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
     ebbi_lock_take(&late.lock);
     if (!late.joined) {
         late.joined = true;
@@ -56,7 +59,7 @@ void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
 
 struct ebb_participant *ebbi_late_participant(void)
 {
-    return ebb_self == &ebbi_heap_gone.pin && late.joined ? &late.participant : NULL;
+    return ebbi_current() == &ebbi_heap_gone && late.joined ? &late.participant : NULL;
 }
 
 void ebbi_late_forget(void)
@@ -132,28 +135,40 @@ static struct own own_of(struct ebb_participant *me)
                                  : (struct own){heap, &record->collector->clock, &record->deferred};
 }
 
+// Whether it is worth an advance to look for calls whose time has come. An advance of a light clock
+// interrupts every thread. The last few calls, of no full record, are left to the helper; without one
+// this thread looks at every n-th visit.
+static bool is_due(const struct own *own)
+{
+    struct ebbi_deferred *deferred = own->deferred;
+    bool alone = !ebbi_helper_wanted() && ++deferred->visits % VISITS == 0;
+    if (alone) {
+        ebbi_deferred_seal(own->clock, deferred);
+    }
+    return alone || deferred->sealed >= (own->clock->light ? LIGHT_RECORDS : 1);
+}
+
 // Calls whose time has come. What a call pins and retires is left to the loop outside. True when
-// some are left, and left to this thread.
+// some are left to this thread.
 static bool run_own(const struct own *own)
 {
     struct ebbi_expired expired;
-    bool no_helper = !ebbi_helper_wanted();
     if (own->heap->runs_calls) {
         return true;
     }
     expired = (struct ebbi_expired){.calls_end = &expired.calls};
     ebbi_lock_take(&own->heap->lock);
-    if (no_helper) {
-        ebbi_deferred_seal(own->clock, own->deferred);
-    }
+    bool due = is_due(own);
     ebbi_lock_drop(&own->heap->lock);
-    (void)ebbi_clock_advance(own->clock);
+    if (due) {
+        (void)ebbi_clock_advance(own->clock);
+    }
     ebbi_lock_take(&own->heap->lock);
     ebbi_deferred_take(own->clock, own->deferred, &expired);
     bool left = own->deferred->count > 0;
     ebbi_lock_drop(&own->heap->lock);
     ebbi_limbo_release(&expired);
-    return left && no_helper;
+    return left && !ebbi_helper_wanted();
 }
 
 static void leave_attentive(struct ebb_participant *me)
@@ -163,8 +178,8 @@ static void leave_attentive(struct ebb_participant *me)
     ebbi_store_release(&me->state, state_of(me) & ~EBB_PIN_DEPTH);
     // Of another collector, within a pin of the default one: later.
     if (ebbi_is_pinned(NULL) || run_own(&own)) {
-        ebbi_store_relaxed(&me->state,
-                           state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
+        // relaxed: for this thread
+        ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION);
     }
 }
 
@@ -183,7 +198,7 @@ void ebb_unpin_slow(struct ebb_participant *me)
 
 bool ebbi_is_pinned(struct ebbi_collector *collector)
 {
-    struct ebb_participant *me = ebb_self;
+    struct ebb_participant *me = &ebbi_current()->pin;
     if (me == &ebbi_heap_gone.pin) {
         return collector == NULL && late_is_pinned();
     }
@@ -191,7 +206,8 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
         return false;
     }
     if (collector != NULL) {
-        struct ebbi_record *record = ebbi_record_find((struct ebbi_heap *)me, collector);
+        struct ebbi_record *record =
+            ebbi_record_find((struct ebbi_heap *)ebbi_current(), collector);
         return record != NULL && depth_of(&record->participant) != 0;
     }
     return depth_of(me) != 0;

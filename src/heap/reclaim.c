@@ -82,7 +82,7 @@ void ebbi_clocks_advance(void)
 
 static void check_unpinned(struct ebbi_collector *collector, const char *what)
 {
-    bool known = ebb_self != &ebbi_heap_gone.pin; // else it shares a pin with others
+    bool known = ebbi_current() != &ebbi_heap_gone; // else it shares a pin with others
     if (known && ebbi_is_pinned(collector)) {
         ebbi_fatal("%s inside a pin: it would wait for its own thread", what);
     }

@@ -7,7 +7,7 @@
 
 #define BAG_BYTES 65536u // a bag of larger blocks has fewer
 #define BAG_LEAST 4u
-#define PATIENT_BAGS 64 // in the queues, before the thread gives way to whoever holds up the clock
+#define PATIENT_BAGS 32 // in the queues, before the thread gives way to whoever holds up the clock
 
 static size_t bag_room(size_t block_bytes)
 {

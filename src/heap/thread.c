@@ -23,7 +23,7 @@
 #define NOTHING ((void **)&ebbi_heap_none.limit[2])
 struct ebbi_fast ebbi_heap_none = {.pin.state = EBB_PIN_NONE, .top = {NOTHING}, .limit = {NOTHING}};
 struct ebbi_fast ebbi_heap_gone = {.pin.state = EBB_PIN_NONE};
-_Thread_local struct ebb_participant *ebb_self = &ebbi_heap_none.pin;
+_Thread_local char *ebb_self = (char *)&ebbi_heap_none;
 
 static struct ebbi_lock start_lock;
 static struct ebbi_lock registry; // rank: registry
@@ -166,7 +166,7 @@ static struct ebbi_heap *attach(void)
     }
     ebbi_lock_drop(&registry);
     if (heap != NULL) {
-        ebb_self = &heap->fast.pin; // before the next lines, which may allocate
+        ebb_self = (char *)&heap->fast; // before the next lines, which may allocate
         if (has_exit_key) {
             (void)pthread_setspecific(exit_key, heap);
         }
@@ -259,7 +259,7 @@ static void thread_exit(void *argument)
         (void)pthread_setspecific(exit_key, heap);
         return;
     }
-    ebb_self = &ebbi_heap_gone.pin;
+    ebb_self = (char *)&ebbi_heap_gone;
     heap_abandon(heap);
 }
 
@@ -325,7 +325,7 @@ static void enter_abort(void)
 {
     struct ebbi_heap *heap = heap_make();
     ebbi_store_relaxed(&ebbi_dying, true); // relaxed: for this thread; for others a hint
-    ebb_self = heap != NULL ? &heap->fast.pin : &ebbi_heap_gone.pin;
+    ebb_self = (char *)(heap != NULL ? &heap->fast : &ebbi_heap_gone);
     if (heap != NULL) {
         heap->alone = true;
     }

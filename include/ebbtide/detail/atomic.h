@@ -59,12 +59,15 @@
 #if defined(__x86_64__)
 #define ebbi_fence_full() __asm__ volatile("lock; orl $0, -8(%%rsp)" ::: "memory", "cc")
 #define ebbi_fence_loads() ebbi_compiler_fence()
-#define ebbi_store_full(p, v) ((void)__atomic_exchange_n((p), (v), __ATOMIC_SEQ_CST))
 #else
 #define ebbi_fence_full() __atomic_thread_fence(__ATOMIC_SEQ_CST)
 #define ebbi_fence_loads() ebbi_fence_full()
-#define ebbi_store_full(p, v) (__atomic_store_n((p), (v), __ATOMIC_RELEASE), ebbi_fence_full())
 #endif
+#define ebbi_store_full(p, v)                                                                      \
+    do {                                                                                           \
+        __atomic_store_n((p), (v), __ATOMIC_RELEASE);                                              \
+        ebbi_fence_full();                                                                         \
+    } while (0)
 
 #endif
 #endif
