@@ -17,7 +17,7 @@
 // alone. Plain pins, retired memory and hazard pointers work together on the same blocks.
 //
 // Every function may be called by any thread. ebb_pin and ebb_unpin may be called in a signal
-// handler of a thread that has called ebb_pin, or allocated, before; nothing else here may. A child
+// handler of a thread that has called ebb_pin before; nothing else here may. A child
 // of fork() goes on with its own pins; those of the other threads are gone with them. A thread that
 // ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
@@ -45,9 +45,9 @@ EBBI_INLINED struct ebb_participant *ebbi_self(void)
 
 // ---- reading -------------------------------------------------------------------------------------
 
-// Begins a pin, or goes one deeper (32,766 at most). Costs one full fence; no call, no allocation
-// but in a thread's first one. Where memory for the thread's record is refused, pins of that thread
-// go through a lock.
+// Begins a pin, or goes one deeper (32,766 at most): a handful of instructions, and one full fence
+// at the first pin after the clock has moved on. No call, no allocation but in a thread's first one.
+// Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
 // passed to ebb_retire_with.
@@ -61,9 +61,9 @@ EBB_EXPORT int ebb_is_pinned(void) EBB_NOEXCEPT;
 
 #ifndef EBB_RECLAIM_NO_INLINE
 // The same functions inline; their addresses are the library's.
-EBBI_INLINED void ebb_pin(void) EBB_NOEXCEPT { ebbi_pin(ebbi_self(), 0); }
+EBBI_INLINED void ebb_pin(void) EBB_NOEXCEPT { ebbi_pin(ebbi_self()); }
 EBBI_INLINED void ebb_unpin(void) EBB_NOEXCEPT { ebbi_unpin(ebbi_self()); }
-EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self(), 0); }
+EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 #endif
 
 // ---- retiring ------------------------------------------------------------------------------------
@@ -77,8 +77,9 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self(), 0); }
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
-// retired, when it ends an outermost pin or calls one of the functions below, or in the library's
-// helper thread: never inside a pin of the default collector, and with no lock of Ebbtide held, so
+// retired, here or when it ends an outermost pin in which it called this, in the functions below, or
+// in the library's helper thread (which a process with one thread does not have: there the last few
+// wait for the next of these calls): never inside a pin of the default collector, and with no lock of Ebbtide held, so
 // it may allocate, free, pin and retire. p need not be a block of Ebbtide. 0, or -1 with errno =
 // ENOMEM; then nothing has changed.
 EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
@@ -106,10 +107,11 @@ EBB_EXPORT int ebb_epoch_passed(uint64_t cookie) EBB_NOEXCEPT;
 struct ebb_collector;
 
 enum {
-    // Pins cost no fence; each advance of the clock costs a membarrier system call (about 1 to 10
-    // us) instead. For structures that are read far more often than changed. Where the kernel has
-    // no such call the collector has fences. Best created before the second thread is.
-    EBB_COLLECTOR_LIGHT = 1,
+    // Every outermost pin makes a full fence, and no advance of the clock ever interrupts a thread.
+    // Otherwise, and in the default collector unless EBB_PIN_FENCE=1, threads that have not pinned
+    // for a while are found out by a membarrier system call (about 1 to 10 us) when much waits for
+    // them. Where the kernel has no such call all collectors are fenced.
+    EBB_COLLECTOR_FENCED = 1,
 };
 
 // NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
@@ -117,8 +119,9 @@ EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCE
 // Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No thread may be pinned in
 // it (abort) or use it any more. Not inside any pin of it, nor for NULL.
 EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
-// Whether its pins do without a fence.
-EBB_EXPORT int ebb_collector_is_light(const struct ebb_collector *collector) EBB_NOEXCEPT;
+// Whether every outermost pin makes a fence. Known at a collector's creation, and for the default one
+// from the process's first pin on.
+EBB_EXPORT int ebb_collector_is_fenced(const struct ebb_collector *collector) EBB_NOEXCEPT;
 
 // The calling thread's record in a collector: found, or made at the thread's first call. For this
 // thread alone, until it ends or the collector is destroyed. O(collectors that the thread uses).
@@ -127,9 +130,9 @@ EBB_EXPORT struct ebb_participant *ebb_collector_attach(struct ebb_collector *co
     EBB_NOEXCEPT;
 
 // As ebb_pin, ebb_unpin and ebb_repin, with the record at hand.
-static inline void ebb_participant_pin(struct ebb_participant *me) { ebbi_pin(me, me->light); }
+static inline void ebb_participant_pin(struct ebb_participant *me) { ebbi_pin(me); }
 static inline void ebb_participant_unpin(struct ebb_participant *me) { ebbi_unpin(me); }
-static inline void ebb_participant_repin(struct ebb_participant *me) { ebbi_repin(me, me->light); }
+static inline void ebb_participant_repin(struct ebb_participant *me) { ebbi_repin(me); }
 static inline int ebb_participant_is_pinned(const struct ebb_participant *me)
 {
     // relaxed: its own
@@ -181,7 +184,7 @@ struct ebb_reclaim_stats {
     uint64_t oldest_pin_ms; // for how long at least the oldest pin has lasted; 0: less than a few
     uint32_t oldest_pin_thread; // its thread, by the kernel's number (gettid); 0: nobody
     size_t hazards;             // open hazard pointers
-    int light;                  // pins have no fence
+    int fenced;                 // every outermost pin makes a fence
 };
 
 // A snapshot. O(heaps); takes the heaps' locks one at a time.

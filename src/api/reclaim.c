@@ -9,9 +9,9 @@
 
 _Static_assert(offsetof(struct ebbi_fast, pin) == EBB_SELF_PIN, "part of the binary interface");
 
-void ebb_pin(void) { ebbi_pin(ebbi_self(), 0); }
+void ebb_pin(void) { ebbi_pin(ebbi_self()); }
 void ebb_unpin(void) { ebbi_unpin(ebbi_self()); }
-void ebb_repin(void) { ebbi_repin(ebbi_self(), 0); }
+void ebb_repin(void) { ebbi_repin(ebbi_self()); }
 int ebb_is_pinned(void) { return ebbi_is_pinned(NULL); }
 
 void ebb_retire(void *p) { ebbi_retire(p); }
@@ -37,7 +37,7 @@ uint64_t ebb_epoch_cookie(void) { return ebbi_clock_tag(&ebbi_clock); }
 int ebb_epoch_passed(uint64_t cookie)
 {
     return ebbi_clock_passed(&ebbi_clock, cookie) ||
-           (ebbi_clock_advance(&ebbi_clock) && ebbi_clock_passed(&ebbi_clock, cookie));
+           (ebbi_clock_advance(&ebbi_clock, true) && ebbi_clock_passed(&ebbi_clock, cookie));
 }
 
 static struct ebbi_collector *inner(struct ebb_collector *collector)
@@ -47,11 +47,11 @@ static struct ebbi_collector *inner(struct ebb_collector *collector)
 
 struct ebb_collector *ebb_collector_create(unsigned flags)
 {
-    if ((flags & ~(unsigned)EBB_COLLECTOR_LIGHT) != 0) {
+    if ((flags & ~(unsigned)EBB_COLLECTOR_FENCED) != 0) {
         errno = EINVAL;
         return NULL;
     }
-    return (struct ebb_collector *)ebbi_collector_create((flags & EBB_COLLECTOR_LIGHT) != 0);
+    return (struct ebb_collector *)ebbi_collector_create((flags & EBB_COLLECTOR_FENCED) != 0);
 }
 
 void ebb_collector_destroy(struct ebb_collector *collector)
@@ -61,9 +61,10 @@ void ebb_collector_destroy(struct ebb_collector *collector)
     }
 }
 
-int ebb_collector_is_light(const struct ebb_collector *collector)
+int ebb_collector_is_fenced(const struct ebb_collector *collector)
 {
-    return collector != NULL && ((const struct ebbi_collector *)collector)->clock.light;
+    const struct ebbi_collector *own = (const struct ebbi_collector *)collector;
+    return ebbi_clock_is_fenced(own != NULL ? &own->clock : &ebbi_clock);
 }
 
 struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)

@@ -45,5 +45,5 @@ void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_s
                                         .oldest_pin_ms = now.oldest_ms,
                                         .oldest_pin_thread = now.oldest_thread,
                                         .hazards = ebbi_hazards_count(),
-                                        .light = clock->light};
+                                        .fenced = ebbi_clock_is_fenced(clock)};
 }

@@ -9,10 +9,29 @@ static uint64_t epoch_of(uint64_t state) { return state >> EBB_PIN_SHIFT; }
 
 static bool is_pinned(uint64_t state) { return (state & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION) != 0; }
 
+void ebbi_clock_decide(struct ebbi_clock *clock, bool fenced)
+{
+    // acquire[decided-read <- decided-set]: the clock's word
+    if (ebbi_load_acquire(&clock->decided)) {
+        return;
+    }
+    ebbi_lock_take(&clock->lock);
+    if (!clock->decided) {
+        if (!fenced && ebbi_os_membarrier_register()) {
+            // relaxed: nobody pins before this is done
+            ebbi_store_relaxed(&clock->now, ebbi_load_relaxed(&clock->now) & ~(uint64_t)1);
+        }
+        // release[decided-set -> decided-read]: the clock's word
+        ebbi_store_release(&clock->decided, true);
+    }
+    ebbi_lock_drop(&clock->lock);
+}
+
 void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
 {
+    ebbi_store_relaxed(&me->state, EBB_PIN_ATTENTION); // relaxed: not in the list yet
     me->now = &clock->now;
-    me->light = clock->light;
+    me->released = 0;
     me->thread = ebbi_os_thread_number();
     me->previous = NULL;
     ebbi_lock_take(&clock->lock);
@@ -50,21 +69,32 @@ uint64_t ebbi_clock_tag(struct ebbi_clock *clock)
     return ebbi_load_relaxed(&clock->now); // relaxed: behind the fence
 }
 
-// The participant that is pinned in an epoch before this one, or NULL. Under the lock.
-static struct ebb_participant *find_laggard(struct ebbi_clock *clock, uint64_t now)
+enum hindrance {
+    NOBODY,
+    AWAY,   // announced in an old epoch, not pinned: perhaps about to pin
+    PINNED, // in an old epoch
+};
+
+// In a biased clock. Whoever has work to do at its next pin announces anew.
+static bool may_pin_again(const struct ebb_participant *p, uint64_t state)
 {
-    struct ebb_participant *p = clock->participants;
-    for (; p != NULL; p = p->next) {
-        // acquire[scan <- pin, unpin]: its reads under the pin that it has left
-        uint64_t state = ebbi_load_acquire(&p->state);
-        if (is_pinned(state) && epoch_of(state) != epoch_of(now)) {
-            break;
-        }
-    }
-    return p;
+    return (state & EBB_PIN_ATTENTION) == 0 && state != p->released;
 }
 
-// The one in the way last time is looked at first, by its place: the head of the list.
+static enum hindrance hindrance_of(const struct ebb_participant *p, uint64_t now, bool fenced)
+{
+    // acquire[scan <- pin, unpin]: its reads under the pin that it has left
+    uint64_t state = ebbi_load_acquire(&p->state);
+    if (epoch_of(state) == epoch_of(now)) {
+        return NOBODY;
+    }
+    if (is_pinned(state)) {
+        return PINNED;
+    }
+    return fenced || !may_pin_again(p, state) ? NOBODY : AWAY;
+}
+
+// The one in the way is looked at first next time: it comes to the head of the list.
 static void move_to_front(struct ebbi_clock *clock, struct ebb_participant *p)
 {
     if (p->previous == NULL) {
@@ -80,32 +110,60 @@ static void move_to_front(struct ebbi_clock *clock, struct ebb_participant *p)
     clock->participants = p;
 }
 
-// What the pins of others have stored is visible after this, and what they load from now on is no
-// older than what this thread has seen.
-static bool fence_all(const struct ebbi_clock *clock)
+// The greatest hindrance. Under the lock, behind a full fence.
+static enum hindrance scan(struct ebbi_clock *clock, uint64_t now)
 {
-    // full[advance <-> pin]: a pin that this scan misses sees what was unlinked before it
-    ebbi_fence_full();
-    return !clock->light || ebbi_os_membarrier();
+    enum hindrance greatest = NOBODY;
+    bool fenced = ebbi_clock_is_fenced(clock);
+    for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
+        enum hindrance found = hindrance_of(p, now, fenced);
+        greatest = found > greatest ? found : greatest;
+        if (greatest == PINNED) {
+            move_to_front(clock, p);
+            break;
+        }
+    }
+    return greatest;
 }
 
-bool ebbi_clock_advance(struct ebbi_clock *clock)
+// Behind a membarrier: those that are not pinned in their old epoch will not be. C4.
+static bool release_away(struct ebbi_clock *clock, uint64_t now)
+{
+    for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
+        // acquire[scan <- pin, unpin]: as above
+        uint64_t state = ebbi_load_acquire(&p->state);
+        if (epoch_of(state) != epoch_of(now)) {
+            if (is_pinned(state)) {
+                return false;
+            }
+            p->released = state;
+        }
+    }
+    return true;
+}
+
+static bool may_move(struct ebbi_clock *clock, uint64_t now, bool press)
+{
+    // full[advance <-> pin]: an announcement that this scan misses sees what was unlinked before it
+    ebbi_fence_full();
+    enum hindrance hindrance = scan(clock, now);
+    if (hindrance == AWAY && press && ebbi_os_membarrier()) {
+        return release_away(clock, now);
+    }
+    return hindrance == NOBODY;
+}
+
+bool ebbi_clock_advance(struct ebbi_clock *clock, bool press)
 {
     if (!ebbi_lock_try(&clock->lock)) {
         return false;
     }
-    bool moves = false;
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
-    if (fence_all(clock)) {
-        struct ebb_participant *laggard = find_laggard(clock, now);
-        moves = laggard == NULL;
-        if (moves) {
-            clock->changed_ms = ebbi_os_now_ms();
-            // release[epoch-advance -> epoch-read]: what the scan saw the participants do
-            ebbi_store_release(&clock->now, now + EBB_EPOCH_ONE);
-        } else {
-            move_to_front(clock, laggard);
-        }
+    bool moves = may_move(clock, now, press);
+    if (moves) {
+        clock->changed_ms = ebbi_os_now_ms();
+        // release[epoch-advance -> epoch-read]: what the scan saw the participants do
+        ebbi_store_release(&clock->now, now + EBB_EPOCH_ONE);
     }
     ebbi_lock_drop(&clock->lock);
     return moves;
@@ -150,5 +208,9 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
     }
     if (kept != NULL) {
         kept->thread = ebbi_os_thread_number();
+    }
+    if (!ebbi_clock_is_fenced(clock)) {
+        (void)
+            ebbi_os_membarrier_register(); // if refused, no advance is made while somebody is away
     }
 }

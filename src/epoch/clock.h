@@ -7,15 +7,24 @@
 // another epoch than e. Who has unlinked something takes a tag, the epoch behind a full fence, and
 // may reuse the memory once the clock shows tag + 2 (K. Fraser, "Practical lock-freedom", 2004).
 //
-// Why + 2: let a reader R hold the block. R's pin came before the unlinking in the order of full
-// fences (else R would have seen the link gone), and the tag was read after, so at that time the
-// clock showed at most one epoch more than R's pin does: every advance that begins behind R's fence
-// finds R's state. One advance may have looked at R before its pin and finish later. So the tag is t
-// with R pinned in t or t - 1; the clock cannot leave t + 1 without finding R in an old epoch.
+// Why + 2: let a reader R hold the block. R's announcement came before the unlinking in the order of
+// full fences (else R would have seen the link gone), and the tag was read after, so at that time the
+// clock showed at most one epoch more than R's announcement does: every advance that begins behind
+// R's fence finds R's state. One advance may have looked at R before and finish later. So the tag is
+// t with R announced in t or t - 1; the clock cannot leave t + 1 without finding R in an old epoch.
+//
+// A biased clock leaves unpinned participants announced, so that their next pins need no fence: they
+// store their depth and find the clock where it was. They are in nobody's way while they stay in the
+// present epoch. One of an older epoch e is pinned, or it may be about to pin on the strength of a
+// look at the clock when it stood at e. A membarrier now, with the clock beyond e, is a full fence at
+// some point of R's program. Is that point before R stores its depth, then R's look, which comes
+// after, finds the clock beyond e, and R announces anew, as everybody does. Is it behind, then the
+// depth is visible now. So R is found pinned, or it is `released`: it will not pin in e again.
 //
 // C1  `now` is changed under the lock alone, by one epoch at a time.
 // C2  a participant is in the list while its thread may pin; joining and leaving take the lock.
-// C3  where `light`, pins have no fence, and every advance brings one to all threads (membarrier).
+// C3  whether the clock is biased is decided before its first pin and does not change.
+// C4  a participant whose state equals its `released` does not pin before it has announced anew.
 #ifndef EBB_EPOCH_CLOCK_H
 #define EBB_EPOCH_CLOCK_H
 
@@ -24,20 +33,28 @@
 #include "os/lock.h"
 
 struct ebbi_clock {
-    EBBI_ATOMIC(uint64_t) now; // epoch << 16 | 1: what a pin stores
+    EBBI_ATOMIC(uint64_t) now; // epoch << 16, in a fenced clock | 1: see detail/pin.h
     struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // rank: clock
-    bool light;
+    bool decided;                                                    // C3; atomic
     struct ebb_participant *participants; // under the lock, as is all below
     size_t count;
     uint64_t changed_ms; // when the epoch became what it is
 };
 
-#define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1)
+#define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1) // fenced until it is decided
 #define EBBI_GRACE (EBB_EPOCH_ONE * 2)
 
 // The clock of the default collector.
 extern EBBI_HIDDEN struct ebbi_clock ebbi_clock;
 
+// Before the first pin: fenced if `fenced`, or if the kernel knows no membarrier. Idempotent.
+void ebbi_clock_decide(struct ebbi_clock *clock, bool fenced);
+EBBI_INLINE bool ebbi_clock_is_fenced(const struct ebbi_clock *clock)
+{
+    return (ebbi_load_relaxed(&clock->now) & 1) != 0; // relaxed: C3
+}
+
+// The first pin of `me` goes through ebb_pin_slow.
 void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me);
 // No longer pinned, and out of the list.
 void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me);
@@ -45,9 +62,10 @@ void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me);
 // A tag for what has been unlinked before. Any thread.
 uint64_t ebbi_clock_tag(struct ebbi_clock *clock);
 
-// Moves on by one epoch if it may. False if somebody is in the way or at it already. Lock-free: it
-// gives way to another that is at it. O(participants).
-bool ebbi_clock_advance(struct ebbi_clock *clock);
+// Moves on by one epoch if it may. False if somebody is in the way or at it already: it gives way to
+// another that is at it. `press`: participants that have not come back are worth a membarrier.
+// O(participants).
+bool ebbi_clock_advance(struct ebbi_clock *clock, bool press);
 
 // Whether what has this tag may be reused.
 EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
@@ -69,6 +87,7 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state);
 // `kept`, which may be NULL.
 void ebbi_clock_lock(struct ebbi_clock *clock);
 void ebbi_clock_unlock(struct ebbi_clock *clock);
+// A biased clock asks the kernel again.
 void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept);
 
 #endif

@@ -6,14 +6,14 @@
 
 static struct ebbi_collector *collectors; // under the registry lock
 
-struct ebbi_collector *ebbi_collector_create(bool light)
+struct ebbi_collector *ebbi_collector_create(bool fenced)
 {
     struct ebbi_collector *collector = ebbi_aligned(EBBI_CACHE_LINE, sizeof *collector);
     if (collector == NULL) {
         return NULL;
     }
     *collector = (struct ebbi_collector){.clock = {.now = EBBI_CLOCK_FIRST}};
-    collector->clock.light = light && ebbi_os_membarrier_register();
+    ebbi_clock_decide(&collector->clock, fenced);
     ebbi_registry_lock();
     collector->next = collectors;
     collectors = collector;

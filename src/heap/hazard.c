@@ -53,13 +53,15 @@ void ebbi_hazard_close(struct ebb_hazard *hazard)
     ebbi_lock_take(&hazard_lock);
     hazard->next_free = closed;
     closed = hazard;
-    (void)ebbi_fetch_sub_relaxed(&open_count, 1); // relaxed: a hint
+    // release[hazard-close -> hazard-count]: its thread's reads of the block
+    (void)ebbi_fetch_sub_release(&open_count, 1);
     ebbi_lock_drop(&hazard_lock);
 }
 
 size_t ebbi_hazards_count(void)
 {
-    return ebbi_load_relaxed(&open_count); // relaxed: see above
+    // acquire[hazard-count <- hazard-close]: the reads of those that are closed
+    return ebbi_load_acquire(&open_count);
 }
 
 bool ebbi_hazard_protects(const void *p, size_t bytes)

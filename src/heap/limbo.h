@@ -144,7 +144,7 @@ void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *conte
 void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired); // blocks
 void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired);
 void ebbi_limbo_release(struct ebbi_expired *expired); // no lock held
-void ebbi_clocks_advance(void);                        // of all collectors
+void ebbi_clocks_advance(void); // of all collectors, pressing
 // For api/: of the default collector where it is NULL.
 void ebbi_synchronize(struct ebbi_collector *collector);
 void ebbi_barrier(struct ebbi_collector *collector);
@@ -185,7 +185,7 @@ struct ebb_participant *ebbi_late_participant(void); // NULL: the calling thread
 bool ebbi_is_pinned(struct ebbi_collector *collector); // the calling thread
 
 // ---- collector.c ---------------------------------------------------------------------------------
-struct ebbi_collector *ebbi_collector_create(bool light); // NULL: memory refused
+struct ebbi_collector *ebbi_collector_create(bool fenced); // NULL: memory refused
 void ebbi_collector_destroy(struct ebbi_collector *collector);
 struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector); // NULL: refused
 struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap,

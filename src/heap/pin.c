@@ -6,9 +6,10 @@
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
 // thread that joins an older pin is as safe as if it had been pinned all along.
 #include "heap/fast.h"
+#include "os/options.h"
 
 #define VISITS 64
-#define LIGHT_RECORDS 16
+#define PRESSING_RECORDS 16
 
 static struct {
     struct ebbi_lock lock; // rank: heap
@@ -27,7 +28,7 @@ static void late_pin(void)
         ebbi_clock_join(&ebbi_clock, &late.participant);
     }
     if (late.pins++ == 0) {
-        ebbi_pin(&late.participant, 0);
+        ebbi_pin(&late.participant);
     }
     ebbi_lock_drop(&late.lock);
 }
@@ -94,11 +95,15 @@ static uint64_t depth_of(const struct ebb_participant *me)
     return state_of(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
 }
 
+// The first pin of a record; or one as deep as can be, or within one that has work to do.
 static void pin_attentive(struct ebb_participant *me)
 {
     uint64_t state = state_of(me);
     if (depth_of(me) == 0) {
-        ebbi_announce(me, me->light, EBB_PIN_ATTENTION);
+        if (me->now == &ebbi_clock.now) {
+            ebbi_clock_decide(&ebbi_clock, ebbi_option(EBBI_OPTION_PIN_FENCE) != 0);
+        }
+        ebbi_announce(me, 0);
     } else if (depth_of(me) < EBB_PIN_DEEPEST - 1) {
         ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
     } else {
@@ -110,11 +115,8 @@ void ebb_pin_slow(struct ebb_participant *me)
 {
     if (!is_none(me)) {
         pin_attentive(me);
-        return;
-    }
-    struct ebbi_heap *heap = ebbi_heap_get();
-    if (heap != NULL) {
-        ebbi_pin(&heap->fast.pin, 0);
+    } else if (ebbi_heap_get() != NULL) {
+        ebbi_pin(&ebbi_current()->pin);
     } else {
         late_pin();
     }
@@ -135,9 +137,8 @@ static struct own own_of(struct ebb_participant *me)
                                  : (struct own){heap, &record->collector->clock, &record->deferred};
 }
 
-// Whether it is worth an advance to look for calls whose time has come. An advance of a light clock
-// interrupts every thread. The last few calls, of no full record, are left to the helper; without one
-// this thread looks at every n-th visit.
+// Whether it is worth an advance to look for calls whose time has come. The last few, of no full
+// record, are left to the helper; without one this thread looks at every n-th visit.
 static bool is_due(const struct own *own)
 {
     struct ebbi_deferred *deferred = own->deferred;
@@ -145,41 +146,38 @@ static bool is_due(const struct own *own)
     if (alone) {
         ebbi_deferred_seal(own->clock, deferred);
     }
-    return alone || deferred->sealed >= (own->clock->light ? LIGHT_RECORDS : 1);
+    return alone || deferred->sealed > 0;
 }
 
-// Calls whose time has come. What a call pins and retires is left to the loop outside. True when
-// some are left to this thread.
-static bool run_own(const struct own *own)
+// Calls whose time has come. What a call pins and retires is left to the loop outside.
+static void run_own(const struct own *own)
 {
     struct ebbi_expired expired;
     if (own->heap->runs_calls) {
-        return true;
+        return;
     }
     expired = (struct ebbi_expired){.calls_end = &expired.calls};
     ebbi_lock_take(&own->heap->lock);
     bool due = is_due(own);
+    bool press = own->deferred->sealed >= PRESSING_RECORDS;
     ebbi_lock_drop(&own->heap->lock);
     if (due) {
-        (void)ebbi_clock_advance(own->clock);
+        (void)ebbi_clock_advance(own->clock, press);
     }
     ebbi_lock_take(&own->heap->lock);
     ebbi_deferred_take(own->clock, own->deferred, &expired);
-    bool left = own->deferred->count > 0;
     ebbi_lock_drop(&own->heap->lock);
     ebbi_limbo_release(&expired);
-    return left && !ebbi_helper_wanted();
 }
 
+// The flag goes before anything is run: a signal handler that pins from here on has no work to do.
 static void leave_attentive(struct ebb_participant *me)
 {
     struct own own = own_of(me);
     // release[unpin -> scan]: as in ebbi_unpin
-    ebbi_store_release(&me->state, state_of(me) & ~EBB_PIN_DEPTH);
-    // Of another collector, within a pin of the default one: later.
-    if (ebbi_is_pinned(NULL) || run_own(&own)) {
-        // relaxed: for this thread
-        ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION);
+    ebbi_store_release(&me->state, (state_of(me) & ~EBB_PIN_ATTENTION) - 1);
+    if (!ebbi_is_pinned(NULL)) { // of another collector, within a pin of the default one: later
+        run_own(&own);
     }
 }
 
@@ -216,10 +214,12 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
 // Calls wait. They are looked at when the outermost pin ends, or now.
 static void attend(struct ebb_participant *me, const struct own *own)
 {
-    if (depth_of(me) == 0 && !ebbi_is_pinned(NULL) && !run_own(own)) {
-        return;
+    if (depth_of(me) != 0) {
+        ebbi_store_relaxed(&me->state,
+                           state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
+    } else if (!ebbi_is_pinned(NULL)) {
+        run_own(own);
     }
-    ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
 }
 
 bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)

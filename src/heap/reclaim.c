@@ -71,7 +71,7 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
 
 static void advance(struct ebbi_collector *collector)
 {
-    (void)ebbi_clock_advance(clock_of(collector));
+    (void)ebbi_clock_advance(clock_of(collector), true);
 }
 
 void ebbi_clocks_advance(void)
@@ -100,7 +100,7 @@ static void wait_a_little(unsigned turn)
 static void wait_for(struct ebbi_clock *clock, uint64_t tag)
 {
     for (unsigned turn = 0; !ebbi_clock_passed(clock, tag);) {
-        if (!ebbi_clock_advance(clock)) {
+        if (!ebbi_clock_advance(clock, true)) {
             wait_a_little(turn++);
         }
     }
@@ -171,7 +171,7 @@ void ebbi_barrier(struct ebbi_collector *collector)
     bool done = false;
     for (unsigned turn = 0; !done; turn++) {
         done = run_calls(&walk) && !ebbi_calls_in_flight();
-        if (!done && !ebbi_clock_advance(clock_of(collector))) {
+        if (!done && !ebbi_clock_advance(clock_of(collector), true)) {
             wait_a_little(turn);
         }
     }
@@ -188,7 +188,7 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
     }
     bool done = run_calls(&walk); // seals
     for (int i = 0; i < ADVANCES; i++) {
-        (void)ebbi_clock_advance(clock_of(collector));
+        (void)ebbi_clock_advance(clock_of(collector), true);
     }
     if (!done) {
         (void)run_calls(&walk);

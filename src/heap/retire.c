@@ -7,6 +7,8 @@
 
 #define BAG_BYTES 65536u // a bag of larger blocks has fewer
 #define BAG_LEAST 4u
+#define PRESSING_BYTES ((size_t)1 << 20) // of large objects
+#define PRESSING_BAGS 16                 // in the queues, before a membarrier is worth it
 #define PATIENT_BAGS 32 // in the queues, before the thread gives way to whoever holds up the clock
 
 static size_t bag_room(size_t block_bytes)
@@ -75,7 +77,7 @@ static void settle(struct ebbi_heap *heap, unsigned queue)
     if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         return;
     }
-    bool moved = ebbi_clock_advance(&ebbi_clock);
+    bool moved = ebbi_clock_advance(&ebbi_clock, heap->limbo.bags >= PRESSING_BAGS);
     struct ebbi_bag *bag = take_surplus(heap, queue);
     if (bag != NULL) {
         ebbi_bag_release(heap, bag);
@@ -168,7 +170,7 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     ebbi_lock_drop(&heap->lock);
     ebbi_limbo_count(bytes, 0);
     if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
-        (void)ebbi_clock_advance(&ebbi_clock);
+        (void)ebbi_clock_advance(&ebbi_clock, heap->limbo.bytes >= PRESSING_BYTES);
         reclaim_large(heap);
         ebbi_helper_kick();
     }
@@ -257,7 +259,7 @@ bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number)
         return false;
     }
     bool filled = refill_from_bag(heap, class_number, &empty);
-    if (!filled && ebbi_clock_advance(&ebbi_clock)) {
+    if (!filled && ebbi_clock_advance(&ebbi_clock, false)) {
         filled = refill_from_bag(heap, class_number, &empty);
     }
     if (empty != NULL) {

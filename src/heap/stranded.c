@@ -28,7 +28,7 @@ void ebbi_strand(void *p)
     }
     ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
     ebbi_lock_drop(&stranded.lock);
-    (void)ebbi_clock_advance(&ebbi_clock);
+    (void)ebbi_clock_advance(&ebbi_clock, true);
 }
 
 static void visit_chunk(struct ebbi_chunk *chunk, void *context)

@@ -21,8 +21,12 @@
 // Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
 // where every size and every NULL leads. All other bins are full.
 #define NOTHING ((void **)&ebbi_heap_none.limit[2])
-struct ebbi_fast ebbi_heap_none = {.pin.state = EBB_PIN_NONE, .top = {NOTHING}, .limit = {NOTHING}};
-struct ebbi_fast ebbi_heap_gone = {.pin.state = EBB_PIN_NONE};
+#define NO_PIN                                                                                     \
+    {                                                                                              \
+        .state = EBB_PIN_NONE, .now = &ebbi_clock.now                                              \
+    }
+struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NOTHING}, .limit = {NOTHING}};
+struct ebbi_fast ebbi_heap_gone = {.pin = NO_PIN};
 _Thread_local char *ebb_self = (char *)&ebbi_heap_none;
 
 static struct ebbi_lock start_lock;

@@ -3,14 +3,21 @@
 // reads. Not part of the API: include <ebbtide/reclaim.h>.
 //
 // state = epoch << 16 | depth. The low 16 bits: 0 outside of a pin; the number of nested pins,
-// below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin, this or the next, has
-// more to do; all set in the record of threads that have none. So one comparison in pin and one in unpin send nesting,
-// missing records, missing pins and work to do to the slow functions.
+// below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin, this or the next, or the
+// next pin has more to do; all set in the record of threads that have none. So one comparison in pin
+// and one in unpin send everything unusual to the slow functions.
+//
+// To *announce* an epoch is to store it and make a full fence. In a biased clock an unpin leaves the
+// epoch announced: while the clock stands, the next pins only count up and down, without a fence.
+// The clock can tell such a participant from one that will not come back by a membarrier
+// (epoch/clock.c). In a fenced clock every outermost pin announces. The clock's word is what an
+// unpinned state that may be pinned again at once looks like: epoch << 16 in a biased clock, which a
+// state outside of a pin may equal; epoch << 16 | 1 in a fenced one, which none does.
 //
 // P1  a participant's state is stored by its own thread alone, so a signal handler of that thread
-//     may pin and unpin: it leaves the state as it found it.
-// P2  after pin the state holds an epoch that the clock showed, and every later load of the thread
-//     comes behind a full fence (or, in a light collector, behind the advancer's membarrier).
+//     may pin and unpin: it leaves the depth as it found it.
+// P2  an epoch in the state was announced, behind a load that found the clock there.
+// P3  a pin without a fence stores its depth first and then finds the clock still at its epoch.
 #ifndef EBB_DETAIL_PIN_H
 #define EBB_DETAIL_PIN_H
 
@@ -27,33 +34,28 @@ extern "C" {
 #define EBB_PIN_NONE EBB_PIN_DEPTH
 #define EBB_EPOCH_ONE ((uint64_t)1 << EBB_PIN_SHIFT)
 
-// One cache line; the fields below `light` belong to src/epoch.
+// One cache line; the fields below `now` belong to src/epoch.
 struct ebb_participant {
     EBBI_ATOMIC(uint64_t) state;
-    const EBBI_ATOMIC(uint64_t) * now; // the clock's epoch << 16 | 1
-    uint32_t light;                    // pins without a fence: the advancer brings it
-    uint32_t thread;                   // the kernel's number of the thread
+    const EBBI_ATOMIC(uint64_t) * now; // the clock's word
+    uint32_t unused;
+    uint32_t thread; // the kernel's number of the thread
     struct ebb_participant *next, *previous;
+    uint64_t released; // a state that was found left for good
 } __attribute__((aligned(64)));
 
 __attribute__((visibility("default"))) void ebb_pin_slow(struct ebb_participant *me);
 __attribute__((visibility("default"))) void ebb_unpin_slow(struct ebb_participant *me);
 
-// `attention`: kept of the state before.
-EBBI_INLINED void ebbi_announce(struct ebb_participant *me, uint32_t light, uint64_t attention)
+// Depth 1. `attention`: kept of the state before.
+EBBI_INLINED void ebbi_announce(struct ebb_participant *me, uint64_t attention)
 {
     // relaxed: an epoch that is old by now only holds up the next advance
-    uint64_t now = ebbi_load_relaxed(me->now) | attention;
-    if (light) {
-        // release[pin -> scan]: what this thread read under its last pin
-        ebbi_store_release(&me->state, now);
-        ebbi_compiler_fence();
-    } else {
-        // full[pin <-> advance, tag]: either the advancer sees this pin, or this thread sees what was
-        // unlinked before the advance
-        // release[pin -> scan]: what this thread read under its last pin
-        ebbi_store_full(&me->state, now);
-    }
+    uint64_t now = ebbi_load_relaxed(me->now);
+    // full[pin <-> advance, tag]: either the advancer sees this pin, or this thread sees what was
+    // unlinked before the advance
+    // release[pin -> scan]: what this thread read under its last pin
+    ebbi_store_full(&me->state, now | attention | 1);
 }
 
 EBBI_INLINED void ebbi_pin_deeper(struct ebb_participant *me)
@@ -66,11 +68,27 @@ EBBI_INLINED void ebbi_pin_deeper(struct ebb_participant *me)
     }
 }
 
-EBBI_INLINED void ebbi_pin(struct ebb_participant *me, uint32_t light)
+// The clock moved on between the two looks at it. (In a fenced clock this was a nested pin.)
+EBBI_INLINED void ebbi_pin_anew(struct ebb_participant *me)
 {
-    // relaxed: P1
-    if (__builtin_expect((ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH) == 0, 1)) {
-        ebbi_announce(me, light, 0);
+    if ((ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH) == 1) { // relaxed: P1
+        ebbi_announce(me, 0);
+    }
+}
+
+EBBI_INLINED void ebbi_pin(struct ebb_participant *me)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
+    uint64_t now = ebbi_load_relaxed(me->now);      // relaxed: looked at again
+    if (__builtin_expect(state == now, 1)) {
+        ebbi_store_relaxed(&me->state, now + 1); // relaxed: announced before
+        ebbi_compiler_fence();                   // P3; the rest is the advancer's membarrier
+        // relaxed: what was unlinked before the announcement is seen since; see epoch/clock.h
+        if (__builtin_expect(ebbi_load_relaxed(me->now) != now, 0)) {
+            ebbi_pin_anew(me);
+        }
+    } else if ((state & EBB_PIN_DEPTH) == 0) {
+        ebbi_announce(me, 0);
     } else {
         ebbi_pin_deeper(me);
     }
@@ -87,14 +105,14 @@ EBBI_INLINED void ebbi_unpin(struct ebb_participant *me)
     }
 }
 
-EBBI_INLINED void ebbi_repin(struct ebb_participant *me, uint32_t light)
+EBBI_INLINED void ebbi_repin(struct ebb_participant *me)
 {
     uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
     uint64_t attention = state & EBB_PIN_ATTENTION;
     // relaxed: as in ebbi_announce
     if ((state & EBB_PIN_DEPTH) == (attention | 1) &&
-        state != (ebbi_load_relaxed(me->now) | attention)) {
-        ebbi_announce(me, light, attention);
+        state != (ebbi_load_relaxed(me->now) | attention | 1)) {
+        ebbi_announce(me, attention);
     }
 }
 

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Hazard pointers: src/heap/hazard.c and ebbtide/detail/hazard.h as they are, under Relacy. The
+// readers are not pinned: the clock runs past them, and only the hazards hold the blocks.
+#include "stage.h"
+
+#include "heap/hazard.c"
+
+#include "epoch/clock.c"
+
+void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
+void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
+
+namespace {
+
+using model::Block;
+
+struct Hazards {
+    model::Clock clock;
+    Block blocks[3];
+    model::Atomic<void *> link{&blocks[0]};
+
+    Hazards()
+    {
+        blocks[0].fill();
+        closed = nullptr;
+        ebbi_model_hazards.used = 0;
+    }
+    ~Hazards()
+    {
+        for (size_t i = 0; i < ebbi_model_hazards.used; i++) {
+            reinterpret_cast<ebb_hazard *>(ebbi_model_hazards.places[i])->~ebb_hazard();
+        }
+    }
+    void read(struct ebb_hazard *hazard)
+    {
+        const Block *block = static_cast<Block *>(ebb_hazard_protect(hazard, &link));
+        block->read();
+        rl::yield(1, $); // others may come between
+        block->read();
+    }
+    // As the queues do: what is protected waits with a new tag.
+    bool retire(Block *block)
+    {
+        for (int tries = 0; tries < 2; tries++) {
+            if (clock.passes(clock.tag()) && !ebbi_hazard_protects(block, sizeof *block)) {
+                block->reuse();
+                return true;
+            }
+        }
+        return false;
+    }
+    bool replace(Block *old, Block *fresh)
+    {
+        fresh->fill();
+        ebbi_store_release(&link, fresh);
+        return retire(old);
+    }
+    // The first block comes back where it was, if it can.
+    void replace_all()
+    {
+        bool back = replace(&blocks[0], &blocks[1]);
+        (void)replace(&blocks[1], &blocks[back ? 0 : 2]);
+    }
+};
+
+// Hazards that stay open: set over one another, and cleared at the end.
+struct Protect : Hazards {
+    static constexpr rl::thread_id_t threads = 3;
+    struct ebb_hazard *hazards[2] = {ebbi_hazard_open(), ebbi_hazard_open()};
+
+    void thread(unsigned index)
+    {
+        if (index == 0) {
+            replace_all();
+            return;
+        }
+        read(hazards[index - 1]);
+        read(hazards[index - 1]);
+        ebb_hazard_clear(hazards[index - 1]);
+    }
+};
+
+// Hazards that are opened, closed and used again meanwhile: the list grows, the count comes and goes.
+struct OpenClose : Hazards {
+    static constexpr rl::thread_id_t threads = 3;
+
+    void thread(unsigned index)
+    {
+        if (index == 0) {
+            replace_all();
+            return;
+        }
+        for (int i = 0; i < 2; i++) {
+            struct ebb_hazard *hazard = ebbi_hazard_open();
+            read(hazard);
+            ebbi_hazard_close(hazard);
+        }
+    }
+};
+
+const model::Scenario scenarios[] = {
+    {"hazard_protect", rl::simulate<model::Suite<Protect>>},
+    {"hazard_open_close", rl::simulate<model::Suite<OpenClose>>},
+};
+
+} // namespace
+
+int main(int argc, char **argv) { return model::main(scenarios, argc, argv); }

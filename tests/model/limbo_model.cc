@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Limbo: bags that are sealed with a tag, queue under a lock and refill the allocator or go home by
+// another thread's hand, and the blocks for which no bag could be had. The clock is the library's;
+// the bags are small ones of the model, which follow src/heap/retire.c, bags.c and stranded.c.
+#include "stage.h"
+
+#include "epoch/clock.c"
+
+void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
+void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
+
+namespace {
+
+using model::Block;
+using model::Clock;
+using model::Link;
+using model::Member;
+
+struct Bag {
+    Block *blocks[6] = {};
+    unsigned count = 0;
+    uint64_t tag = 0;
+
+    void push(Block *block) { blocks[count++] = block; }
+    bool take_from(Bag *other)
+    {
+        for (unsigned i = 0; i < other->count; i++) {
+            other->blocks[i]->reuse();
+            push(other->blocks[i]);
+        }
+        other->count = 0;
+        return true;
+    }
+};
+
+// One thread retires and allocates, one reads, one collects for the first.
+struct Limbo {
+    static constexpr rl::thread_id_t threads = 3;
+    static constexpr unsigned room = 2, rounds = 5;
+    Clock clock;
+    Member reader{&clock};
+    Block blocks[rounds + 1];
+    unsigned unused = 1;
+    Link link{&blocks[0]};
+    Bag filling, magazine, home; // of the writer, of the writer, of the collector
+    struct ebbi_lock lock;
+    Bag queue[3], stranded; // under the lock
+    unsigned first = 0, last = 0;
+
+    void thread(unsigned index)
+    {
+        if (index == 0) {
+            write();
+        } else if (index == 1) {
+            reader.read(link);
+            reader.read(link);
+        } else {
+            for (int i = 0; i < 4; i++) {
+                (void)ebbi_clock_advance(&clock);
+                (void)take_passed(&home);
+                (void)take_stranded(&home);
+            }
+        }
+    }
+
+    void write()
+    {
+        Block *linked = &blocks[0];
+        for (unsigned i = 0; i < rounds; i++) {
+            Block *fresh = allocate();
+            link.replace(fresh);
+            retire(std::exchange(linked, fresh));
+        }
+    }
+
+    Block *allocate()
+    {
+        if (magazine.count == 0 && !take_passed(&magazine)) {
+            return &blocks[unused++];
+        }
+        return magazine.blocks[--magazine.count];
+    }
+
+    void retire(Block *block)
+    {
+        if (model::is_mutant("bucket_modulo")) {
+            retire_by_epoch(block);
+        } else if (filling.count == 0 && (last == 3 || rl::rand(4) == 0)) {
+            strand(block); // no memory for a bag
+        } else {
+            filling.push(block);
+            if (filling.count == room) {
+                seal();
+            }
+        }
+        (void)ebbi_clock_advance(&clock);
+    }
+
+    void seal()
+    {
+        ebbi_lock_take(&lock);
+        filling.tag = clock.tag();
+        queue[last++] = std::exchange(filling, Bag());
+        ebbi_lock_drop(&lock);
+    }
+
+    void strand(Block *block)
+    {
+        if (model::is_mutant("free_on_no_memory")) {
+            block->reuse();
+            return;
+        }
+        ebbi_lock_take(&lock);
+        stranded.push(block);
+        stranded.tag = clock.tag();
+        ebbi_lock_drop(&lock);
+    }
+
+    // A bag for each epoch modulo three, whose tag is that of the first block in it.
+    void retire_by_epoch(Block *block)
+    {
+        ebbi_lock_take(&lock);
+        uint64_t tag = clock.tag();
+        Bag &bag = queue[(tag >> EBB_PIN_SHIFT) % 3];
+        if (bag.count == 0) {
+            bag.tag = tag;
+        }
+        bag.push(block);
+        last = 3;
+        ebbi_lock_drop(&lock);
+    }
+
+    bool take_passed(Bag *to)
+    {
+        bool taken = false;
+        ebbi_lock_take(&lock);
+        if (model::is_mutant("bucket_modulo")) {
+            first = rl::rand(3);
+        }
+        if (first < last && queue[first].count > 0 && ebbi_clock_passed(&clock, queue[first].tag)) {
+            taken = to->take_from(&queue[first++]);
+        }
+        ebbi_lock_drop(&lock);
+        return taken;
+    }
+
+    bool take_stranded(Bag *to)
+    {
+        ebbi_lock_take(&lock);
+        bool taken = stranded.count > 0 && ebbi_clock_passed(&clock, stranded.tag) &&
+                     to->take_from(&stranded);
+        ebbi_lock_drop(&lock);
+        return taken;
+    }
+};
+
+const model::Scenario scenarios[] = {
+    {"limbo", rl::simulate<model::Suite<Limbo>>},
+};
+
+} // namespace
+
+int main(int argc, char **argv) { return model::main(scenarios, argc, argv); }

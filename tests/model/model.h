@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Runs one scenario under Relacy, as it is or as a mutant.
+//
+//     <program> <scenario> <schedules>|bound<switches> [<mutant>]
+//
+// Exit 0: no schedule fails and blocks were reclaimed in some of them; or, for a mutant, a schedule
+// was found in which somebody meets memory that is not what it should be (a data race, a wrong value,
+// freed memory, memory that nobody has written).
+// Everything else, a mutant that lives included, is exit 1. Schedules are numbered and repeatable.
+#ifndef EBB_MODEL_MODEL_H
+#define EBB_MODEL_MODEL_H
+
+#include "ebbtide/detail/atomic.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+
+namespace model {
+
+inline uint64_t &reclaimed() // blocks reused, over all schedules
+{
+    static uint64_t count = 0;
+    return count;
+}
+
+// A block that is linked, then retired and reused. Its contents are plain memory.
+struct Block {
+    enum { LIVE = 1, REUSED = 2 };
+    rl::var<int> contents;
+
+    Block() { contents($) = REUSED; }
+    void fill() { contents($) = LIVE; } // by who links it
+    void read() const { RL_ASSERT(contents($) == LIVE); }
+    void reuse()
+    {
+        contents($) = REUSED;
+        reclaimed()++;
+    }
+};
+
+// World: its constructor sets the stage, thread(i) is played by each thread, then it is destroyed.
+template <typename World> struct Suite : rl::test_suite<Suite<World>, World::threads> {
+    World *world = nullptr;
+
+    void before()
+    {
+        alignas(64) static unsigned char place[sizeof(World)];
+        Global::make_all();
+        world = new (place) World;
+    }
+    void thread(unsigned index) { world->thread(index); }
+    void after()
+    {
+        world->~World();
+        Global::end_all();
+    }
+};
+
+struct Scenario {
+    const char *name;
+    bool (*run)(rl::test_params &params);
+};
+
+inline bool is_corruption(rl::test_result_e result)
+{
+    return result == rl::test_result_data_race || result == rl::test_result_user_assert_failed ||
+           result == rl::test_result_access_to_freed_memory ||
+           result == rl::test_result_unitialized_access;
+}
+
+// How to choose schedules: a number of random ones, or all that stop a running thread at most so
+// many times ("bound2": twice).
+struct Search {
+    bool is_bound;
+    uint64_t number;
+
+    explicit Search(const char *text)
+        : is_bound(std::strncmp(text, "bound", 5) == 0),
+          number(std::strtoull(text + (is_bound ? 5 : 0), nullptr, 10))
+    {
+    }
+};
+
+// show: prints the history of the failure, which Relacy repeats for that.
+inline rl::test_params simulate(const Scenario &scenario, const Search &search, bool show)
+{
+    static std::ostream nowhere(nullptr);
+    rl::test_params params;
+    params.progress_stream = &nowhere;
+    params.output_stream = show ? &std::cout : &nowhere;
+    params.output_history = !show; // "already shown"
+    if (search.is_bound) {
+        params.search_type = rl::sched_bound;
+        params.context_bound = static_cast<unsigned>(search.number);
+    } else {
+        params.iteration_count = search.number;
+    }
+    (void)scenario.run(params);
+    return params;
+}
+
+inline int judge(const Scenario &scenario, const Search &search)
+{
+    bool mutant = *mutant_name() != '\0';
+    rl::test_params found = simulate(scenario, search, false);
+    unsigned long long at = found.stop_iteration;
+    bool success = found.test_result == rl::test_result_success;
+    const char *result = rl::test_result_str(found.test_result);
+    if (mutant) {
+        std::printf("%s, mutant %s: %s after %llu schedules\n", scenario.name, mutant_name(),
+                    success ? "ALIVE" : result, at);
+        return is_corruption(found.test_result) ? 0 : 1;
+    }
+    std::printf("%s: %s in %llu schedules, %llu blocks reclaimed\n", scenario.name, result, at,
+                static_cast<unsigned long long>(reclaimed()));
+    if (!success) {
+        (void)simulate(scenario, search, true);
+    }
+    return success && reclaimed() > 0 ? 0 : 1;
+}
+
+template <size_t count> int main(const Scenario (&scenarios)[count], int argc, char **argv)
+{
+    if (argc == 3 || argc == 4) {
+        mutant_name() = argc == 4 ? argv[3] : "";
+        for (const Scenario &scenario : scenarios) {
+            if (std::strcmp(scenario.name, argv[1]) == 0) {
+                return judge(scenario, Search(argv[2]));
+            }
+        }
+    }
+    std::fprintf(
+        stderr, "usage: %s <scenario> <schedules>|bound<switches> [<mutant>]\nscenarios:", argv[0]);
+    for (const Scenario &scenario : scenarios) {
+        std::fprintf(stderr, " %s", scenario.name);
+    }
+    std::fprintf(stderr, "\n");
+    return 2;
+}
+
+} // namespace model
+
+#endif

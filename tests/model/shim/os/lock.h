@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// For the models: os/lock.h over Relacy's mutex, which also finds deadlocks and wrong owners.
+#ifndef EBB_OS_LOCK_H
+#define EBB_OS_LOCK_H
+
+#include "ebbtide/detail/atomic.h"
+
+struct ebbi_lock {
+    model::Placed<rl::mutex> mutex;
+};
+
+static inline bool ebbi_lock_try(struct ebbi_lock *lock) { return lock->mutex.real().try_lock($); }
+static inline void ebbi_lock_take(struct ebbi_lock *lock) { lock->mutex.real().lock($); }
+static inline void ebbi_lock_drop(struct ebbi_lock *lock) { lock->mutex.real().unlock($); }
+
+#endif
