@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-# make install: both libraries, headers, pkg-config and CMake descriptions, manual, licences.
+# make install: the libraries, headers, pkg-config and CMake descriptions, manual, licences.
 include(CMakePackageConfigHelpers)
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Ebbtide)
@@ -13,7 +13,7 @@ configure_package_config_file(${templates}/EbbtideConfig.cmake.in EbbtideConfig.
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(EbbtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
-install(TARGETS ebbtide ebbtide_static EXPORT EbbtideTargets
+install(TARGETS ebbtide ebbtide_static ebbtide_conc EXPORT EbbtideTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT EbbtideTargets NAMESPACE Ebbtide:: DESTINATION ${package_dir})

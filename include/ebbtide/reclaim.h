@@ -165,12 +165,10 @@ EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
 // Ends the protection too. NULL is allowed.
 EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 
-// Protects p, which counts only if it can still be reached after this call.
-static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p);
-// Loads *source and protects the block, which is safe to use until the next call for this hazard
-// pointer. Lock-free: repeats while *source changes.
-static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, void *const *source);
-static inline void ebb_hazard_clear(struct ebb_hazard *hazard);
+// Inline, in ebbtide/detail/hazard.h, with their descriptions:
+//   void ebb_hazard_set(struct ebb_hazard *hazard, void *p);
+//   void *ebb_hazard_protect(struct ebb_hazard *hazard, void *const *source);
+//   void ebb_hazard_clear(struct ebb_hazard *hazard);
 
 // ---- what waits, and for whom --------------------------------------------------------------------
 

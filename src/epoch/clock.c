@@ -161,12 +161,18 @@ bool ebbi_clock_advance(struct ebbi_clock *clock, bool press)
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
     bool moves = may_move(clock, now, press);
     if (moves) {
-        clock->changed_ms = ebbi_os_now_ms();
+        ebbi_store_relaxed(&clock->changed_ms, ebbi_os_now_ms()); // relaxed: a hint outside
         // release[epoch-advance -> epoch-read]: what the scan saw the participants do
         ebbi_store_release(&clock->now, now + EBB_EPOCH_ONE);
     }
     ebbi_lock_drop(&clock->lock);
     return moves;
+}
+
+uint64_t ebbi_clock_stands_ms(const struct ebbi_clock *clock)
+{
+    uint64_t changed_ms = ebbi_load_relaxed(&clock->changed_ms); // relaxed: a hint
+    return changed_ms != 0 ? ebbi_os_now_ms() - changed_ms : 0;
 }
 
 void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state)

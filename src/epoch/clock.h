@@ -38,7 +38,7 @@ struct ebbi_clock {
     bool decided;                                                    // C3; atomic
     struct ebb_participant *participants; // under the lock, as is all below
     size_t count;
-    uint64_t changed_ms; // when the epoch became what it is
+    uint64_t changed_ms; // when the epoch became what it is; atomic for a look
 };
 
 #define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1) // fenced until it is decided
@@ -73,6 +73,9 @@ EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
     // acquire[epoch-read <- epoch-advance]: all that the participants did before they moved on
     return ebbi_load_acquire(&clock->now) - tag >= EBBI_GRACE;
 }
+
+// For how long the epoch has been what it is, if it ever moved. A hint.
+uint64_t ebbi_clock_stands_ms(const struct ebbi_clock *clock);
 
 struct ebbi_clock_state {
     uint64_t epoch;

@@ -144,7 +144,7 @@ void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *conte
 void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired); // blocks
 void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired);
 void ebbi_limbo_release(struct ebbi_expired *expired); // no lock held
-void ebbi_clocks_advance(void); // of all collectors, pressing
+void ebbi_clocks_advance(void);                        // of all collectors, pressing
 // For api/: of the default collector where it is NULL.
 void ebbi_synchronize(struct ebbi_collector *collector);
 void ebbi_barrier(struct ebbi_collector *collector);

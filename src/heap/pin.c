@@ -215,8 +215,8 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
 static void attend(struct ebb_participant *me, const struct own *own)
 {
     if (depth_of(me) != 0) {
-        ebbi_store_relaxed(&me->state,
-                           state_of(me) | EBB_PIN_ATTENTION); // relaxed: for this thread
+        // relaxed: for this thread
+        ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION);
     } else if (!ebbi_is_pinned(NULL)) {
         run_own(own);
     }

@@ -2,8 +2,8 @@
 // Layer heap: reclaiming for everybody: the queues of all threads, waiting, what there is.
 #include "heap/fast.h"
 
-#define ADVANCES 3 // after as many everything sealed before has passed
-#define YIELDS 16  // before a wait sleeps
+#define ADVANCES 3     // after as many everything sealed before has passed
+#define WAIT_YIELDS 16 // before a wait sleeps
 #define NAP_MS 1
 
 static uint32_t never; // always 0: what a nap waits on
@@ -90,7 +90,7 @@ static void check_unpinned(struct ebbi_collector *collector, const char *what)
 
 static void wait_a_little(unsigned turn)
 {
-    if (turn < YIELDS) {
+    if (turn < WAIT_YIELDS) {
         ebbi_os_yield();
     } else {
         ebbi_os_wait(&never, 0, NAP_MS);

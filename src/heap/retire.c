@@ -8,8 +8,11 @@
 #define BAG_BYTES 65536u // a bag of larger blocks has fewer
 #define BAG_LEAST 4u
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
-#define PRESSING_BAGS 16                 // in the queues, before a membarrier is worth it
-#define PATIENT_BAGS 32 // in the queues, before the thread gives way to whoever holds up the clock
+#define PRESSING_BAGS 10                 // in the queues, before a membarrier is worth it
+#define PATIENT_BAGS 24 // in the queues, before the thread gives way to whoever holds up the clock
+#define YIELDS 4
+#define STALL_MS 50
+#define SURPLUS_AT_ONCE 2
 
 static size_t bag_room(size_t block_bytes)
 {
@@ -41,8 +44,8 @@ static void bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag)
     }
 }
 
-// A full bag, or one whose thread ends, joins its queue.
-static void seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
+// A full bag, or one whose thread ends, joins its queue. Returns how many wait.
+static size_t seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_bag_bytes(bag);
@@ -52,11 +55,12 @@ static void seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     ebbi_lock_take(&heap->lock);
     limbo->filling[bag->queue] = NULL;
     ebbi_bag_enqueue(heap, bag);
-    limbo->bags++;
+    size_t bags = ++limbo->bags;
     limbo->blocks += bag->count;
     limbo->bytes += bytes;
     ebbi_lock_drop(&heap->lock);
     ebbi_limbo_count(bytes, 0);
+    return bags;
 }
 
 // A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
@@ -71,22 +75,39 @@ static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
     return bag;
 }
 
-// After a bag was sealed: time may pass, and memory go.
-static void settle(struct ebbi_heap *heap, unsigned queue)
+// More than one for each that is sealed, so that a queue that has grown shrinks again.
+static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
 {
-    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
-        return;
-    }
-    bool moved = ebbi_clock_advance(&ebbi_clock, heap->limbo.bags >= PRESSING_BAGS);
     struct ebbi_bag *bag = take_surplus(heap, queue);
-    if (bag != NULL) {
+    for (int i = 0; i < SURPLUS_AT_ONCE && bag != NULL; i++) {
         ebbi_bag_release(heap, bag);
         bag_recycle(heap, bag);
         heap->events++;
         ebbi_purge_tick(heap);
-    } else if (!moved && heap->limbo.bags > PATIENT_BAGS) {
+        bag = i + 1 < SURPLUS_AT_ONCE ? take_surplus(heap, queue) : NULL;
+    }
+}
+
+// Whoever holds up the clock is most often a thread that lost its processor inside a pin: it is let
+// run. One that has held it up for long is waiting for something else.
+static void give_way(void)
+{
+    int turns = ebbi_clock_stands_ms(&ebbi_clock) < STALL_MS ? YIELDS : 1;
+    for (int i = 0; i < turns && !ebbi_clock_advance(&ebbi_clock, true); i++) {
         ebbi_os_yield();
     }
+}
+
+// After a bag was sealed: time may pass, and memory go.
+static void settle(struct ebbi_heap *heap, unsigned queue, size_t bags)
+{
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        return;
+    }
+    if (!ebbi_clock_advance(&ebbi_clock, bags >= PRESSING_BAGS) && bags > PATIENT_BAGS) {
+        give_way();
+    }
+    send_surplus_home(heap, queue);
     ebbi_helper_kick();
 }
 
@@ -105,25 +126,24 @@ static void retire_mixed(struct ebbi_heap *heap, void *p)
     ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
     bag->count++;
     if (bag->count == EBBI_BAG_BLOCKS) {
-        seal(heap, bag);
-        settle(heap, EBBI_MIXED);
+        settle(heap, EBBI_MIXED, seal(heap, bag));
     }
 }
 
-static void close_bag(struct ebbi_heap *heap, unsigned class_number)
+// Returns how many bags wait.
+static size_t close_bag(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_bag *bag = heap->limbo.filling[class_number];
     struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
     bag->count = (uint32_t)(room->top - bag->blocks);
     room->top = room->limit = NULL;
-    seal(heap, bag);
+    return seal(heap, bag);
 }
 
 static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
 {
     if (heap->limbo.filling[class_number] != NULL) {
-        close_bag(heap, class_number);
-        settle(heap, class_number);
+        settle(heap, class_number, close_bag(heap, class_number));
     }
     struct ebbi_bag *bag = bag_take(heap, class_number);
     if (bag == NULL) {
@@ -206,11 +226,11 @@ void ebbi_limbo_seal(struct ebbi_heap *heap)
 {
     struct ebbi_bag *mixed = heap->limbo.filling[EBBI_MIXED];
     if (mixed != NULL) {
-        seal(heap, mixed);
+        (void)seal(heap, mixed);
     }
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         if (heap->limbo.filling[c] != NULL) {
-            close_bag(heap, c);
+            (void)close_bag(heap, c);
         }
     }
     struct ebbi_bag *spare = heap->limbo.spare;

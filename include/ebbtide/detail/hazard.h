@@ -15,6 +15,7 @@ struct ebb_hazard {
     struct ebb_hazard *next, *next_free; // the list of all; of those that are closed
 } __attribute__((aligned(64)));
 
+// Protects p, which counts only if it can still be reached after this call.
 static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
 {
     // full[hazard-set <-> tag]: either the reclaimer sees the hazard, or this thread sees that the
@@ -23,6 +24,8 @@ static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
     ebbi_store_full(&hazard->held, p);
 }
 
+// Loads *source and protects the block, which is safe to use until the next call for this hazard
+// pointer. Lock-free: repeats while *source changes.
 static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, EBBI_ATOMIC(void *) const *source)
 {
     void *p = ebbi_load_relaxed(source); // relaxed: a guess, checked below
@@ -37,6 +40,7 @@ static inline void *ebb_hazard_protect(struct ebb_hazard *hazard, EBBI_ATOMIC(vo
     }
 }
 
+// Ends the protection.
 static inline void ebb_hazard_clear(struct ebb_hazard *hazard)
 {
     // release[hazard-clear -> hazard-scan]: this thread has done with the block
