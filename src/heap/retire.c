@@ -187,10 +187,11 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     limbo->large_last = p;
     limbo->blocks++;
     limbo->bytes += bytes;
+    bool press = limbo->bytes >= PRESSING_BYTES;
     ebbi_lock_drop(&heap->lock);
     ebbi_limbo_count(bytes, 0);
     if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
-        (void)ebbi_clock_advance(&ebbi_clock, heap->limbo.bytes >= PRESSING_BYTES);
+        (void)ebbi_clock_advance(&ebbi_clock, press);
         reclaim_large(heap);
         ebbi_helper_kick();
     }

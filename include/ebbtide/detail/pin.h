@@ -78,13 +78,14 @@ EBBI_INLINED void ebbi_pin_anew(struct ebb_participant *me)
 
 EBBI_INLINED void ebbi_pin(struct ebb_participant *me)
 {
+    const EBBI_ATOMIC(uint64_t) *clock = me->now;
     uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
-    uint64_t now = ebbi_load_relaxed(me->now);      // relaxed: looked at again
+    uint64_t now = ebbi_load_relaxed(clock);        // relaxed: looked at again
     if (__builtin_expect(state == now, 1)) {
         ebbi_store_relaxed(&me->state, now + 1); // relaxed: announced before
         ebbi_compiler_fence();                   // P3; the rest is the advancer's membarrier
         // relaxed: what was unlinked before the announcement is seen since; see epoch/clock.h
-        if (__builtin_expect(ebbi_load_relaxed(me->now) != now, 0)) {
+        if (__builtin_expect(ebbi_load_relaxed(clock) != now, 0)) {
             ebbi_pin_anew(me);
         }
     } else if ((state & EBB_PIN_DEPTH) == 0) {
