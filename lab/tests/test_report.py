@@ -69,9 +69,10 @@ def made(
 def test_matrix_holds_the_ratios_of_the_verdict_turned_over(
     results: Results, page: model.Page
 ) -> None:
-    heads = page.costs.columns
+    (costs,) = page.costs
+    heads = costs.columns
     checked = 0
-    for line in page.costs.rows:
+    for line in costs.rows:
         row = row_of(results, line[0].text)
         for arm, cell in zip(heads[2:-1], line[2:-1], strict=True):
             against = verdict.against(row, arm)
@@ -82,13 +83,14 @@ def test_matrix_holds_the_ratios_of_the_verdict_turned_over(
 
 
 def test_matrix_has_a_column_for_each_peer_and_neither_floor_nor_missing(page: model.Page) -> None:
-    assert page.costs.columns == ["workload", "ebbtide", *report_data.PEERS, "A/A"]
+    assert page.costs[0].columns == ["workload", "ebbtide", *report_data.PEERS, "A/A"]
 
 
 def test_failures_come_first_then_losses(page: model.Page) -> None:
-    names = [line[0].text for line in page.costs.rows]
+    (costs,) = page.costs
+    names = [line[0].text for line in costs.rows]
     assert names[0] == "broken"
-    lost = [any(cell.state == cells.LOSS for cell in line) for line in page.costs.rows[1:]]
+    lost = [any(cell.state == cells.LOSS for cell in line) for line in costs.rows[1:]]
     assert lost == sorted(lost, reverse=True)
     assert any(lost)
 
@@ -120,7 +122,7 @@ def test_colour_never_stands_alone() -> None:
 
 def test_a_peer_that_costs_nothing_has_no_ratio() -> None:
     found = made({"ebbtide": [1.0, 1.0], "glibc": [0.0, 0.0]}, cost="calls")
-    shown = matrix.matrix(found, found.rows, cells.Ratios())
+    (shown,) = matrix.matrices(found, found.rows, cells.Ratios())
     assert shown.rows[0][2] == cells.NOTHING
 
 
@@ -181,8 +183,9 @@ def test_missed_bars_come_first(page: model.Page) -> None:
 
 
 def test_an_arm_that_cannot_run_a_row_is_a_dash_with_the_reason(page: model.Page) -> None:
-    at = page.costs.columns.index("snmalloc")
-    (line,) = [each for each in page.costs.rows if each[0].text == "lanes-count"]
+    (costs,) = page.costs
+    at = costs.columns.index("snmalloc")
+    (line,) = [each for each in costs.rows if each[0].text == "lanes-count"]
     assert (line[at].text, line[at].note) == ("-", f"not run: {report_data.WHY_NOT}")
 
 

@@ -21,11 +21,36 @@ bars = [{ kind = "speed", at_least = 1 }]
 
 def test_every_shipped_set_loads_and_names_known_arms() -> None:
     layout = Layout.of(None, None)
-    known = {*allocators.names(layout), allocators.EBBTIDE_AGAIN}
+    known = {*allocators.names(layout), *allocators.OWN}
+    over = {
+        f"{scheme}/{allocator}"
+        for scheme in allocators.load_schemes(layout)
+        for allocator in allocators.names(layout)
+        if allocators.is_peer(allocator)
+    }
     found = scenarios.load_all()
-    assert {"quick", "apps", "bars", "start"} <= set(found)
+    assert {"quick", "apps", "bars", "start", "reclaim"} <= set(found)
     for group in found.values():
-        assert set(group.arms) <= known
+        assert set(group.arms) <= known | over
+        for each in group.scenarios:
+            named = {*each.arms, *(arm for bar in each.bars for arm in (bar.arm, *bar.peers))}
+            assert named <= set(group.arms)
+
+
+def test_bars_name_arms_and_rows_that_are_there() -> None:
+    for group in scenarios.load_all().values():
+        rows = {each.name: each for each in group.scenarios}
+        for each in group.scenarios:
+            asked = set(each.arms or group.arms)
+            for bar in each.bars:
+                assert {bar.arm, *bar.peers} <= asked, each.name
+                assert not bar.row or bar.arm in (rows[bar.row].arms or group.arms)
+
+
+def test_reclamation_fits_its_time() -> None:
+    group = scenarios.load_all()["reclaim"]
+    spent_s = sum(each.runs * each.estimate_s * len(each.arms) for each in group.scenarios)
+    assert 60 < spent_s <= 15 * 60
 
 
 def test_shipped_workloads_exist() -> None:
@@ -34,6 +59,8 @@ def test_shipped_workloads_exist() -> None:
         for each in group.scenarios:
             if each.kind in ("workload", "start"):
                 assert (layout.root / "bench" / f"{each.command[0]}.c").is_file()
+            if each.kind == "scheme":
+                assert (layout.root / "bench" / "reclaim" / f"{each.command[0]}.c").is_file()
 
 
 @pytest.mark.parametrize(
@@ -45,6 +72,12 @@ def test_shipped_workloads_exist() -> None:
         ("at_least = 1", "at_least = 1, at_most = 2", "either at_least or at_most"),
         ('kind = "speed"', 'kind = "own_cost"', "wants floor = true"),
         ('kind = "speed"', 'kind = "charm"', "no bar is of kind"),
+        ("at_least = 1", "at_least = 1, figure = 'ops'", "`figure` belongs"),
+        ("at_least = 1", "at_least = 1, peers = ['glibc']", "`peers` belongs"),
+        ("at_least = 1", "at_least = 1, row = 'two'", "`row` belongs"),
+        ("at_least = 1", "at_least = 1, arm = 'ebbtide-fenced'", "is on ebbtide alone"),
+        ('kind = "speed"', 'kind = "against"', "`peers` belongs"),
+        ('kind = "speed"', 'kind = "unchanged", row = "one"', "unchanged, neither"),
         ('name = "one"', "", "missing .* 'name'"),
         ("[[scenario]]", "[[scenario", "cannot read"),
     ],

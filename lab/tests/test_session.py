@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from conftest import arm, sample, scenario
@@ -7,9 +8,9 @@ from rich.console import Console
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
-from ebbtide_lab.base.errors import RunError
+from ebbtide_lab.base.errors import NotRunError, RunError
 from ebbtide_lab.measure.session import Execute, Session, plan
-from ebbtide_lab.results.journal import Journal
+from ebbtide_lab.results.journal import Journal, load
 from ebbtide_lab.results.model import Results, Sample
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
 
@@ -73,6 +74,45 @@ def test_a_failing_arm_is_kept_and_not_tried_again(tmp_path: Path) -> None:
     assert tried.count("b") == 1
     assert results.rows[0].failures == {"b": "ended by SIGSEGV"}
     assert "ended by SIGSEGV" in [line.get("error") for line in lines]
+
+
+def test_a_refusal_is_kept_as_such_and_not_tried_again(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def execute(_: Scenario, of: Allocator) -> Sample:
+        tried.append(of.name)
+        if of.name == "b":
+            raise NotRunError("ck has no hazard pointers")
+        return sample(1.0)
+
+    results, lines = run(tmp_path, execute)
+    assert tried.count("b") == 1
+    assert results.rows[0].refusals == {"b": "ck has no hazard pointers"}
+    assert results.rows[0].failures == {}
+    assert [line["not_run"] for line in lines if "not_run" in line] == ["ck has no hazard pointers"]
+    assert load(tmp_path).rows[0].not_run == {"b": "ck has no hazard pointers"}
+    steps = list(plan([group(scenario(runs=2))], {"set": ARMS}, None))
+    tried.clear()
+    journal = Journal(tmp_path, ARMS, resume=True)
+    Session(execute, journal, Console(quiet=True)).run(steps, None)
+    journal.close()
+    assert tried == []
+
+
+def test_rows_of_schemes_are_for_arms_with_one_and_the_others_for_allocators() -> None:
+    ebbtide = replace(arm("ebbtide"), scheme="ebbtide")
+    fenced = replace(arm("ebbtide-fenced"), scheme="ebbtide-fenced")
+    over = replace(arm("ck/glibc"), scheme="ck")
+    arms = {"set": [ebbtide, fenced, over, arm("glibc")]}
+    schemes = replace(scenario("swap"), kind="scheme")
+    assert {each.arm.name for each in plan([group(schemes)], arms, 1)} == {
+        "ebbtide",
+        "ebbtide-fenced",
+        "ck/glibc",
+    }
+    assert {each.arm.name for each in plan([group(scenario())], arms, 1)} == {"ebbtide", "glibc"}
+    some = replace(schemes, arms=["ck/glibc", "ebbtide"])
+    assert {each.arm.name for each in plan([group(some)], arms, 1)} == {"ebbtide", "ck/glibc"}
 
 
 def test_interrupt_keeps_what_is_finished(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ struct board {
     uint64_t magic; // "1MLCRBBE" in memory
     uint32_t version;
     uint32_t unused;
-    const void *now;          // uint64_t: epoch << 16 | 1
+    const void *now;          // uint64_t: epoch << 16, its low bit 1 in a fenced clock
     const void *participants; // struct ebb_participant *: the first, linked by `next`
     const void *changed_ms;   // uint64_t: CLOCK_MONOTONIC when `now` changed
     const void *retired;      // size_t: bytes that wait

@@ -19,12 +19,18 @@ EBBTIDE = "ebbtide"
 EBBTIDE_AGAIN = "ebbtide-again"  # the A/A arm
 GLIBC = "glibc"
 FLOOR = "floor"
-NOT_PEERS = (EBBTIDE, EBBTIDE_AGAIN, FLOOR)
+# Ebbtide's other ways to reclaim; they run in rows of kind scheme alone.
+EBBTIDE_WAYS = ("ebbtide-fenced", "ebbtide-call", "ebbtide-hazard")
+OWN = (EBBTIDE, EBBTIDE_AGAIN, *EBBTIDE_WAYS)
+NOT_PEERS = (*OWN, FLOOR)
+UNSAFE = "free"  # the scheme that frees under its readers
 PROBE_TIMEOUT_S = 20
+SCHEME = "scheme"  # the kind of an entry that is no allocator
 # What an entry of lab/peers.toml must have, by its kind.
 KEYS = {
     "installed": ("name", "file", "package", "version"),
     "crate": ("name", "crate", "pin", "folder", "build", "version"),
+    SCHEME: ("name", "built"),
 }
 LIBRARY_FOLDERS = (
     "/usr/lib/x86_64-linux-gnu",
@@ -37,12 +43,19 @@ LIBRARY_FOLDERS = (
 
 @dataclass(frozen=True)
 class Allocator:
-    """One arm. `problem` says why it is missing; then `path` may not be there."""
+    """One arm. `problem` says why it is missing; then `path` may not be there. `scheme` is
+    that of reclamation whose program it runs over this allocator, in rows of that kind."""
 
     name: str
     path: Path | None
     version: str = ""
     problem: str = ""
+    scheme: str = ""
+
+    @property
+    def linked(self) -> bool:
+        """Whether the scheme's programs are linked to the allocator, and need no preload."""
+        return self.name in OWN
 
     @property
     def expected(self) -> str:
@@ -149,8 +162,21 @@ def _glibc() -> Allocator:
     return Allocator(GLIBC, None, text.removeprefix("glibc "))
 
 
+def is_peer(arm: str) -> bool:
+    return arm not in NOT_PEERS and not arm.startswith(f"{UNSAFE}/")
+
+
 def load_catalogue(layout: Layout) -> dict[str, dict[str, Any]]:
     """The peers of lab/peers.toml by name, each with its `kind`."""
+    return {name: each for name, each in _load(layout).items() if each["kind"] != SCHEME}
+
+
+def load_schemes(layout: Layout) -> dict[str, dict[str, Any]]:
+    """The schemes of reclamation of lab/peers.toml by name."""
+    return {name: each for name, each in _load(layout).items() if each["kind"] == SCHEME}
+
+
+def _load(layout: Layout) -> dict[str, dict[str, Any]]:
     path = layout.root / "lab" / "peers.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))
@@ -181,9 +207,9 @@ def names(layout: Layout) -> list[str]:
 
 
 def find(name: str, layout: Layout) -> Allocator:
-    """The arm of this name, built if need be; an unknown name is an error."""
+    """The allocator of this name, built if need be; an unknown name is an error."""
     if name in (EBBTIDE, EBBTIDE_AGAIN):
-        return _own(name, layout.lib, "`make lib` builds it")
+        return replace(_own(name, layout.lib, "`make lib` builds it"), scheme=EBBTIDE)
     if name == GLIBC:
         return _glibc()
     if name == FLOOR:

@@ -28,8 +28,8 @@ FLAGS = (
 )
 LIBRARIES = ("-lpthread", "-lrt", "-latomic")
 TIMEOUT_S = 900
-# What compilers, linkers and configure say before they go on to say that they gave up.
-CAUSE = re.compile(r"\d: (fatal )?error: |cannot find |configure: error: ")
+# What compilers, linkers, configure and cargo say before they go on to say that they gave up.
+CAUSE = re.compile(r"\d: (fatal )?error: |cannot find |configure: error: |^error(\[\w+\])?: ")
 
 
 # --- recipes ----------------------------------------------------------------------
@@ -63,7 +63,7 @@ class Compile:
         command += [f"-D{define}" for define in self.defines]
         command += [f"-I{sources / include}" for include in self.includes]
         command += [str(sources / source) for source in self.sources]
-        _run([*command, *LIBRARIES], scratch, what, _build_environment())
+        run([*command, *LIBRARIES], scratch, what, _build_environment())
         return library
 
 
@@ -83,9 +83,9 @@ class Configure:
         script = ["sh", str(sources / self.script), f"--srcdir={sources}"]
         tools = [f"CC={COMPILERS['c']}", f"CXX={COMPILERS['c++']}"]
         environment = _build_environment()
-        _run([*script, *self.arguments, *tools], scratch, what, environment)
+        run([*script, *self.arguments, *tools], scratch, what, environment)
         jobs = len(os.sched_getaffinity(0))
-        _run(["make", f"-j{jobs}", self.product], scratch, what, environment)
+        run(["make", f"-j{jobs}", self.product], scratch, what, environment)
         return scratch / self.product
 
 
@@ -166,7 +166,7 @@ def _cause(output: str) -> str:
     return next(filter(CAUSE.search, lines), lines[-1] if lines else "failed")
 
 
-def _run(command: list[str], folder: Path, what: str, environment: dict[str, str]) -> None:
+def run(command: list[str], folder: Path, what: str, environment: dict[str, str]) -> None:
     try:
         done = subprocess.run(
             command,
@@ -208,7 +208,7 @@ def _vendor(recipe: Recipe, folder: Path) -> Path:
         encoding="utf-8",
     )
     what = f"cannot fetch {recipe.crate} {recipe.pin}"
-    _run(["cargo", "vendor", "--quiet"], folder, what, dict(os.environ))
+    run(["cargo", "vendor", "--quiet"], folder, what, dict(os.environ))
     return folder / "vendor" / recipe.crate
 
 

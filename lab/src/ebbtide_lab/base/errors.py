@@ -8,3 +8,7 @@ class LabError(Exception):
 
 class RunError(LabError):
     """One run failed: a crash, a check that does not hold, the wrong allocator."""
+
+
+class NotRunError(LabError):
+    """No failure: the program says that it cannot do this at all, and why."""

@@ -30,7 +30,9 @@ class Layout:
     def of(cls, lib: Path | None, programs: Path | None) -> "Layout":
         root = find_root()
         release = root / "build" / "release"
-        return cls(root, lib or release / "libebbtide.so", programs or release / "bench")
+        # Programs are started elsewhere: a place that the user gave must not depend on it.
+        given = programs.absolute() if programs else release / "bench"
+        return cls(root, lib or release / "libebbtide.so", given)
 
     @property
     def build(self) -> Path:

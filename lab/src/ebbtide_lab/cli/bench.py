@@ -12,7 +12,7 @@ from typing import TypedDict, Unpack
 
 import click
 
-from ebbtide_lab.arms import allocators
+from ebbtide_lab.arms import schemes
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
@@ -128,7 +128,7 @@ def _find_arms(
     is Ebbtide; a missing peer of a set is told of and left out."""
     names = {group.name: wanted or group.arms for group in sets}
     found = {
-        name: allocators.find(name, layout)
+        name: schemes.find(name, layout)
         for name in dict.fromkeys(name for each in names.values() for name in each)
     }
     missing = [arm for arm in found.values() if arm.problem]
@@ -185,7 +185,7 @@ def _executor(layout: Layout, planted: int) -> Execute:
 
 
 def _takes_plant(scenario: Scenario, arm: Allocator) -> bool:
-    return scenario.kind == "workload" and arm.name == EBBTIDE
+    return scenario.kind in ("workload", "scheme") and arm.name == EBBTIDE
 
 
 def _programs_of(sets: list[ScenarioSet]) -> list[str]:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compares Ebbtide with its peers in one row, and holds the row against its bars."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, NOT_PEERS
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, is_peer
 from ebbtide_lab.judge.stats import Ratio, ratio
 from ebbtide_lab.results.model import Row
 from ebbtide_lab.scenarios.model import Bar
@@ -33,7 +33,7 @@ class Outcome:
 
 
 def peers_of(row: Row) -> list[str]:
-    return [arm for arm in row.samples if arm not in NOT_PEERS]
+    return [arm for arm in row.samples if is_peer(arm)]
 
 
 def _medians(row: Row, arms: list[str], name: str | None = None) -> dict[str, float]:
@@ -82,20 +82,61 @@ def noise(row: Row) -> Ratio | None:
 # --- bars -------------------------------------------------------------------------
 
 
-def judge(row: Row, bar: Bar) -> Outcome:
-    """Whether the row meets the bar; a row without the figures does not."""
-    claim = f"{LABELS[bar.kind].format(bar.figure)} {_limit(bar)}"
-    if EBBTIDE not in row.samples:
-        return Outcome(claim, None, "", False, row.failures.get(EBBTIDE, "not run"))
+def judge(row: Row, bar: Bar, rows: Sequence[Row] = ()) -> Outcome:
+    """Whether the row meets the bar; a row without the figures does not. `rows` are those
+    of the session, for bars that look at another one."""
+    if bar.arm not in row.samples:
+        why = row.failures.get(bar.arm) or row.not_run.get(bar.arm) or "not run"
+        return Outcome(_claim(row, bar, bar.at_most), None, "", False, why)
+    if bar.kind == "unchanged":
+        return _judge_unchanged(row, bar, rows)
     value, best = MEASURES[bar.kind](row, bar)
+    claim = _claim(row, bar, bar.at_most)
     if value is None:
-        return Outcome(claim, None, "", False, "no figures to compare")
+        return Outcome(claim, None, "", False, _lack(row, bar))
     holds = value >= bar.at_least if bar.at_least is not None else value <= (bar.at_most or 0)
     return Outcome(claim, value, best, holds)
 
 
-def _limit(bar: Bar) -> str:
-    return f">= {bar.at_least:g}" if bar.at_least is not None else f"<= {bar.at_most:g}"
+def _lack(row: Row, bar: Bar) -> str:
+    absent = [peer for peer in bar.peers if not row.costs(peer, bar.figure or None)]
+    return f"no figure of {', '.join(absent)}" if absent else "no figures to compare"
+
+
+def _claim(row: Row, bar: Bar, at_most: float | None) -> str:
+    whose = "" if bar.arm == EBBTIDE else f"{bar.arm}: "
+    figure = bar.figure or row.scenario.cost
+    what = LABELS[bar.kind].format(figure=figure, row=bar.row, peers=" or ".join(bar.peers))
+    return f"{whose}{what} {_limit(bar.at_least, at_most)}".rstrip()
+
+
+def _limit(at_least: float | None, at_most: float | None) -> str:
+    if at_least is not None:
+        return f">= {at_least:g}"
+    return "" if at_most is None else f"<= {at_most:g}"
+
+
+def _judge_unchanged(row: Row, bar: Bar, rows: Sequence[Row]) -> Outcome:
+    """The limit is what the machine makes of no difference, in this row and the other."""
+    other = next((each for each in rows if _is(each, row.group, bar.row)), None)
+    costs = other.costs(bar.arm) if other else []
+    strays = [_strays(each) for each in (row, other) if each]
+    limits = [limit for limit in strays if limit is not None]
+    if not costs or min(costs) <= 0 or len(limits) < 2:
+        return Outcome(_claim(row, bar, None), None, "", False, "no figures to compare")
+    value = median(row.costs(bar.arm)) / median(costs)
+    claim = _claim(row, bar, round(max(limits), 3))
+    return Outcome(claim, value, bar.row, value <= max(limits))
+
+
+def _is(row: Row, group: str, name: str) -> bool:
+    return (row.group, row.scenario.name) == (group, name)
+
+
+def _strays(row: Row) -> float | None:
+    """How far the A/A interval reaches from 1, as a ratio above 1."""
+    found = noise(row)
+    return max(found.high, 1 / found.low) if found and found.low > 0 else None
 
 
 Measure = tuple[float | None, str]
@@ -116,7 +157,7 @@ def own_costs(row: Row) -> dict[str, float]:
 
 def _own_cost(row: Row, _: Bar) -> Measure:
     costs = own_costs(row)
-    peers = {arm: cost for arm, cost in costs.items() if arm not in NOT_PEERS}
+    peers = {arm: cost for arm, cost in costs.items() if is_peer(arm)}
     if not peers:
         return None, ""
     best = min(peers, key=peers.__getitem__)
@@ -135,9 +176,20 @@ def _rss_of_all(row: Row, _: Bar) -> Measure:
 
 
 def _figure(row: Row, bar: Bar) -> Measure:
-    if not row.figure(EBBTIDE, bar.figure):
+    if not row.figure(bar.arm, bar.figure):
         return None, ""
-    return median(row.figure(EBBTIDE, bar.figure)), best_peer(row, bar.figure) or ""
+    return median(row.figure(bar.arm, bar.figure)), best_peer(row, bar.figure) or ""
+
+
+def _against(row: Row, bar: Bar) -> Measure:
+    """All named peers must have the figure: without one the claim would be another."""
+    figures = _medians(row, [bar.arm, *bar.peers], bar.figure or None)
+    peers = {peer: figures[peer] for peer in bar.peers if peer in figures}
+    if bar.arm not in figures or len(peers) < len(bar.peers) or min(peers.values()) <= 0:
+        return None, ""
+    choose = min if bar.at_least is None else max
+    best = choose(peers, key=peers.__getitem__)
+    return figures[bar.arm] / peers[best], best
 
 
 def _glibc_time(row: Row, _: Bar) -> Measure:
@@ -158,7 +210,9 @@ LABELS = {
     "own_cost": "own cost over the best peer's",
     "rss": "peak RSS over the leanest of jemalloc, mimalloc",
     "rss_of_all": "peak RSS over the leanest peer",
-    "figure": "{}",
+    "figure": "{figure}",
+    "against": "{figure} over that of {peers}",
+    "unchanged": "{figure} over that in {row}, as A/A may stray:",
     "glibc_time": "time over glibc",
     "glibc_rss": "peak RSS above glibc, MB",
 }
@@ -168,6 +222,7 @@ MEASURES: dict[str, Callable[[Row, Bar], Measure]] = {
     "rss": _rss,
     "rss_of_all": _rss_of_all,
     "figure": _figure,
+    "against": _against,
     "glibc_time": _glibc_time,
     "glibc_rss": _glibc_rss,
 }

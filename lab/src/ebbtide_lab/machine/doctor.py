@@ -26,7 +26,8 @@ PERF_PARANOID_MAX = 2
 TOOL_TIMEOUT_S = 10
 TOOLS = {
     "gcc": "builds the peers: `apt-get install gcc`",
-    "cargo": "fetches the peers' sources: `apt-get install cargo`",
+    "cargo": "fetches the peers' sources, builds Rust's schemes: `apt-get install cargo`",
+    "pkg-config": "tells the versions of liburcu and ck: `apt-get install pkg-config`",
     "valgrind": "counts instructions: `apt-get install valgrind`",
     "strace": "counts system calls: `apt-get install strace`",
 }

@@ -14,7 +14,7 @@ from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.counting import run_counted, run_traced
 from ebbtide_lab.measure.program import run_command, run_server, run_start
-from ebbtide_lab.measure.workload import run_workload
+from ebbtide_lab.measure.workload import run_scheme, run_workload
 from ebbtide_lab.results.model import Sample
 from ebbtide_lab.scenarios.model import Scenario
 
@@ -25,11 +25,13 @@ RUNNERS = {
     "start": run_start,
     "instructions": run_counted,
     "syscalls": run_traced,
+    "scheme": run_scheme,
 }
 
 
 def run(scenario: Scenario, allocator: Allocator, layout: Layout) -> Sample:
-    """One run; raises RunError when it fails or when a check does not hold."""
+    """One run; raises RunError when it fails or when a check does not hold, and
+    NotRunError when the arm cannot do this at all."""
     if scenario.bundled_allocator:
         allocator = over_bundled(allocator)
     try:

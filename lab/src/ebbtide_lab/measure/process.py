@@ -24,6 +24,15 @@ class Options(TypedDict, total=False):
     stderr: int | IO[str]
 
 
+class ExitError(RunError):
+    """A program that ended with another exit status than 0."""
+
+    def __init__(self, code: int, errors: str) -> None:
+        super().__init__(why(code, errors))
+        self.code = code
+        self.last_line = _last_line(errors)
+
+
 @contextmanager
 def running(command: list[str], **options: Unpack[Options]) -> Iterator[subprocess.Popen[str]]:
     """A child in a group of its own, which is gone when the block is left."""
@@ -51,16 +60,20 @@ def finish(command: list[str], **options: Unpack[Options]) -> str:
         except subprocess.TimeoutExpired as error:
             raise RunError(f"no end after {TIMEOUT_S} s") from error
         if child.returncode != 0:
-            raise RunError(why(child.returncode, errors))
+            raise ExitError(child.returncode, errors)
         return output
 
 
 def why(code: int, errors: str) -> str:
-    last = errors.strip().splitlines()[-1] if errors.strip() else "nothing on standard error"
+    last = _last_line(errors) or "nothing on standard error"
     number = -code if code < 0 else code - 128
     if number in {each.value for each in signal.Signals}:
         return f"ended by {signal.Signals(number).name}: {last}"
     return f"exit status {code}: {last}"
+
+
+def _last_line(errors: str) -> str:
+    return errors.strip().splitlines()[-1] if errors.strip() else ""
 
 
 def need_program(name: str) -> None:

@@ -11,10 +11,10 @@ from time import monotonic
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ebbtide_lab.arms.allocators import FLOOR, Allocator
-from ebbtide_lab.base.errors import LabError, RunError
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
+from ebbtide_lab.base.errors import LabError, NotRunError, RunError
 from ebbtide_lab.results.journal import Journal, Key, fold
-from ebbtide_lab.results.model import Results, Row, Sample, same_work
+from ebbtide_lab.results.model import Refusal, Results, Row, Sample, same_work
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
 
 Execute = Callable[[Scenario, Allocator], Sample]
@@ -55,7 +55,17 @@ def _arms_of(scenario: Scenario, arms: list[Allocator]) -> list[Allocator]:
         if not arm.problem
         and (arm.name != FLOOR or scenario.floor)
         and arm.name not in scenario.without
+        and (not scenario.arms or arm.name in scenario.arms)
+        and _can_run(scenario, arm)
     ]
+
+
+def _can_run(scenario: Scenario, arm: Allocator) -> bool:
+    """Rows of schemes are for arms that have one, all the others for allocators; Ebbtide
+    is both."""
+    if scenario.kind == "scheme":
+        return bool(arm.scheme)
+    return not arm.scheme or arm.name in (EBBTIDE, EBBTIDE_AGAIN)
 
 
 def _turned(arms: list[Allocator], by: int) -> list[Allocator]:
@@ -94,7 +104,8 @@ class Session:
         row.scenario = step.scenario
 
     def _without_finished(self, steps: list[Step]) -> list[Step]:
-        """The steps that an earlier session did not finish; a failure counts as finished."""
+        """The steps that an earlier session did not finish; a failure counts as finished, and
+        so does a refusal."""
         done = Counter(
             {
                 (key, arm): len(samples)
@@ -104,7 +115,8 @@ class Session:
         )
         left = []
         for step in steps:
-            if step.arm.name in self._rows[step.key].failures:
+            row = self._rows[step.key]
+            if step.arm.name in row.failures or step.arm.name in row.refusals:
                 continue
             if done[step.key, step.arm.name] > 0:
                 done[step.key, step.arm.name] -= 1
@@ -135,14 +147,17 @@ class Session:
             self._console.print(f"Left out {skipped} of {len(steps)} runs to stay within the time.")
 
     def _run_step(self, step: Step) -> None:
-        """An arm that failed in a scenario is not tried there again."""
+        """An arm that failed in a scenario, or cannot do it, is not tried there again."""
         row = self._rows[step.key]
-        if step.arm.name in row.failures:
+        if step.arm.name in row.failures or step.arm.name in row.refusals:
             return
-        outcome: Sample | str
+        outcome: Sample | Refusal | str
         try:
             outcome = self._execute(step.scenario, step.arm)
             row.samples.setdefault(step.arm.name, []).append(outcome)
+        except NotRunError as error:
+            outcome = Refusal(str(error))
+            row.refusals[step.arm.name] = outcome.reason
         except RunError as error:
             outcome = row.failures[step.arm.name] = str(error)
         self._journal.write(step.group.name, step.scenario, step.arm.name, outcome)

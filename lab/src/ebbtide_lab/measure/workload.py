@@ -6,13 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide_lab import SCHEMA
+from ebbtide_lab.arms import schemes
 from ebbtide_lab.arms.allocators import Allocator
-from ebbtide_lab.base.errors import RunError
+from ebbtide_lab.base.errors import NotRunError, RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import finish
+from ebbtide_lab.measure.process import ExitError, finish
 from ebbtide_lab.results.model import Figures, Histogram, Sample
 from ebbtide_lab.scenarios.model import Scenario
+
+LINKED = "libebbtide.so"
+# What a scheme's program does about a workload that it cannot do.
+EXIT_NOT_RUN = 3
+NOT_RUN = "not run: "
 
 
 def run_workload(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:
@@ -20,6 +26,31 @@ def run_workload(scenario: Scenario, allocator: Allocator, layout: Layout, scrat
     command = [str(layout.program(program)), *arguments]
     settings = settings_for(scenario, allocator)
     return read_workload(finish(command, env=settings, cwd=scratch), allocator)
+
+
+def run_scheme(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:
+    """By the program of the arm's scheme. One that is linked to its allocator is run
+    without a preload, and the object that malloc came from must be that very file."""
+    workload, *arguments = scenario.command
+    command = [*schemes.command(allocator.scheme, workload, layout), *arguments]
+    settings = settings_for(scenario, allocator)
+    if allocator.linked:
+        _check_age(Path(command[0]), allocator)
+        settings = {**environment(scenario), "LAB_EXPECT": LINKED}
+    try:
+        output = finish(command, env=settings, cwd=scratch)
+    except ExitError as error:
+        reason = error.last_line.removeprefix(NOT_RUN)
+        if error.code == EXIT_NOT_RUN and reason != error.last_line:
+            raise NotRunError(reason) from error
+        raise
+    return read_workload(output, allocator)
+
+
+def _check_age(program: Path, allocator: Allocator) -> None:
+    """Half of a pin is inline: a program of an earlier build would not fit the library."""
+    if allocator.path and program.stat().st_mtime_ns < allocator.path.stat().st_mtime_ns:
+        raise RunError(f"{program} is older than the library; `make bench-programs` builds it")
 
 
 def settings_for(scenario: Scenario, allocator: Allocator) -> dict[str, str]:
@@ -42,7 +73,7 @@ def read_workload(output: str, allocator: Allocator) -> Sample:
 def _read_report_of_workload(data: dict[str, Any], allocator: Allocator) -> Sample:
     if data["schema"] != SCHEMA:
         raise RunError(f"the workload prints schema {data['schema']}, this lab reads {SCHEMA}")
-    if allocator.expected not in data["allocator"]:
+    if not _is_from(data["allocator"], allocator):
         raise RunError(f"malloc came from {data['allocator']}, expected {allocator.expected}")
     failed = [name for name, holds in data["verified"].items() if not holds]
     if failed:
@@ -51,6 +82,11 @@ def _read_report_of_workload(data: dict[str, Any], allocator: Allocator) -> Samp
     costs = {"wall": figures["wall_ns_per_op"], "cpu": figures["cpu_ns_per_op"]}
     histograms = {name: _histogram(each) for name, each in data["histograms"].items()}
     return Sample({**figures, **costs}, data["series"], histograms, data["series_step_s"])
+
+
+def _is_from(loaded: str, allocator: Allocator) -> bool:
+    """A linked library is found by its short name, which is a link to the file."""
+    return allocator.expected in loaded or str(Path(loaded).resolve()) == allocator.expected
 
 
 def _histogram(data: dict[str, Any]) -> Histogram:

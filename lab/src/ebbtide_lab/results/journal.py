@@ -23,12 +23,13 @@ from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.machine import card
-from ebbtide_lab.results.model import Histogram, Results, Row, Sample, same_work
+from ebbtide_lab.results.model import Histogram, Refusal, Results, Row, Sample, same_work
 from ebbtide_lab.scenarios.model import Scenario, scenario_of
 
 MACHINE = "machine.json"
 RUNS = "runs.jsonl"
 PACKED = "runs.jsonl.gz"  # the same by gzip, to be kept: nothing is added to it
+NOT_RUN = "not_run"  # in a line: why the arm cannot do this
 Key = tuple[str, str]  # set and scenario
 Line = dict[str, Any]
 
@@ -91,9 +92,10 @@ class Journal:
         draft.write_text(text + "\n", encoding="utf-8")
         draft.replace(self.folder / MACHINE)
 
-    def write(self, group: str, scenario: Scenario, arm: str, outcome: Sample | str) -> None:
-        """One finished run: its sample, or why it failed."""
-        told = {"error": outcome} if isinstance(outcome, str) else asdict(outcome)
+    def write(
+        self, group: str, scenario: Scenario, arm: str, outcome: Sample | Refusal | str
+    ) -> None:
+        """One finished run: its sample, or why there is none, or why it failed."""
         line = {
             "schema": SCHEMA,
             "date": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -101,7 +103,7 @@ class Journal:
             "scenario": asdict(scenario),
             "arm": arm,
             **self._plant(),
-            **told,
+            **_told(outcome),
         }
         try:
             self._lines.write(json.dumps(line) + "\n")
@@ -144,9 +146,17 @@ def fold(lines: Iterable[Line]) -> dict[Key, Row]:
             raise LabError(f"{RUNS} holds two different scenarios {scenario.name} of {row.group}")
         if "error" in line:
             row.failures[line["arm"]] = line["error"]
+        elif NOT_RUN in line:
+            row.refusals[line["arm"]] = line[NOT_RUN]
         else:
             row.samples.setdefault(line["arm"], []).append(_sample(line))
     return rows
+
+
+def _told(outcome: Sample | Refusal | str) -> Line:
+    if isinstance(outcome, str):
+        return {"error": outcome}
+    return {NOT_RUN: outcome.reason} if isinstance(outcome, Refusal) else asdict(outcome)
 
 
 def _sample(line: Line) -> Sample:
@@ -265,7 +275,8 @@ def _read_lines(folder: Path) -> Iterator[Line]:
         line = _parse(text, where)
         if line.get("schema") != SCHEMA:
             raise LabError(f"{where}: schema {line.get('schema')}, this lab reads {SCHEMA}")
-        missing = (LINE_KEYS if "error" in line else LINE_KEYS | SAMPLE_KEYS) - set(line)
+        bare = "error" in line or NOT_RUN in line
+        missing = (LINE_KEYS if bare else LINE_KEYS | SAMPLE_KEYS) - set(line)
         if missing:
             raise LabError(f"{where}: lacks {', '.join(sorted(missing))}")
         yield line

@@ -31,14 +31,28 @@ class Sample:
     series_step_s: float = 1.0
 
 
+@dataclass(frozen=True)
+class Refusal:
+    """Instead of a sample: the program says that its scheme cannot do this work."""
+
+    reason: str
+
+
 @dataclass
 class Row:
-    """All that is known of one scenario: samples and failures by arm."""
+    """All that is known of one scenario, by arm: samples, why a run failed, and why an arm
+    cannot run it at all, by what its program said."""
 
     group: str
     scenario: Scenario
     samples: dict[str, list[Sample]] = field(default_factory=dict)
     failures: dict[str, str] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def not_run(self) -> dict[str, str]:
+        """Arms that this row is not for, with the reason."""
+        return {**self.scenario.without, **self.refusals}
 
     def costs(self, arm: str, name: str | None = None) -> list[float]:
         """What the scenario is judged by, or another figure; less is better."""
@@ -62,9 +76,10 @@ class Results:
 
 def same_work(one: Scenario, other: Scenario) -> bool:
     """Whether samples of both may stand in one row: how often it runs, how long that
-    is thought to take and which bars it must meet do not change what is measured."""
+    is thought to take, which arms are asked and which bars it must meet do not change what
+    is measured."""
     return _work(one) == _work(other)
 
 
 def _work(scenario: Scenario) -> Scenario:
-    return replace(scenario, runs=1, estimate_s=0, bars=[])
+    return replace(scenario, runs=1, estimate_s=0, arms=[], bars=[])

@@ -9,29 +9,49 @@ from typing import Any
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import SCENARIO_SETS
 
-KINDS = ("workload", "command", "server", "start", "instructions", "syscalls")
+KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme")
 # Kinds that run under a counting tool: the count repeats, and time means nothing.
 COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
 FULL = "full"
-BAR_KINDS = ("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all")
+BAR_KINDS = (
+    *("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all"),
+    *("against", "unchanged"),
+)
+OWN_ARM = "ebbtide"
 
 
 @dataclass(frozen=True)
 class Bar:
-    """One claim that a row must meet; which limit applies depends on the kind."""
+    """One claim that a row must meet; which limit applies depends on the kind.
+
+    figure: an arm's `figure`. against: an arm's figure (the row's cost, unless it says
+    otherwise) over that of the best of `peers`, which is the least of them under at_most and
+    the most under at_least. unchanged: an arm's cost over its cost in another row, `row`,
+    is at most as far above 1 as Ebbtide strays from itself in either; there is no limit.
+    """
 
     kind: str
     at_least: float | None = None
     at_most: float | None = None
     figure: str = ""
+    arm: str = OWN_ARM
+    peers: list[str] = field(default_factory=list)
+    row: str = ""
 
     def check(self, where: str) -> None:
         if self.kind not in BAR_KINDS:
             raise LabError(f"{where}: no bar is of kind {self.kind!r}")
-        if (self.at_least is None) == (self.at_most is None):
-            raise LabError(f"{where}: a bar wants either at_least or at_most")
-        if (self.kind == "figure") != bool(self.figure):
-            raise LabError(f"{where}: `figure` belongs to bars of kind figure, and only there")
+        limits = [each for each in (self.at_least, self.at_most) if each is not None]
+        if len(limits) != (0 if self.kind == "unchanged" else 1):
+            raise LabError(f"{where}: a bar wants either at_least or at_most; unchanged, neither")
+        if (self.kind == "figure") != bool(self.figure) and self.kind != "against":
+            raise LabError(f"{where}: `figure` belongs to bars of kind figure or against")
+        if (self.kind == "against") != bool(self.peers):
+            raise LabError(f"{where}: `peers` belongs to bars of kind against, and only there")
+        if (self.kind == "unchanged") != bool(self.row):
+            raise LabError(f"{where}: `row` belongs to bars of kind unchanged, and only there")
+        if self.arm != OWN_ARM and self.kind not in ("figure", "against", "unchanged"):
+            raise LabError(f"{where}: a bar of kind {self.kind} is on {OWN_ARM} alone")
 
 
 @dataclass(frozen=True)
@@ -43,6 +63,7 @@ class Scenario:
     tells when it may start and `stop` ends it. start: as workload, started many times.
     instructions: as workload, under callgrind, once more with `doubled` twice as large;
     the difference is what an operation costs. syscalls: as workload, under strace.
+    scheme: a workload of reclamation and its options, run by each scheme's own program.
     """
 
     name: str
@@ -65,6 +86,7 @@ class Scenario:
     bundled_allocator: bool = False
     doubled: str = "--iters"  # the option that makes a run of kind instructions longer
     micro: bool = False  # of the micro set, whose geometric mean is a claim of its own
+    arms: list[str] = field(default_factory=list)  # of the set's, those asked; none: all
     without: dict[str, str] = field(default_factory=dict)  # arms that cannot run it, and why
     bars: list[Bar] = field(default_factory=list)
 

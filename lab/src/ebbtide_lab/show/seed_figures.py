@@ -4,7 +4,7 @@
 from collections.abc import Callable
 from statistics import fmean, median, pstdev
 
-from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE, is_peer
 from ebbtide_lab.results.model import Row
 from ebbtide_lab.seeds.model import Line
 from ebbtide_lab.show.units import ABSENT, short
@@ -69,8 +69,8 @@ def _figures(line: Line, rows: Rows, arms: list[str]) -> dict[str, float]:
 
 
 def best(line: Line, rows: Rows, peers: list[str]) -> str | None:
-    """The peer with the best figure of the line; the floor is no peer."""
-    found = _figures(line, rows, [peer for peer in peers if peer != FLOOR])
+    """The peer with the best figure of the line."""
+    found = _figures(line, rows, [peer for peer in peers if is_peer(peer)])
     if line.better == "neither" or not found:
         return None
     choose = max if line.better == "more" else min

@@ -117,22 +117,17 @@ def _make(document: Document, table: Table, rows: Rows, arms: list[str]) -> Seed
 
 def tables(results: Results) -> list[SeedTable]:
     """The seed tables of which something was measured. Of the documents that are shown
-    also those tables of which nothing can be measured yet; and a document of nothing
-    else, when all the others are shown. Empty when nothing of the seeds was measured."""
+    also those tables of which nothing can be measured yet. Empty when nothing of the seeds
+    was measured."""
     rows = {row.scenario.name: row for row in results.rows if row.group == SCENARIO_SET}
     arms = [arm.name for arm in results.arms]
     return [
         _make(document, table, rows, arms)
-        for document in _shown(load_all(), rows)
+        for document in load_all()
+        if any(_measured(table, rows) for table in document.tables)
         for table in document.tables
         if _measured(table, rows) or not _measurable(table)
     ]
-
-
-def _shown(documents: list[Document], rows: Rows) -> list[Document]:
-    can = [each for each in documents if any(map(_measurable, each.tables))]
-    found = [each for each in can if any(_measured(table, rows) for table in each.tables)]
-    return documents if found == can else found
 
 
 def _measurable(table: Table) -> bool:

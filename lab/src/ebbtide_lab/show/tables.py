@@ -108,7 +108,9 @@ def _interval(ratio: Ratio | None) -> str:
 
 
 def _print_figures(results: Results, console: Console) -> None:
-    present = {name for row in results.rows for name in (*row.samples, *row.failures)}
+    present = {
+        name for row in results.rows for name in (*row.samples, *row.failures, *row.refusals)
+    }
     arms = [arm.name for arm in results.arms if arm.name in present and arm.name != EBBTIDE_AGAIN]
     title = "Median (min..max); peak RSS in MB below"
     table = Table(title=title, show_lines=True)
@@ -125,7 +127,7 @@ def _figure_cell(row: Row, arm: str) -> str:
     if arm in row.failures:
         return "[red]failed[/]"
     if arm not in row.samples:
-        return ABSENT
+        return "[dim]not run[/]" if arm in row.refusals else ABSENT
     values = shown(row, row.costs(arm))
     lines = [f"{short(median(values))} [dim]({short(min(values))}..{short(max(values))})[/]"]
     found = modes(values) if row.scenario.bimodal else None
@@ -163,7 +165,7 @@ def _print_bars(results: Results, console: Console) -> None:
     missed = held = 0
     for row in rows:
         for bar in row.scenario.bars:
-            outcome = verdict.judge(row, bar)
+            outcome = verdict.judge(row, bar, results.rows)
             missed, held = missed + (not outcome.holds), held + outcome.holds
             value = f"{outcome.value:.3f}" if outcome.value is not None else outcome.why or ABSENT
             word = "[green]PASS[/]" if outcome.holds else "[red]MISS[/]"
@@ -179,5 +181,7 @@ def _print_problems(results: Results, console: Console) -> None:
     for row in results.rows:
         for arm_name, why in row.failures.items():
             console.print(f"[red]failed[/] {row.scenario.name} under {arm_name}: {escape(why)}")
+        for arm_name, why in row.refusals.items():
+            console.print(f"not run: {row.scenario.name} under {arm_name}: {escape(why)}")
     if results.interrupted:
         console.print("[yellow]interrupted[/]: the table holds the runs that were finished")

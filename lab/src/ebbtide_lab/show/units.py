@@ -7,7 +7,11 @@ from ebbtide_lab.results.model import Row
 
 ABSENT = "-"
 CLOCKS = ("cpu", "wall")
-PER_CLOCK = {"workload": "M ops per {} second", "start": "{} milliseconds"}
+PER_CLOCK = {
+    "workload": "M ops per {} second",
+    "start": "{} milliseconds",
+    "scheme": "{} ns per op",
+}
 UNITS = {
     "_ns": "ns",
     "_us": "us",

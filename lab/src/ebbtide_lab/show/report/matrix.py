@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from statistics import median
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, NOT_PEERS
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
 from ebbtide_lab.show.report.cells import (
@@ -58,16 +58,29 @@ def anchors(rows: list[Row]) -> dict[tuple[str, str], str]:
     return found
 
 
-def columns(results: Results) -> list[str]:
-    """The arms that ran or failed, in the order of the session; each is compared with
-    Ebbtide, so neither Ebbtide nor its second arm nor the floor is among them."""
-    present = {name for row in results.rows for name in (*row.samples, *row.failures)}
-    return [arm.name for arm in results.arms if arm.name in present - set(NOT_PEERS)]
+def columns(results: Results, rows: list[Row]) -> list[str]:
+    """The arms that ran or failed in these rows, in the order of the session; each is
+    compared with Ebbtide, so neither Ebbtide nor its second arm nor the floor is among them."""
+    present = {name for row in rows for name in (*row.samples, *row.failures, *row.refusals)}
+    compared = present - {EBBTIDE, EBBTIDE_AGAIN, FLOOR}
+    return [arm.name for arm in results.arms if arm.name in compared]
 
 
-def matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str = "") -> Table:
-    """Workload by allocator; by the cost of each row, or by one figure for all."""
-    arms = columns(results)
+def matrices(results: Results, rows: list[Row], ratios: Ratios, figure: str = "") -> list[Table]:
+    """Workload by allocator, then workload of reclamation by scheme: they have no arm but
+    Ebbtide in common. By the cost of each row, or by one figure for all."""
+    parts = [[row for row in rows if _of_schemes(row) == schemes] for schemes in (False, True)]
+    return [_matrix(results, part, ratios, figure) for part in parts if part] or [
+        _matrix(results, [], ratios, figure)
+    ]
+
+
+def _of_schemes(row: Row) -> bool:
+    return row.scenario.kind == "scheme"
+
+
+def _matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str) -> Table:
+    arms = columns(results, rows)
     found = anchors(results.rows)
     kept = [row for row in rows if not figure or row.figure(EBBTIDE, figure)]
     several = len({row.group for row in rows}) > 1
@@ -85,6 +98,7 @@ def matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str = "") 
         for row in kept
     ]
     what = "Peak resident memory" if figure else "Cost"
+    what += " of reclamation" if rows and _of_schemes(rows[0]) else ""
     return Table(f"{what} {DIRECTION}", ["workload", EBBTIDE, *arms, "A/A"], body, shades=True)
 
 
@@ -102,8 +116,8 @@ def _own_cell(row: Row, figure: str) -> Cell:
 def _matrix_cell(row: Row, arm: str, ratios: Ratios, figure: str) -> Cell:
     if arm in row.failures:
         return Cell("failed", state=FAILED)
-    if arm in row.scenario.without:
-        return Cell(ABSENT, not_run(row.scenario.without[arm]), NOT_RUN)
+    if arm in row.not_run:
+        return Cell(ABSENT, not_run(row.not_run[arm]), NOT_RUN)
     return ratio_cell(ratios.of(row, arm, figure), runs_of(row, arm))
 
 
@@ -176,7 +190,7 @@ def _mean_table(results: Results, counted: list[Row], found: dict[str, float]) -
         [Cell(peer), Cell(_told(mean), state=LOSS if mean < 1 else ""), Cell(str(len(counted)))]
         for peer, mean in found.items()
     ]
-    for peer in columns(results):
+    for peer in columns(results, [row for row in results.rows if not _of_schemes(row)]):
         if peer not in found:
             ran = sum(bool(row.costs(peer)) for row in counted)
             body.append([Cell(peer), NOTHING, Cell(f"ran in {ran} of {len(counted)}")])
@@ -207,7 +221,7 @@ def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
     body = [
         [Cell(row.scenario.name, link=anchor[row.group, row.scenario.name]), *cells]
         for row in rows
-        for cells in bars_of(row)
+        for cells in bars_of(row, rows)
     ]
     if not body:
         return None
@@ -219,12 +233,11 @@ def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
     )
 
 
-def bars_of(row: Row) -> list[list[Cell]]:
-    return [_bar_cells(row, number) for number in range(len(row.scenario.bars))]
+def bars_of(row: Row, rows: list[Row]) -> list[list[Cell]]:
+    return [_bar_cells(verdict.judge(row, bar, rows)) for bar in row.scenario.bars]
 
 
-def _bar_cells(row: Row, number: int) -> list[Cell]:
-    outcome = verdict.judge(row, row.scenario.bars[number])
+def _bar_cells(outcome: verdict.Outcome) -> list[Cell]:
     value = f"{outcome.value:.3f}" if outcome.value is not None else outcome.why or ABSENT
     word = Cell("held") if outcome.holds else Cell("missed", state=LOSS)
     return [Cell(outcome.claim), Cell(value), Cell(outcome.best or ABSENT), word]

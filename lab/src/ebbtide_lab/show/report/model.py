@@ -4,7 +4,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, EBBTIDE_WAYS, FLOOR, UNSAFE, is_peer
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
 from ebbtide_lab.show.report import matrix, seeds
@@ -72,8 +72,8 @@ class Page:
     losses: list[Loss]
     memory_losses: list[Loss]
     means: matrix.Means
-    costs: Table
-    memory: Table
+    costs: list[Table]
+    memory: list[Table]
     bars: Table | None
     scaling: list[Chart]
     seeds: list[seeds.Document]
@@ -92,7 +92,7 @@ def page(results: Results) -> Page:
     anchor = matrix.anchors(results.rows)
     facts = {name: str(value) for name, value in results.facts.items()}
     means = matrix.means(results)
-    peers = len(matrix.columns(results))
+    peers = sum(map(is_peer, matrix.columns(results, results.rows)))
     return Page(
         title=f"Ebbtide beside {peers} allocator{'s' if peers != 1 else ''}",
         summary=_summary(results, ratios, means),
@@ -100,8 +100,8 @@ def page(results: Results) -> Page:
         losses=_losses(rows, ratios, anchor),
         memory_losses=_losses(rows, ratios, anchor, verdict.PEAK_RSS),
         means=means,
-        costs=matrix.matrix(results, rows, ratios),
-        memory=matrix.matrix(results, rows, ratios, verdict.PEAK_RSS),
+        costs=matrix.matrices(results, rows, ratios),
+        memory=matrix.matrices(results, rows, ratios, verdict.PEAK_RSS),
         bars=matrix.bars(rows, anchor),
         scaling=scaling(results, facts.get("cores", "?")),
         seeds=seeds.documents(results),
@@ -250,5 +250,12 @@ def _allocators(results: Results) -> Table:
 
 
 def _part(arm: str) -> str:
-    said = {EBBTIDE: "measured", EBBTIDE_AGAIN: "A/A: the noise", FLOOR: "floor: the harness"}
+    said = {
+        EBBTIDE: "measured",
+        EBBTIDE_AGAIN: "A/A: the noise",
+        FLOOR: "floor: the harness",
+        **dict.fromkeys(EBBTIDE_WAYS, "measured: another way to reclaim"),
+    }
+    if arm.startswith(f"{UNSAFE}/"):
+        return "no reclamation: unsafe, what a scheme can at best come to"
     return said.get(arm, "peer")

@@ -70,7 +70,7 @@ def section(row: Row, results: Results, ratios: Ratios, anchor: str) -> Section:
         command_of(row.scenario),
         arm_table(row, ran, ratios),
         [each for each in drawn if each],
-        _bar_table(row),
+        _bar_table(row, results.rows),
         row.failures,
         _not_run(row, results),
     )
@@ -78,7 +78,7 @@ def section(row: Row, results: Results, ratios: Ratios, anchor: str) -> Section:
 
 def _not_run(row: Row, results: Results) -> dict[str, str]:
     """Of the allocators of the session, those that cannot run this."""
-    reasons = row.scenario.without
+    reasons = row.not_run
     return {arm.name: not_run(reasons[arm.name]) for arm in results.arms if arm.name in reasons}
 
 
@@ -128,8 +128,8 @@ def _against_best(row: Row, ratios: Ratios) -> str:
     return f"{best}, the best peer, needs {cell.text}{spread} of Ebbtide's cost: {cell.words}."
 
 
-def _bar_table(row: Row) -> Table | None:
-    body = matrix.bars_of(row)
+def _bar_table(row: Row, rows: list[Row]) -> Table | None:
+    body = matrix.bars_of(row, rows)
     return (
         Table("Bars of this workload", ["bar", "figure", "peer", "verdict"], body) if body else None
     )

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// atomic-swap: threads swap new nodes into one shared pointer and retire the old ones.
+// Every node is read once by whoever swapped it out and owns it now, in every scheme, so
+// the sums must agree.
+#include "harness.h"
+#include "scheme.h"
+
+enum { SAMPLE_PERIOD = 1024 };
+
+static uint64_t thread_count = 2;
+static uint64_t iteration_count = 1000000;
+
+static const struct bench_option options[] = {
+    {"threads", &thread_count, 1, 64, "threads that swap"},
+    {"iters", &iteration_count, 10, UINT64_MAX / 128, "timed swaps of each thread"},
+};
+
+static const struct bench_program program = {
+    "atomic-swap", "new nodes into one shared pointer, the old ones retired", options,
+    sizeof options / sizeof options[0]};
+
+struct worker {
+    pthread_t thread;
+    struct scheme_thread scheme;
+    bool samples;
+    uint64_t written;          // sum of the words put in
+    uint64_t read;             // sum of the words taken out
+    uint64_t peak_unreclaimed; // as sampled
+} __attribute__((aligned(LINE_BYTES)));
+
+static struct team team;
+static struct node *shared __attribute__((aligned(LINE_BYTES)));
+
+static inline void swap_one(struct worker *worker, uint64_t word)
+{
+    scheme_pin(&worker->scheme);
+    struct node *fresh = node_create(sizeof *fresh, word);
+    // release[node-publish -> node-read]: the contents of the new node
+    // acquire[node-read <- node-publish]: the contents of the old one
+    struct node *old = ebbi_exchange_acq_rel(&shared, fresh);
+    worker->read += old->word;
+    scheme_retire(&worker->scheme, old);
+    scheme_unpin(&worker->scheme);
+    scheme_poll(&worker->scheme);
+}
+
+static void sample(struct worker *worker)
+{
+    uint64_t waiting = scheme_unreclaimed();
+    if (waiting > worker->peak_unreclaimed)
+        worker->peak_unreclaimed = waiting;
+}
+
+static void swap_often(struct worker *worker, uint64_t iterations, uint64_t first_word)
+{
+    for (uint64_t i = 0; i < iterations; i++) {
+        swap_one(worker, first_word + i);
+        worker->written += first_word + i;
+        if (worker->samples && i % SAMPLE_PERIOD == 0)
+            sample(worker);
+    }
+}
+
+static struct worker workers[THREADS_MAX];
+
+static void *run_worker(void *argument)
+{
+    struct worker *worker = argument;
+    uint64_t index = (uint64_t)(worker - workers);
+    worker->samples = SCHEME_COUNTS && index == 0;
+    scheme_enter(&worker->scheme);
+    swap_often(worker, iteration_count / 10, index << 40);
+    team_ready(&team);
+    swap_often(worker, iteration_count, index << 48);
+    team_finished(&team);
+    scheme_leave(&worker->scheme);
+    return NULL;
+}
+
+// What is left in the pointer is nobody's any more.
+static void join_all(struct bench_result *result)
+{
+    uint64_t written = 0, read = 0;
+    for (uint64_t i = 0; i < thread_count; i++) {
+        pthread_join(workers[i].thread, NULL);
+        written += workers[i].written;
+        read += workers[i].read;
+    }
+    read += shared->word;
+    free(shared);
+    bench_verify(result, "every_node_swapped_out_once", read == written);
+}
+
+int main(int argc, char **argv)
+{
+    static struct bench_result result;
+    bench_open(&program, argc, argv);
+    scheme_open();
+    shared = node_create(sizeof *shared, 0);
+    uint64_t start_kb = bench_peak_rss_kb();
+    team_open(&team, (unsigned)thread_count);
+    for (uint64_t i = 0; i < thread_count; i++)
+        team_run(&workers[i].thread, run_worker, &workers[i]);
+
+    struct bench_clock clock;
+    team_start(&team, &clock);
+    team_stop(&team, &clock);
+    uint64_t ops = iteration_count * thread_count;
+    bench_figures_of(&result, &clock, ops);
+    bench_figure(&result, "ops_per_s", (double)ops / clock.wall_s);
+    bench_figure(&result, "peak_growth_kb", (double)(bench_peak_rss_kb() - start_kb));
+    if (SCHEME_COUNTS)
+        bench_figure(&result, "peak_unreclaimed", (double)workers[0].peak_unreclaimed);
+
+    join_all(&result);
+    scheme_flush();
+    uint64_t unreclaimed = scheme_unreclaimed();
+    bench_figure(&result, "unreclaimed", (double)unreclaimed);
+    bench_verify(&result, "all_reclaimed", unreclaimed == 0);
+    return bench_report(&program, &result);
+}

@@ -1,0 +1,314 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb doctor --pid: on memory made of bytes, on a made-up library, and on Ebbtide."""
+
+import json
+import os
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import find_root
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.machine import stalls
+from ebbtide_lab.machine.image import Process, Torn
+from ebbtide_lab.machine.stalls import Stalls
+
+BOARD, NOW, HEAD, CHANGED, WAITING = 0x1000, 0x2000, 0x2008, 0x2010, 0x2018
+FIRST = 0x3000
+NOW_MS = 50_000
+
+
+class Bytes:
+    """Memory of 8-byte words; `after` runs before each read, to change it meanwhile."""
+
+    def __init__(self, words: dict[int, int]) -> None:
+        self.words = words
+        self.reads = 0
+
+    def read(self, address: int, size: int) -> bytes:
+        self.reads += 1
+        try:
+            words = [self.words[at] for at in range(address, address + size, 8)]
+        except KeyError as error:
+            raise Torn from error
+        return struct.pack(f"<{len(words)}Q", *words)
+
+
+def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 0) -> Bytes:
+    """A clock in this epoch, with a participant for each state; threads count from 100."""
+    words = {BOARD: stalls.MAGIC, BOARD + 8: stalls.VERSION}
+    words |= {BOARD + 16 + 8 * at: each for at, each in enumerate((NOW, HEAD, CHANGED, WAITING))}
+    words |= {NOW: epoch << 16 | mark, CHANGED: changed_ms, WAITING: 4096}
+    places = [FIRST + 64 * at for at in range(len(states))]
+    words[HEAD] = places[0] if places else 0
+    for at, state in enumerate(states):
+        following = places[at + 1] if at + 1 < len(places) else 0
+        unused_and_thread = (100 + at) << 32
+        fields = (state, NOW, unused_and_thread, following)
+        words |= {places[at] + 8 * number: each for number, each in enumerate(fields)}
+    return Bytes(words)
+
+
+def read(found: Bytes) -> Stalls:
+    return stalls.read_stalls(found, BOARD, NOW_MS, lambda thread: f"worker-{thread}")
+
+
+def test_the_oldest_pin_comes_first_with_its_thread_and_age() -> None:
+    found = read(memory(10 << 16 | 1, 7 << 16, 9 << 16 | 0x8003))
+    assert (found.epoch, found.waiting_bytes, found.participants) == (10, 4096, 3)
+    oldest, newest = found.pins
+    assert (oldest.thread, oldest.name, oldest.behind) == (102, "worker-102", 1)
+    assert (oldest.depth, oldest.age_ms) == (3, 2_000)
+    assert (newest.thread, newest.behind, newest.age_ms) == (100, 0, 0)
+    assert found.oldest_ms == 2_000
+
+
+@pytest.mark.parametrize("mark", [0, 1])
+def test_the_clock_of_either_kind_of_collector_is_read(mark: int) -> None:
+    found = read(memory(10 << 16 | 1, mark=mark))
+    assert (found.epoch, found.pins[0].behind) == (10, 0)
+
+
+@pytest.mark.parametrize("state", [0, 9 << 16, 2 << 16, 0x8000, 2 << 16 | 0x8000])
+def test_who_is_not_pinned_does_not_stall_however_old_its_epoch(state: int) -> None:
+    found = read(memory(state, 10 << 16))
+    assert (found.participants, found.pins, found.oldest_ms) == (2, [], 0)
+
+
+def test_the_deepest_pin_is_told_whole() -> None:
+    (pin,) = read(memory(9 << 16 | 0xFFFE)).pins
+    assert (pin.depth, pin.behind) == (0x7FFE, 1)
+
+
+def test_a_clock_that_never_moved_tells_no_age() -> None:
+    assert read(memory(9 << 16 | 1, changed_ms=0)).oldest_ms == 0
+    assert read(memory()).oldest_ms == 0
+
+
+def test_a_clock_that_moved_meanwhile_makes_no_pin_old() -> None:
+    assert read(memory(9 << 16 | 1, changed_ms=NOW_MS + 5)).oldest_ms == 0
+
+
+def test_a_list_that_changes_is_read_again() -> None:
+    class Moving(Bytes):
+        def read(self, address: int, size: int) -> bytes:
+            if self.reads == 3:  # a second thread comes while the first one is read
+                self.words[HEAD] = FIRST + 64
+            return super().read(address, size)
+
+    whole = memory(0, 9 << 16 | 1)
+    whole.words[FIRST + 64 + 24] = FIRST
+    whole.words[FIRST + 24] = 0
+    found = read(Moving(whole.words))
+    assert (found.participants, len(found.pins)) == (2, 1)
+
+
+@pytest.mark.parametrize("change", [{FIRST + 8: 0x7777}, {FIRST + 24: FIRST}, {HEAD: 0x9999}])
+def test_a_list_that_makes_no_sense_is_an_error(
+    change: dict[int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stalls, "ATTEMPTS", 2)
+    monkeypatch.setattr(stalls, "MOST_PARTICIPANTS", 100)
+    found = memory(0)
+    found.words |= change
+    with pytest.raises(LabError, match="too fast to be read"):
+        read(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [({BOARD: 1}, "does not begin as it should"), ({BOARD + 8: 9}, "writes version 9")],
+)
+def test_another_board_is_an_error(change: dict[int, int], message: str) -> None:
+    found = memory()
+    found.words |= change
+    with pytest.raises(LabError, match=message):
+        read(found)
+
+
+# --- real processes -----------------------------------------------------------------
+
+# A library with a clock in epoch 5 since 3 s after the machine's start, and one participant that
+# was pinned in epoch 4 by the thread that loaded it.
+MADE_UP = """
+#include <stdint.h>
+#include <stddef.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+struct participant { uint64_t state; const uint64_t *now; uint32_t unused, thread; void *next; };
+static uint64_t now = 5 << 16, changed_ms = 3000;
+static size_t waiting = 12345;
+static struct participant one = {STATE, &now, 0, 0, NULL}, *first = &one;
+__attribute__((visibility("default"))) const struct {
+    uint64_t magic;
+    uint32_t version, unused;
+    const void *now, *first, *changed_ms, *waiting;
+} ebb_reclaim_board = {0x45424252434C4D31, 1, 0, &now, &first, &changed_ms, &waiting};
+__attribute__((constructor)) static void start(void) { one.thread = (uint32_t)syscall(SYS_gettid); }
+"""
+WAITS = """
+#include <stdio.h>
+#include <unistd.h>
+int main(void) { puts("ready"); fflush(stdout); return (int)pause(); }
+"""
+PINS = """
+#include <ebbtide/reclaim.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *stall(void *unused)
+{
+    pthread_setname_np(pthread_self(), "sleeper");
+    ebb_pin();
+    for (;;)
+        pause();
+    return unused;
+}
+static pthread_barrier_t pinned;
+static void *idle(void *unused)
+{
+    ebb_pin();
+    ebb_unpin();
+    pthread_barrier_wait(&pinned);
+    pause();
+    return unused;
+}
+int main(void)
+{
+    pthread_t thread;
+    pthread_barrier_init(&pinned, NULL, 2);
+    pthread_create(&thread, NULL, idle, NULL);
+    pthread_barrier_wait(&pinned);
+    pthread_create(&thread, NULL, stall, NULL);
+    struct ebb_reclaim_stats found = {0};
+    while (found.pinned == 0)
+        ebb_reclaim_stats_get(NULL, &found);
+    for (int i = 0; i < 100000; i++)
+        ebb_retire(ebb_malloc(64));
+    puts("ready");
+    fflush(stdout);
+    return (int)pause();
+}
+"""
+
+
+def build(source: str, target: Path, *flags: str) -> Path:
+    code = target.with_suffix(".c")
+    code.write_text(source, encoding="utf-8")
+    command = [
+        "gcc",
+        "-std=gnu17",
+        "-D_GNU_SOURCE",
+        "-O1",
+        "-pthread",
+        str(code),
+        "-o",
+        str(target),
+        *flags,
+    ]
+    subprocess.run(command, check=True, timeout=60)
+    return target
+
+
+@contextmanager
+def started(program: Path) -> Iterator[int]:
+    with subprocess.Popen([str(program)], stdout=subprocess.PIPE, text=True) as child:
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "ready\n"
+            yield child.pid
+        finally:
+            child.kill()
+
+
+def doctor(*arguments: str) -> Result:
+    return CliRunner().invoke(main, ["doctor", *arguments])
+
+
+def made_up(folder: Path, *flags: str, state: str = "4 << 16 | 1") -> Path:
+    shared = ["-shared", "-fPIC", "-fvisibility=hidden", f"-DSTATE={state}"]
+    library = build(MADE_UP, folder / "libebbtide.so.0", *shared)
+    linked = ["-Wl,--no-as-needed", str(library), *flags]
+    return build(WAITS, folder / "program", *linked)
+
+
+@pytest.mark.parametrize("flags", [[], ["-no-pie"], ["-Wl,--hash-style=sysv"]])
+def test_a_stalled_process_is_told_and_fails(tmp_path: Path, flags: list[str]) -> None:
+    with started(made_up(tmp_path, *flags)) as pid:
+        done = doctor("--pid", str(pid))
+        asked = doctor("--pid", str(pid), "--json")
+    assert done.exit_code == 1, done.output
+    assert f"Process {pid}: epoch 5, 12345 bytes wait" in done.output
+    assert f"thread {pid} has been inside a pin" in done.output.replace("\n", " ")
+    (pin,) = json.loads(asked.output)["pins"]
+    assert (pin["thread"], pin["name"], pin["behind"]) == (pid, "program", 1)
+
+
+def test_a_patient_user_and_a_process_without_pins_pass(tmp_path: Path) -> None:
+    with started(made_up(tmp_path)) as pid:
+        assert doctor("--pid", str(pid), "--stall-ms", "999999999").exit_code == 0
+    with started(made_up(tmp_path, state="0")) as pid:
+        done = doctor("--pid", str(pid))
+    assert done.exit_code == 0
+    assert "Nobody stalls" in done.output
+
+
+def test_a_program_with_its_own_copy_is_found_by_its_symbols(tmp_path: Path) -> None:
+    source = f"#define STATE (4 << 16 | 1)\n{MADE_UP}{WAITS}"
+    with started(build(source, tmp_path / "static")) as pid:
+        assert doctor("--pid", str(pid)).exit_code == 1
+
+
+def test_what_cannot_be_examined_is_a_clear_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with started(build(WAITS, tmp_path / "plain")) as pid:
+        done = doctor("--pid", str(pid))
+    assert done.exit_code == 1
+    assert f"process {pid} has no Ebbtide in it" in done.output
+    assert "no process has the number" in doctor("--pid", str(2**22 + 1)).output
+    assert "Invalid value for '--pid'" in doctor("--pid", "0").output
+
+    def refuse(*_: object, **__: object) -> str:
+        raise PermissionError(13, "no")
+
+    monkeypatch.setattr(Path, "read_text", refuse)
+    assert "not allowed to read the memory" in doctor("--pid", "1").output
+
+
+def test_a_library_that_was_replaced_is_told(tmp_path: Path) -> None:
+    with started(made_up(tmp_path)) as pid:
+        (tmp_path / "libebbtide.so.0").unlink()
+        done = doctor("--pid", str(pid))
+    assert done.exit_code == 1
+    assert "was replaced since" in done.output.replace("\n", " ")
+
+
+def test_memory_that_is_not_there_is_torn() -> None:
+    process = Process(os.getpid())
+    try:
+        for address in (0, 8, 2**63, 2**64 - 8):
+            with pytest.raises(Torn):
+                process.read(address, 8)
+    finally:
+        process.close()
+
+
+def test_ebbtide_itself_tells_who_stalls(tmp_path: Path) -> None:
+    root = find_root()
+    library = root / "build" / "release" / "libebbtide.so"
+    if not library.is_file() or b"ebb_reclaim_board" not in library.read_bytes():
+        pytest.skip("`make lib` has not built a library with reclamation")
+    places = [f"-I{root / 'include'}", str(library), f"-Wl,-rpath,{library.parent}"]
+    with started(build(PINS, tmp_path / "pins", *places)) as pid:
+        found = stalls.examine(pid)
+    (pin,) = found.pins
+    assert (pin.name, pin.depth, pin.behind) == ("sleeper", 1, 1)
+    assert found.participants >= 2
+    assert found.waiting_bytes > 0
