@@ -107,7 +107,8 @@ size_t ebb_collector_reclaim(struct ebb_collector *collector)
 
 struct ebb_hazard *ebb_hazard_open(void)
 {
-    struct ebb_hazard *hazard = ebbi_hazard_open();
+    (void)ebbi_heap_get(); // ebb_self then stands for this thread
+    struct ebb_hazard *hazard = ebbi_hazard_open(ebb_self);
     if (hazard == NULL) {
         errno = ENOMEM;
     }

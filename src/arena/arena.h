@@ -47,7 +47,7 @@ enum ebbi_span_state {
 // A large or huge object that has been retired. For whoever keeps it waiting.
 struct ebbi_waiting {
     void *next;   // object
-    uint64_t tag; // 0: not retired
+    uint64_t tag; // 0: not retired; atomic
 };
 
 struct ebbi_span {

@@ -196,12 +196,14 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
     struct ebbi_limbo *limbo = &heap->limbo;
     void *p = limbo->large_first;
     struct ebbi_waiting *waiting = p != NULL ? ebbi_large_waiting(p) : NULL;
-    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, waiting->tag)) {
+    // relaxed: under the lock, but for claims
+    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&waiting->tag))) {
         return NULL;
     }
     size_t bytes = ebbi_large_bytes(p);
     if (ebbi_hazard_protects(p, bytes)) {
-        waiting->tag = ebbi_clock_tag(&ebbi_clock);
+        // relaxed: under the lock, but for claims
+        ebbi_store_relaxed(&waiting->tag, ebbi_clock_tag(&ebbi_clock));
         if (limbo->large_last != p) {
             limbo->large_first = waiting->next;
             ebbi_large_waiting(limbo->large_last)->next = p;
@@ -219,6 +221,6 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
 
 void ebbi_large_reclaim(void *p)
 {
-    ebbi_large_waiting(p)->tag = 0;
+    ebbi_store_relaxed(&ebbi_large_waiting(p)->tag, (uint64_t)0); // relaxed: nobody else's any more
     ebbi_large_free(p);
 }

@@ -20,46 +20,44 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
     deferred->last = calls;
     deferred->filling = NULL;
-    deferred->sealed++;
+    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
 }
 
+// Whether the record is full now and has been sealed.
 static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct ebbi_call call)
 {
     struct ebbi_calls *calls = deferred->filling;
-    if (calls == NULL) {
-        return false;
-    }
     calls->calls[calls->count++] = call;
     deferred->count++;
-    if (calls->count == EBBI_CALLS) {
-        ebbi_deferred_seal(clock, deferred);
+    if (calls->count < EBBI_CALLS) {
+        return false;
     }
+    ebbi_deferred_seal(clock, deferred);
     return true;
 }
 
-bool ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock, struct ebbi_deferred *deferred,
-                struct ebbi_call call)
+enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                              struct ebbi_deferred *deferred, struct ebbi_call call)
 {
-    ebbi_lock_take(lock);
-    bool added = add(clock, deferred, call);
-    ebbi_lock_drop(lock);
-    if (added) {
-        return true;
-    }
-    struct ebbi_calls *fresh = ebbi_malloc(sizeof *fresh);
-    if (fresh == NULL) {
-        return false;
-    }
-    fresh->count = 0;
+    struct ebbi_calls *fresh = NULL;
     ebbi_lock_take(lock);
     if (deferred->filling == NULL) {
+        ebbi_lock_drop(lock);
+        fresh = ebbi_malloc(sizeof *fresh);
+        if (fresh == NULL) {
+            return EBBI_REFUSED;
+        }
+        fresh->count = 0;
+        ebbi_lock_take(lock);
+    }
+    if (deferred->filling == NULL) { // no other thread of its kind was faster
         deferred->filling = fresh;
         fresh = NULL;
     }
-    (void)add(clock, deferred, call);
+    bool sealed = add(clock, deferred, call);
     ebbi_lock_drop(lock);
     ebbi_free(fresh);
-    return true;
+    return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
 
 static bool holds_protected(const struct ebbi_calls *calls)
@@ -87,7 +85,7 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             continue;
         }
         deferred->count -= calls->count;
-        deferred->sealed--;
+        ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
         calls->next = NULL;
         *expired->calls_end = calls;

@@ -25,10 +25,13 @@ static struct ebb_hazard *take_closed(void)
     return hazard;
 }
 
-struct ebb_hazard *ebbi_hazard_open(void)
+struct ebb_hazard *ebbi_hazard_open(const void *owner)
 {
     ebbi_lock_take(&hazard_lock);
     struct ebb_hazard *hazard = take_closed();
+    if (hazard != NULL) {
+        hazard->owner = owner;
+    }
     ebbi_lock_drop(&hazard_lock);
     if (hazard != NULL) {
         return hazard;
@@ -39,6 +42,7 @@ struct ebb_hazard *ebbi_hazard_open(void)
     }
     *hazard = (struct ebb_hazard){0};
     ebbi_lock_take(&hazard_lock);
+    hazard->owner = owner;
     hazard->next = ebbi_load_relaxed(&all_hazards); // relaxed: under the lock
     // release[hazard-add -> hazard-list]: its link and its empty place
     ebbi_store_release(&all_hazards, hazard);
@@ -47,15 +51,31 @@ struct ebb_hazard *ebbi_hazard_open(void)
     return hazard;
 }
 
-void ebbi_hazard_close(struct ebb_hazard *hazard)
+static void close_locked(struct ebb_hazard *hazard)
 {
     ebb_hazard_clear(hazard);
-    ebbi_lock_take(&hazard_lock);
+    hazard->owner = NULL;
     hazard->next_free = closed;
     closed = hazard;
     // release[hazard-close -> hazard-count]: its thread's reads of the block
     (void)ebbi_fetch_sub_release(&open_count, 1);
+}
+
+void ebbi_hazard_close(struct ebb_hazard *hazard)
+{
+    ebbi_lock_take(&hazard_lock);
+    close_locked(hazard);
     ebbi_lock_drop(&hazard_lock);
+}
+
+void ebbi_hazards_keep_only(const void *owner)
+{
+    struct ebb_hazard *hazard = ebbi_load_relaxed(&all_hazards); // relaxed: under the lock
+    for (; hazard != NULL; hazard = hazard->next) {
+        if (hazard->owner != NULL && hazard->owner != owner) {
+            close_locked(hazard);
+        }
+    }
 }
 
 size_t ebbi_hazards_count(void)

@@ -78,7 +78,8 @@ void ebbi_large_free(void *p)
 {
     struct ebbi_span *span = find_span(p);
     const struct ebbi_waiting *waiting = ebbi_large_waiting(p);
-    if (waiting != NULL && waiting->tag != 0) {
+    // relaxed: for misuse alone
+    if (waiting != NULL && ebbi_load_relaxed(&waiting->tag) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
     if (span != NULL) {

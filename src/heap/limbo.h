@@ -80,9 +80,9 @@ struct ebbi_calls {
 struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
-    size_t count;    // of calls
-    size_t sealed;   // records in the queue
-    uint32_t visits; // by unpins, since they have nobody else to come
+    size_t count;   // of calls
+    size_t sealed;  // records in the queue
+    uint32_t turns; // calls added by a thread without a helper
 };
 
 // A thread's part in a collector that is not the default one. Belongs to the thread's heap.
@@ -162,9 +162,10 @@ void ebbi_stranded_lock(void); // fork()
 void ebbi_stranded_unlock(void);
 
 // ---- deferred.c ----------------------------------------------------------------------------------
-// Adds a call under `lock`. False: memory refused.
-bool ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock, struct ebbi_deferred *deferred,
-                struct ebbi_call call);
+enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it a record was full
+// Adds a call under `lock`, which it takes.
+enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                              struct ebbi_deferred *deferred, struct ebbi_call call);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
 void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
@@ -201,12 +202,13 @@ void ebbi_collectors_each(void (*visit)(struct ebbi_collector *collector));
 void ebbi_collectors_keep_only(struct ebbi_heap *mine); // in the child of a fork
 
 // ---- hazard.c ------------------------------------------------------------------------------------
-struct ebb_hazard *ebbi_hazard_open(void); // NULL: refused
+struct ebb_hazard *ebbi_hazard_open(const void *owner); // NULL: refused
 void ebbi_hazard_close(struct ebb_hazard *hazard);
 // Whether a hazard pointer points into [p, p + bytes). Behind the tag of p.
 bool ebbi_hazard_protects(const void *p, size_t bytes);
 size_t ebbi_hazards_count(void);
 void ebbi_hazards_lock(void); // fork()
 void ebbi_hazards_unlock(void);
+void ebbi_hazards_keep_only(const void *owner); // in the child of a fork
 
 #endif

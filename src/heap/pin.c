@@ -8,7 +8,7 @@
 #include "heap/fast.h"
 #include "os/options.h"
 
-#define VISITS 64
+#define TURNS 16
 #define PRESSING_RECORDS 16
 
 static struct {
@@ -137,18 +137,6 @@ static struct own own_of(struct ebb_participant *me)
                                  : (struct own){heap, &record->collector->clock, &record->deferred};
 }
 
-// Whether it is worth an advance to look for calls whose time has come. The last few, of no full
-// record, are left to the helper; without one this thread looks at every n-th visit.
-static bool is_due(const struct own *own)
-{
-    struct ebbi_deferred *deferred = own->deferred;
-    bool alone = !ebbi_helper_wanted() && ++deferred->visits % VISITS == 0;
-    if (alone) {
-        ebbi_deferred_seal(own->clock, deferred);
-    }
-    return alone || deferred->sealed > 0;
-}
-
 // Calls whose time has come. What a call pins and retires is left to the loop outside.
 static void run_own(const struct own *own)
 {
@@ -157,13 +145,9 @@ static void run_own(const struct own *own)
         return;
     }
     expired = (struct ebbi_expired){.calls_end = &expired.calls};
-    ebbi_lock_take(&own->heap->lock);
-    bool due = is_due(own);
-    bool press = own->deferred->sealed >= PRESSING_RECORDS;
-    ebbi_lock_drop(&own->heap->lock);
-    if (due) {
-        (void)ebbi_clock_advance(own->clock, press);
-    }
+    // relaxed: a hint
+    bool press = ebbi_load_relaxed(&own->deferred->sealed) >= PRESSING_RECORDS;
+    (void)ebbi_clock_advance(own->clock, press);
     ebbi_lock_take(&own->heap->lock);
     ebbi_deferred_take(own->clock, own->deferred, &expired);
     ebbi_lock_drop(&own->heap->lock);
@@ -222,21 +206,31 @@ static void attend(struct ebb_participant *me, const struct own *own)
     }
 }
 
+// The last few, of no full record, are left to the helper. Without one they are sealed every n-th
+// time, so that they go on with the others.
+static bool is_due(const struct own *own, enum ebbi_deferral deferral)
+{
+    if (deferral == EBBI_SEALED || ebbi_helper_wanted() || ++own->deferred->turns % TURNS != 0) {
+        return deferral == EBBI_SEALED;
+    }
+    ebbi_lock_take(&own->heap->lock);
+    ebbi_deferred_seal(own->clock, own->deferred);
+    ebbi_lock_drop(&own->heap->lock);
+    return true;
+}
+
 bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)
 {
     struct ebbi_heap *heap = ebbi_heap_get();
     if (heap == NULL) {
-        return ebbi_defer(&late.lock, &ebbi_clock, &late.deferred, call);
+        return ebbi_defer(&late.lock, &ebbi_clock, &late.deferred, call) != EBBI_REFUSED;
     }
     me = me != NULL ? me : &heap->fast.pin;
     struct own own = own_of(me);
-    if (!ebbi_defer(&heap->lock, own.clock, own.deferred, call)) {
-        return false;
-    }
-    // A helper comes for the last few. relaxed: only this thread adds to the queue
-    if (ebbi_load_relaxed(&own.deferred->first) != NULL || !ebbi_helper_wanted()) {
+    enum ebbi_deferral deferral = ebbi_defer(&heap->lock, own.clock, own.deferred, call);
+    if (deferral != EBBI_REFUSED && is_due(&own, deferral)) {
         attend(me, &own);
     }
     ebbi_helper_kick();
-    return true;
+    return deferral != EBBI_REFUSED;
 }

@@ -13,6 +13,7 @@
 #define YIELDS 4
 #define STALL_MS 50
 #define SURPLUS_AT_ONCE 2
+#define CLAIMED ((uint64_t)1) // no tag
 
 static size_t bag_room(size_t block_bytes)
 {
@@ -178,7 +179,8 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     size_t bytes = ebbi_large_bytes(p);
     ebbi_lock_take(&heap->lock);
     waiting->next = NULL;
-    waiting->tag = ebbi_clock_tag(&ebbi_clock);
+    // relaxed: under the lock, but for claims
+    ebbi_store_relaxed(&waiting->tag, ebbi_clock_tag(&ebbi_clock));
     if (limbo->large_first == NULL) {
         limbo->large_first = p;
     } else {
@@ -197,6 +199,15 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     }
 }
 
+static void claim_large(void *p)
+{
+    uint64_t free_to_claim = 0;
+    // relaxed: of two threads one is told; the tag itself is written under the heap's lock
+    if (!ebbi_cas_relaxed(&ebbi_large_waiting(p)->tag, &free_to_claim, CLAIMED)) {
+        ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
+    }
+}
+
 EBBI_NOINLINE void ebbi_retire_slow(void *p)
 {
     unsigned tag = ebbi_tag_of(p);
@@ -208,8 +219,8 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
     if (is_block ? class_number == 0 : ebbi_large_waiting(p) == NULL) {
         ebbi_report_invalid(p, "retire");
     }
-    if (!is_block && ebbi_large_waiting(p)->tag != 0) {
-        ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
+    if (!is_block) {
+        claim_large(p);
     }
     struct ebbi_heap *heap = ebbi_heap_get();
     if (heap == NULL) {

@@ -24,7 +24,8 @@ void ebbi_strand(void *p)
     }
     stranded.tag = ebbi_clock_tag(&ebbi_clock);
     if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
-        ebbi_large_waiting(p)->tag = stranded.tag;
+        // relaxed: under the lock, but for claims
+        ebbi_store_relaxed(&ebbi_large_waiting(p)->tag, stranded.tag);
     }
     ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
     ebbi_lock_drop(&stranded.lock);

@@ -16,6 +16,13 @@
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
+// pthread_atfork() allocates: with the override from this heap, so that it has to wait for the first
+// one; without, it is done before there can be threads.
+#ifdef EBB_NO_OVERRIDE
+#define WATCH_FORK_AT_START true
+#else
+#define WATCH_FORK_AT_START false
+#endif
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
 // Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
@@ -66,6 +73,9 @@ int ebbi_start(void)
             ebbi_before_abort = enter_abort;
             // Without a key a thread's heap is not handed on: memory stays usable.
             has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
+            if (WATCH_FORK_AT_START) {
+                (void)pthread_atfork(fork_prepare, fork_parent, fork_child);
+            }
             // release[started-set -> started-read]: all of the above
             ebbi_store_release(&started, true);
         }
@@ -161,10 +171,11 @@ static struct ebbi_heap *attach(void)
     }
     ebbi_lock_take(&registry);
     struct ebbi_heap *heap = heap_adopt();
-    bool watch_fork = heap != NULL && !fork_watched;
+    bool watch_fork = heap != NULL && !fork_watched && !WATCH_FORK_AT_START;
     if (heap != NULL) {
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
+        heap->runs_calls = false;
         ebbi_clock_join(&ebbi_clock, &heap->fast.pin);
         fork_watched = true;
     }
@@ -364,7 +375,23 @@ static void fork_parent(void)
     ebbi_lock_drop(&start_lock);
 }
 
-// The other threads are gone; their heaps, magazines and limbo included, are the next threads'.
+// What the thread of a heap changes without a lock. fork() copies one page after the other while the
+// other threads run on, so these need not agree with each other in the child: a top may be newer than
+// the slots below it. The blocks that they held are lost to the child.
+static void forget_unlocked(struct ebbi_heap *heap)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        unsigned bin = ebbi_class_bin(c, heap->lane);
+        struct ebbi_magazine *m = &heap->magazines[c];
+        heap->fast.top[bin] = m->slots != 0 ? m->base + 1 : (void **)&heap->nothing + 1;
+        heap->fast.limbo[bin] = (struct ebbi_bag_top){NULL, NULL};
+    }
+    memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
+    heap->limbo.spare = NULL;
+    heap->outbox_count = 0;
+}
+
+// The other threads are gone; their heaps, limbo included, are the next threads'.
 static void fork_child(void)
 {
     struct ebbi_heap *mine = NULL;
@@ -372,10 +399,12 @@ static void fork_child(void)
         if (&heap->fast == ebbi_current()) {
             mine = heap;
         } else if (heap->attached) {
+            forget_unlocked(heap);
             push_abandoned(heap);
         }
     }
     ebbi_collectors_keep_only(mine);
+    ebbi_hazards_keep_only(ebb_self);
     ebbi_late_forget();
     ebbi_calls_forget(mine != NULL && mine->runs_calls);
     fork_parent();

@@ -13,6 +13,7 @@ extern "C" {
 struct ebb_hazard {
     EBBI_ATOMIC(void *) held;            // by the thread that opened it; NULL: nothing
     struct ebb_hazard *next, *next_free; // the list of all; of those that are closed
+    const void *owner;                   // stands for the thread that opened it; NULL: closed
 } __attribute__((aligned(64)));
 
 // Protects p, which counts only if it can still be reached after this call.

@@ -4,16 +4,19 @@
 #include <errno.h>
 #include <string.h>
 
-#include "base/atomic.h"
+#include "ebbtide/detail/atomic.h"
 #include "os/os.h"
 #include "support/real_os.h"
 
 #define PURGES 256
 #define CAPTURE 8192
 
-static const char *const names[FAKE_CALLS] = {"reserve",     "reserve_readable", "map",    "commit",
-                                              "purge",       "release",          "resize", "move",
-                                              "start_thread"};
+static const char *const names[FAKE_CALLS] = {"reserve",      "reserve_readable",
+                                              "map",          "commit",
+                                              "purge",        "release",
+                                              "resize",       "move",
+                                              "start_thread", "membarrier_register",
+                                              "membarrier",   "yield"};
 
 struct rule {
     size_t calls, refused;
@@ -238,6 +241,21 @@ bool ebbi_os_is_threaded(void)
     return fake.threaded_faked ? fake.threaded : real_os_is_threaded();
 }
 size_t ebbi_os_resident_bytes(void) { return real_os_resident_bytes(); }
+
+uint32_t ebbi_os_thread_number(void) { return real_os_thread_number(); }
+
+void ebbi_os_yield(void)
+{
+    (void)refuse(FAKE_YIELD);
+    real_os_yield();
+}
+
+bool ebbi_os_membarrier_register(void)
+{
+    return !refuse(FAKE_MEMBARRIER_REGISTER) && real_os_membarrier_register();
+}
+
+bool ebbi_os_membarrier(void) { return !refuse(FAKE_MEMBARRIER) && real_os_membarrier(); }
 
 void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 {

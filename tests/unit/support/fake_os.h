@@ -20,6 +20,9 @@ enum fake_call {
     FAKE_RESIZE,
     FAKE_MOVE,
     FAKE_START_THREAD,
+    FAKE_MEMBARRIER_REGISTER,
+    FAKE_MEMBARRIER,
+    FAKE_YIELD, // counted, never refused
     FAKE_CALLS
 };
 

@@ -19,6 +19,10 @@
 #define ebbi_os_is_secure real_os_is_secure
 #define ebbi_os_is_threaded real_os_is_threaded
 #define ebbi_os_resident_bytes real_os_resident_bytes
+#define ebbi_os_thread_number real_os_thread_number
+#define ebbi_os_yield real_os_yield
+#define ebbi_os_membarrier_register real_os_membarrier_register
+#define ebbi_os_membarrier real_os_membarrier
 #define ebbi_os_wait real_os_wait
 #define ebbi_os_wake real_os_wake
 #define ebbi_os_start_thread real_os_start_thread

@@ -1,0 +1,285 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// fork() and reclamation: the child goes on with its own pins, the others' are gone, and all that
+// waited can be reclaimed there. A child that hangs is ended by its alarm and so fails the test.
+#include <sys/wait.h>
+
+#include "../api/reclaim_support.h"
+
+namespace {
+
+using namespace reclaim;
+using support::KiB;
+using support::MiB;
+
+void expect_ends_well(pid_t child)
+{
+    int status = 0;
+    ASSERT_GT(child, 0);
+    ASSERT_EQ(waitpid(child, &status, 0), child);
+    ASSERT_TRUE(WIFEXITED(status)) << "the child was ended by signal " << WTERMSIG(status)
+                                   << (WTERMSIG(status) == SIGALRM ? ", it hung" : "");
+    ASSERT_EQ(WEXITSTATUS(status), 0);
+}
+
+// Everything that a program may do, and nothing left in the end.
+bool use_everything()
+{
+    std::atomic<int> calls{0};
+    for (int i = 0; i < 500; i++) {
+        const Pin pin;
+        ebb_retire(ebb_malloc(1 + static_cast<std::size_t>(i) * 7));
+        if (ebb_retire_with(ebb_malloc(40), count_and_free, &calls) != 0)
+            return false;
+    }
+    ebb_retire(ebb_malloc(MiB));
+    ebb_synchronize();
+    ebb_barrier();
+    if (calls.load() != 500)
+        return false;
+    ebb_collector *collector = ebb_collector_create(0);
+    ebb_participant *me = ebb_collector_attach(collector);
+    ebb_participant_pin(me);
+    if (ebb_participant_retire_with(me, ebb_malloc(40), count_and_free, &calls) != 0)
+        return false;
+    ebb_participant_unpin(me);
+    ebb_collector_destroy(collector);
+    return calls.load() == 501 && drain();
+}
+
+[[noreturn]] void live_as_child(bool with_thread)
+{
+    alarm(30);
+    bool right = use_everything() && stats().pinned == 0 && stats().participants == 1;
+    if (with_thread)
+        std::thread([&right] { right = use_everything() && right; }).join();
+    _exit(right && use_everything() ? 0 : 1);
+}
+
+pid_t fork_child(bool with_thread)
+{
+    const pid_t child = fork();
+    if (child == 0)
+        live_as_child(with_thread);
+    return child;
+}
+
+TEST(ReclaimFork, OfASingleThreadWithLimbo)
+{
+    std::atomic<int> calls{0};
+    for (int i = 0; i < 1000; i++) {
+        ebb_retire(ebb_malloc(100));
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(fork_child(true)));
+    ebb_barrier();
+    EXPECT_EQ(1000, calls.load());
+    EXPECT_TRUE(drain());
+}
+
+TEST(ReclaimFork, OthersPinsAndLimboAreTakenOver)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    std::atomic<int> calls{0};
+    ebb_collector *collector = ebb_collector_create(0);
+    Staller reader, elsewhere(collector);
+    std::thread([&] {
+        for (int i = 0; i < 300; i++) {
+            ebb_retire(ebb_malloc(200));
+            EXPECT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+            EXPECT_EQ(0, ebb_participant_retire_with(ebb_collector_attach(collector), nullptr,
+                                                     count_call, &calls));
+        }
+    }).join();
+    push_on();
+    ASSERT_EQ(0, calls.load());
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        ebb_barrier();
+        ebb_collector_barrier(collector);
+        const bool ran = calls.load() == 600;
+        ebb_collector_destroy(collector);
+        if (!ran || !drain())
+            _exit(1);
+        live_as_child(true);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    EXPECT_EQ(0, calls.load()) << "in the parent they still wait";
+    EXPECT_EQ(1U, stats().pinned);
+    reader.let_go();
+    elsewhere.let_go();
+    ebb_barrier();
+    ebb_collector_destroy(collector);
+    EXPECT_EQ(600, calls.load());
+}
+
+TEST(ReclaimFork, InsideAPinItGoesOn)
+{
+    auto *block = static_cast<unsigned char *>(ebb_malloc(500));
+    support::fill_pattern(block, 0, 500, 3);
+    ebb_pin();
+    ebb_pin();
+    ebb_retire(block);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        std::thread([] { push_on(); }).join();
+        bool right = ebb_is_pinned() && support::find_mismatch(block, 500, 3) == 500;
+        ebb_unpin();
+        right = right && ebb_is_pinned() && stats().pinned == 1;
+        right = right && stats().oldest_pin_thread == static_cast<std::uint32_t>(gettid());
+        ebb_unpin();
+        if (!right)
+            _exit(1);
+        live_as_child(false);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    std::thread([] { push_on(); }).join();
+    EXPECT_EQ(500U, support::find_mismatch(block, 500, 3));
+    ebb_unpin();
+    ebb_unpin();
+    EXPECT_TRUE(drain());
+}
+
+TEST(ReclaimFork, InsideADestructor)
+{
+    static pid_t child;
+    static std::atomic<int> calls;
+    ASSERT_EQ(0, ebb_retire_with(
+                     nullptr, [](void *, void *) { child = fork(); }, nullptr));
+    for (int i = 0; i < 100; i++)
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+    ebb_barrier();
+    if (child == 0) {
+        alarm(30);
+        ebb_barrier();
+        if (calls.load() != 100)
+            _exit(1);
+        live_as_child(true);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    EXPECT_EQ(100, calls.load());
+}
+
+// The destructor runs in another thread while this one forks: the child cannot wait for it.
+TEST(ReclaimFork, WhileAnotherThreadIsInADestructor)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    static std::atomic<int> inside;
+    static std::atomic<bool> leave;
+    const auto stay = [](void *, void *) {
+        inside.store(1);
+        inside.notify_all();
+        leave.wait(false);
+    };
+    std::thread other([&] {
+        EXPECT_EQ(0, ebb_retire_with(nullptr, stay, nullptr));
+        ebb_barrier();
+    });
+    inside.wait(0);
+    const pid_t child = fork_child(true);
+    leave.store(true);
+    leave.notify_all();
+    other.join();
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+}
+
+// The thread that set it will never clear it in the child.
+TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    std::atomic<int> calls{0};
+    std::atomic<bool> set{false}, leave{false};
+    void *block = ebb_malloc(64);
+    std::thread other([&] {
+        ebb_hazard *hazard = ebb_hazard_open();
+        ebb_hazard_set(hazard, block);
+        set.store(true);
+        set.notify_all();
+        leave.wait(false);
+        ebb_hazard_close(hazard);
+    });
+    set.wait(false);
+    ASSERT_EQ(0, ebb_retire_with(block, count_and_free, &calls));
+    const pid_t child = fork_child(false);
+    leave.store(true);
+    leave.notify_all();
+    other.join();
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    ebb_barrier();
+    EXPECT_EQ(1, calls.load());
+}
+
+TEST(ReclaimFork, ItsOwnHazardPointersGoOn)
+{
+    std::atomic<int> calls{0};
+    void *block = ebb_malloc(64);
+    ebb_hazard *hazard = ebb_hazard_open();
+    ebb_hazard_set(hazard, block);
+    ASSERT_EQ(0, ebb_retire_with(block, count_and_free, &calls));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        push_on();
+        if (calls.load() != 0)
+            _exit(1);
+        ebb_hazard_close(hazard);
+        ebb_barrier();
+        if (calls.load() != 1)
+            _exit(2);
+        live_as_child(false);
+    }
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    ebb_hazard_close(hazard);
+    ebb_barrier();
+    EXPECT_EQ(1, calls.load());
+}
+
+void stay_busy(const std::atomic<bool> &stop, unsigned seed, std::atomic<int> *calls)
+{
+    support::Random random(seed);
+    while (!stop.load(std::memory_order_relaxed)) {
+        const std::size_t bytes =
+            random.below(50) == 0 ? random.between(40 * KiB, MiB) : random.between(1, 3000);
+        void *block = ebb_malloc(bytes);
+        const Pin pin;
+        if (random.below(4) == 0)
+            EXPECT_EQ(0, ebb_retire_with(block, count_and_free, calls));
+        else
+            ebb_retire(block);
+    }
+}
+
+TEST(ReclaimFork, HundredsWhileThreadsRetire)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    // ASan's allocator has no fork handlers: no thread may start meanwhile, the helper neither.
+    if (support::under_sanitizer)
+        setenv("EBB_PURGE_THREAD", "0", 1);
+    static std::atomic<int> calls;
+    std::atomic<bool> stop{false};
+    std::atomic<int> running{0};
+    std::vector<std::thread> busy;
+    for (unsigned seed = 1; seed <= 3; seed++)
+        busy.emplace_back([&, seed] {
+            ebb_free(ebb_malloc(1));
+            running++;
+            stay_busy(stop, seed, &calls);
+        });
+    while (running < 3) // a thread that is still starting is the runtime's affair
+        std::this_thread::yield();
+    const std::size_t forks = support::scaled(300);
+    for (std::size_t i = 0; i < forks && !testing::Test::HasFatalFailure(); i++)
+        expect_ends_well(fork_child(i % 10 == 0));
+    stop.store(true);
+    for (std::thread &thread : busy)
+        thread.join();
+    ebb_barrier();
+    EXPECT_TRUE(drain());
+}
+
+} // namespace

@@ -1,0 +1,274 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer epoch: when the clock may move on, and what a tag's passing means, in a fenced clock and in
+// a biased one. Clocks of the test's own; its participants stand for other threads.
+#include "support/engine.h"
+
+namespace {
+
+using namespace unit;
+
+struct Clock : Fake, testing::WithParamInterface<bool> {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        clock.now = EBBI_CLOCK_FIRST;
+        ebbi_clock_decide(&clock, GetParam());
+        for (ebb_participant &p : threads)
+            ebbi_clock_join(&clock, &p);
+    }
+    void pin(int i)
+    {
+        if (threads[i].state == EBB_PIN_ATTENTION) // the first one; else its heap's affair
+            ebbi_announce(&threads[i], 0);
+        else
+            ebbi_pin(&threads[i]);
+    }
+    void unpin(int i) { ebbi_unpin(&threads[i]); }
+    bool advance() { return ebbi_clock_advance(&clock, true); }
+    std::uint64_t epoch() { return state().epoch; }
+    struct ebbi_clock_state state()
+    {
+        struct ebbi_clock_state out;
+        ::ebbi_clock_state(&clock, &out);
+        return out;
+    }
+    struct ebbi_clock clock = {};
+    ebb_participant threads[4] = {};
+};
+
+INSTANTIATE_TEST_SUITE_P(Fenced, Clock, testing::Values(true));
+INSTANTIATE_TEST_SUITE_P(Biased, Clock, testing::Values(false));
+
+TEST_P(Clock, MovesWhileNobodyIsPinned)
+{
+    std::uint64_t before = epoch();
+    for (unsigned i = 1; i <= 5; i++) {
+        EXPECT_TRUE(advance());
+        EXPECT_EQ(before + i, epoch());
+    }
+}
+
+TEST_P(Clock, MovesOnceWhileSomebodyStays)
+{
+    pin(2);
+    EXPECT_TRUE(advance());
+    for (int i = 0; i < 5; i++)
+        EXPECT_FALSE(advance());
+    unpin(2);
+    EXPECT_TRUE(advance());
+}
+
+TEST_P(Clock, APinInThePresentEpochIsNotInTheWay)
+{
+    for (int i = 0; i < 10; i++) {
+        pin(i % 4);
+        EXPECT_TRUE(advance()) << i;
+        unpin(i % 4);
+    }
+}
+
+TEST_P(Clock, EachLaggardHoldsItUpWhereverItStandsInTheList)
+{
+    for (int i = 0; i < 4; i++) {
+        pin(i);
+        pin((i + 1) % 4);
+        EXPECT_TRUE(advance());
+        EXPECT_FALSE(advance());
+        unpin(i);
+        EXPECT_FALSE(advance()) << "the other one is still there";
+        unpin((i + 1) % 4);
+        EXPECT_TRUE(advance());
+    }
+    EXPECT_EQ(4U, state().participants) << "looking for them loses none";
+}
+
+TEST_P(Clock, NestingHoldsTheFirstEpoch)
+{
+    pin(0);
+    EXPECT_TRUE(advance());
+    pin(0);
+    EXPECT_FALSE(advance());
+    unpin(0);
+    EXPECT_FALSE(advance());
+    unpin(0);
+    EXPECT_TRUE(advance());
+}
+
+TEST_P(Clock, RepinJoinsThePresent)
+{
+    pin(0);
+    EXPECT_TRUE(advance());
+    EXPECT_FALSE(advance());
+    ebbi_repin(&threads[0]);
+    EXPECT_TRUE(advance());
+    pin(0);
+    ebbi_repin(&threads[0]);
+    EXPECT_FALSE(advance()) << "nested: nothing happens";
+}
+
+// One epoch is not enough: a pin of the tag's own epoch may hold the block.
+TEST_P(Clock, ATagPassesAfterTwoEpochsAndNotBefore)
+{
+    pin(1);
+    std::uint64_t tag = ebbi_clock_tag(&clock);
+    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    EXPECT_TRUE(advance());
+    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    for (int i = 0; i < 10; i++)
+        (void)advance();
+    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    unpin(1);
+    EXPECT_TRUE(advance());
+    EXPECT_TRUE(ebbi_clock_passed(&clock, tag));
+}
+
+// The pin that saw the epoch before the advance and stored after its scan.
+TEST_P(Clock, APinThatReadTheTimeBeforeAnAdvanceStillHoldsTheTag)
+{
+    std::uint64_t stale = ebbi_load_relaxed(&clock.now);
+    EXPECT_TRUE(advance());
+    ebbi_store_full(&threads[3].state, stale | 1);
+    std::uint64_t tag = ebbi_clock_tag(&clock);
+    for (int i = 0; i < 10; i++)
+        (void)advance();
+    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    unpin(3);
+}
+
+TEST_P(Clock, LeavingEndsThePinAndTheMembership)
+{
+    pin(0);
+    pin(3);
+    EXPECT_TRUE(advance());
+    ebbi_clock_leave(&clock, &threads[3]);
+    ebbi_clock_leave(&clock, &threads[0]);
+    EXPECT_TRUE(advance());
+    EXPECT_EQ(2U, state().participants);
+    ebbi_clock_join(&clock, &threads[0]);
+    EXPECT_EQ(3U, state().participants);
+    EXPECT_EQ(0U, state().pinned);
+    pin(0);
+    EXPECT_EQ(1U, state().pinned);
+}
+
+TEST_P(Clock, TheChildOfAForkKeepsOnlyItself)
+{
+    pin(0);
+    pin(1);
+    EXPECT_TRUE(advance());
+    ebbi_clock_keep_only(&clock, &threads[1]);
+    EXPECT_EQ(1U, state().participants);
+    EXPECT_EQ(1U, state().pinned) << "its own pin goes on";
+    EXPECT_FALSE(advance());
+    unpin(1);
+    EXPECT_TRUE(advance());
+    ebbi_clock_keep_only(&clock, nullptr);
+    EXPECT_EQ(0U, state().participants);
+}
+
+TEST_P(Clock, ABusyLockIsNotWaitedFor)
+{
+    ebbi_clock_lock(&clock);
+    EXPECT_FALSE(advance());
+    ebbi_clock_unlock(&clock);
+    EXPECT_TRUE(advance());
+}
+
+TEST_P(Clock, SaysWhoIsOldestAndForHowLong)
+{
+    fake_os_clock(1000);
+    for (unsigned i = 0; i < 4; i++)
+        threads[i].thread = 100 + i;
+    EXPECT_EQ(0U, state().oldest_thread);
+    pin(2);
+    EXPECT_EQ(102U, state().oldest_thread);
+    EXPECT_EQ(0U, state().oldest_ms);
+    EXPECT_TRUE(advance());
+    pin(0);
+    pin(3);
+    fake_os_clock_advance(250);
+    EXPECT_FALSE(advance());
+    EXPECT_EQ(102U, state().oldest_thread);
+    EXPECT_EQ(250U, state().oldest_ms);
+    EXPECT_EQ(3U, state().pinned);
+    fake_os_clock_advance(50);
+    EXPECT_EQ(300U, state().oldest_ms);
+    unpin(2);
+    EXPECT_NE(102U, state().oldest_thread);
+    EXPECT_EQ(0U, state().oldest_ms) << "the others began after the clock moved";
+}
+
+// ---- what only a biased clock does ---------------------------------------------------------------
+
+struct Biased : Clock {
+    void SetUp() override
+    {
+        Clock::SetUp();
+        if (ebbi_clock_is_fenced(&clock))
+            GTEST_SKIP() << "this kernel has no membarrier";
+    }
+};
+
+INSTANTIATE_TEST_SUITE_P(, Biased, testing::Values(false));
+
+TEST_P(Biased, TheAbsentAreInTheWayUnlessPressedFor)
+{
+    pin(0);
+    unpin(0);
+    EXPECT_TRUE(ebbi_clock_advance(&clock, false)) << "it is in the present epoch";
+    EXPECT_FALSE(ebbi_clock_advance(&clock, false)) << "it may pin again without a fence";
+    EXPECT_EQ(0U, fake_os_count(FAKE_MEMBARRIER));
+    EXPECT_TRUE(ebbi_clock_advance(&clock, true));
+    EXPECT_EQ(1U, fake_os_count(FAKE_MEMBARRIER));
+    for (int i = 0; i < 5; i++)
+        EXPECT_TRUE(ebbi_clock_advance(&clock, false)) << "released: it announces before it pins";
+    EXPECT_EQ(1U, fake_os_count(FAKE_MEMBARRIER));
+    pin(0);
+    EXPECT_TRUE(ebbi_clock_advance(&clock, false));
+    EXPECT_FALSE(ebbi_clock_advance(&clock, true)) << "pinned";
+}
+
+TEST_P(Biased, NobodyIsReleasedWhenTheBarrierIsRefused)
+{
+    pin(0);
+    unpin(0);
+    EXPECT_TRUE(advance());
+    fake_os_refuse(FAKE_MEMBARRIER, 1, true);
+    for (int i = 0; i < 5; i++)
+        EXPECT_FALSE(advance());
+    fake_os_allow();
+    EXPECT_TRUE(advance());
+}
+
+TEST_P(Biased, APinThatFindsTheClockMovedAnnouncesAnew)
+{
+    pin(0);
+    unpin(0);
+    EXPECT_TRUE(advance());
+    EXPECT_TRUE(advance()); // releases it
+    pin(0);
+    EXPECT_EQ(ebbi_load_relaxed(&clock.now) + 1, threads[0].state);
+    EXPECT_TRUE(advance());
+    EXPECT_FALSE(advance());
+}
+
+TEST_P(Biased, ThoseThatNeverPinnedAreNotAskedFor)
+{
+    for (int i = 0; i < 6; i++)
+        EXPECT_TRUE(ebbi_clock_advance(&clock, false));
+    EXPECT_EQ(0U, fake_os_count(FAKE_MEMBARRIER));
+}
+
+TEST_P(Clock, IsDecidedOnce)
+{
+    std::uint64_t before = clock.now;
+    ebbi_clock_decide(&clock, !GetParam());
+    EXPECT_EQ(before, clock.now);
+    struct ebbi_clock refused = {};
+    refused.now = EBBI_CLOCK_FIRST;
+    fake_os_refuse(FAKE_MEMBARRIER_REGISTER, 1, true);
+    ebbi_clock_decide(&refused, false);
+    EXPECT_TRUE(ebbi_clock_is_fenced(&refused)) << "without the kernel's help";
+}
+
+} // namespace
