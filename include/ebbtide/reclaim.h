@@ -116,8 +116,9 @@ enum {
 
 // NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
 EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCEPT;
-// Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No thread may be pinned in
-// it (abort) or use it any more. Not inside any pin of it, nor for NULL.
+// Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No
+// thread may be pinned in it (abort) or use it any more. Not inside a pin of it, nor in a destructor
+// (abort). Nothing is done for NULL.
 EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
 // Whether every outermost pin makes a fence. Known at a collector's creation, and for the default one
 // from the process's first pin on.

@@ -30,6 +30,15 @@ struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_c
     return record;
 }
 
+struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
+                                        const struct ebbi_collector *collector)
+{
+    ebbi_lock_take(&heap->lock); // another thread may destroy another collector
+    struct ebbi_record *record = ebbi_record_find(heap, collector);
+    ebbi_lock_drop(&heap->lock);
+    return record;
+}
+
 static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
     struct ebbi_record *record = ebbi_aligned(EBBI_CACHE_LINE, sizeof *record);
@@ -57,7 +66,7 @@ struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector)
     if (collector == NULL) {
         return &heap->fast.pin;
     }
-    struct ebbi_record *record = ebbi_record_find(heap, collector);
+    struct ebbi_record *record = ebbi_record_of_mine(heap, collector);
     if (record == NULL) {
         record = record_create(heap, collector);
     }

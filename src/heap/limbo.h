@@ -189,8 +189,11 @@ bool ebbi_is_pinned(struct ebbi_collector *collector); // the calling thread
 struct ebbi_collector *ebbi_collector_create(bool fenced); // NULL: memory refused
 void ebbi_collector_destroy(struct ebbi_collector *collector);
 struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector); // NULL: refused
+// Under the heap's lock; and by the heap's thread, without.
 struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap,
                                      const struct ebbi_collector *collector);
+struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
+                                        const struct ebbi_collector *collector);
 // fork(): all clocks, the registry being locked.
 void ebbi_collectors_lock(void);
 void ebbi_collectors_unlock(void);

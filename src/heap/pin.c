@@ -189,7 +189,7 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
     }
     if (collector != NULL) {
         struct ebbi_record *record =
-            ebbi_record_find((struct ebbi_heap *)ebbi_current(), collector);
+            ebbi_record_of_mine((struct ebbi_heap *)ebbi_current(), collector);
         return record != NULL && depth_of(&record->participant) != 0;
     }
     return depth_of(me) != 0;

@@ -146,6 +146,7 @@ TEST(ReclaimFork, InsideADestructor)
 {
     static pid_t child;
     static std::atomic<int> calls;
+    calls.store(0);
     ASSERT_EQ(0, ebb_retire_with(
                      nullptr, [](void *, void *) { child = fork(); }, nullptr));
     for (int i = 0; i < 100; i++)

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Raw bindings to Ebbtide's C interface, `<ebbtide.h>` and `<ebbtide/reclaim.h>`.
+//!
+//! The headers, which come with this crate's sources under `c/include`, say what each function asks
+//! for and gives; the lines here are a reminder. Names are those of C. The inline functions of C
+//! (`ebb_pin` and the like) are also symbols of the library and are bound here as calls; the crate
+//! `ebbtide` has them inline.
+//!
+//! ```
+//! // SAFETY: the block is freed once, and not used after.
+//! unsafe {
+//!     let p = ebbtide_sys::ebb_malloc(32);
+//!     assert!(!p.is_null() && ebbtide_sys::ebb_malloc_usable_size(p) >= 32);
+//!     ebbtide_sys::ebb_free(p);
+//! }
+//! ```
+#![no_std]
+#![deny(missing_docs, clippy::undocumented_unsafe_blocks)]
+#![allow(non_camel_case_types)]
+
+mod malloc;
+mod reclaim;
+
+pub use malloc::*;
+pub use reclaim::*;
+
+// The numbers of layout.c.
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<ebb_stats>() == 19 * size_of::<usize>());
+    assert!(size_of::<ebb_reclaim_stats>() == 80);
+    assert!(offset_of!(ebb_reclaim_stats, epoch) == 24);
+    assert!(offset_of!(ebb_reclaim_stats, oldest_pin_ms) == 48);
+    assert!(offset_of!(ebb_reclaim_stats, hazards) == 64);
+    assert!(offset_of!(ebb_reclaim_stats, fenced) == 72);
+    assert!(size_of::<ebb_participant>() == 64);
+    assert!(offset_of!(ebb_participant, state) == 0);
+    assert!(offset_of!(ebb_participant, now) == 8);
+    assert!(offset_of!(ebb_participant, thread) == 20);
+    assert!(size_of::<ebb_hazard>() == 64);
+    assert!(EBB_SELF_PIN == 4096 && EBB_PIN_SHIFT == 16 && EBB_COLLECTOR_FENCED == 1);
+};

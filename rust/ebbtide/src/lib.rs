@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+//! Ebbtide: a memory allocator for Linux with memory reclamation for lock-free structures built in.
+//!
+//! [`Ebbtide`] serves a program's allocations:
+//!
+//! ```
+//! #[global_allocator]
+//! static ALLOCATOR: ebbtide::Ebbtide = ebbtide::Ebbtide;
+//!
+//! fn main() {
+//!     let words = vec!["ebb", "tide"];
+//!     assert_eq!(words.concat(), "ebbtide");
+//! }
+//! ```
+//!
+//! [`epoch`] frees what other threads may still be reading, once they have done with it. It needs no
+//! global allocator: its blocks come from Ebbtide's heap either way.
+//!
+//! The feature `override` makes C's `malloc` in the same program Ebbtide's too.
+
+#![deny(missing_docs, clippy::undocumented_unsafe_blocks)]
+
+mod alloc;
+pub mod epoch;
+
+#[cfg(not(miri))]
+use ebbtide_sys as sys;
+#[cfg(miri)]
+mod sys;
+
+pub use alloc::{stats, trim, Ebbtide, Stats};
