@@ -16,8 +16,9 @@
 // reader that may stop for long belongs under a hazard pointer (below), which holds back one block
 // alone. Plain pins, retired memory and hazard pointers work together on the same blocks.
 //
-// Every function may be called by any thread. ebb_pin and ebb_unpin may be called in a signal
-// handler of a thread that has called ebb_pin before; nothing else here may. A child
+// Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
+// signal handler of a thread that has called ebb_pin before; nothing else here may, and on aarch64,
+// where the delivery of a signal is no full fence, not these either. A child
 // of fork() goes on with its own pins; those of the other threads are gone with them. A thread that
 // ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
@@ -70,17 +71,18 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 
 // Frees the block (of ebb_malloc, or malloc under the override) after the grace period: as soon as
 // no pin is left that began before, and no hazard pointer points into it. The block has been
-// unlinked; its contents stay as they are until then. NULL is allowed. Never fails, does not wait
-// and runs nothing of the program; called inside a pin or outside, by any thread. O(1) but for
-// every n-th call, which looks at all participants. While a pin holds back much it gives up its
-// time slice at those calls.
+// unlinked; its contents stay as they are until then. NULL is allowed. Never fails, runs
+// nothing of the program; called inside a pin or outside, by any thread. O(1) but for
+// every n-th call, which looks at all participants. While a pin holds back much (24 bags of up to
+// 125 blocks) those calls give up their time slice, from 96 on for a millisecond; not any more once
+// the pin has lasted for 50 ms.
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
 // retired, here or when it ends an outermost pin in which it called this, in the functions below, or
 // in the library's helper thread (which a process with one thread does not have: there the last few
-// wait for the next of these calls): never inside a pin of the default collector, and with no lock of Ebbtide held, so
-// it may allocate, free, pin and retire. p need not be a block of Ebbtide. 0, or -1 with errno =
+// wait for the next of these calls): never inside a pin of the default collector, and with no lock of
+// Ebbtide held, so it may allocate, free, pin and retire. p need not be a block of Ebbtide. 0, or -1 with errno =
 // ENOMEM; then nothing has changed.
 EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
                                void *context) EBB_NOEXCEPT;

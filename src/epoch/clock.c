@@ -66,7 +66,8 @@ uint64_t ebbi_clock_tag(struct ebbi_clock *clock)
 {
     // full[tag <-> pin, hazard-set]: a pin that does not see the unlinking is one that an advance must see
     ebbi_fence_full();
-    return ebbi_load_relaxed(&clock->now); // relaxed: behind the fence
+    // relaxed: behind the fence. Without the flag of a fenced clock, which one before its first pin is
+    return ebbi_load_relaxed(&clock->now) & ~(uint64_t)1;
 }
 
 enum hindrance {

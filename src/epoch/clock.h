@@ -7,11 +7,11 @@
 // another epoch than e. Who has unlinked something takes a tag, the epoch behind a full fence, and
 // may reuse the memory once the clock shows tag + 2 (K. Fraser, "Practical lock-freedom", 2004).
 //
-// Why + 2: let a reader R hold the block. R's announcement came before the unlinking in the order of
-// full fences (else R would have seen the link gone), and the tag was read after, so at that time the
-// clock showed at most one epoch more than R's announcement does: every advance that begins behind
-// R's fence finds R's state. One advance may have looked at R before and finish later. So the tag is
-// t with R announced in t or t - 1; the clock cannot leave t + 1 without finding R in an old epoch.
+// Why + 2: let a reader R hold the block, and let the clock show c at the full fence of R's
+// announcement. The unlinking came behind that fence (else R would have seen the link gone), and the
+// tag t was read behind both: t >= c. An advance that begins behind R's fence finds R's state, which
+// shows what R had seen before, c at most. One advance may have looked at R earlier and take the clock
+// to c + 1; there it stays until R unpins or announces anew. So t + 2 is not reached.
 //
 // A biased clock leaves unpinned participants announced, so that their next pins need no fence: they
 // store their depth and find the clock where it was. They are in nobody's way while they stay in the

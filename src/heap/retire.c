@@ -10,6 +10,7 @@
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
 #define PRESSING_BAGS 10                 // in the queues, before a membarrier is worth it
 #define PATIENT_BAGS 24 // in the queues, before the thread gives way to whoever holds up the clock
+#define NAP_BAGS 96     // before it naps for a millisecond
 #define YIELDS 4
 #define STALL_MS 50
 #define SURPLUS_AT_ONCE 2
@@ -45,8 +46,21 @@ static void bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag)
     }
 }
 
-// A full bag, or one whose thread ends, joins its queue. Returns how many wait.
-static size_t seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
+struct sealed {
+    size_t bags;     // in the heap's queues
+    bool has_passed; // the oldest of this queue
+    bool surplus;    // malloc need not come for all of this queue
+};
+
+// A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
+static bool has_surplus(const struct ebbi_heap *heap, unsigned queue)
+{
+    const struct ebbi_bag *bag = heap->limbo.queues[queue].first;
+    return bag != NULL && (queue == EBBI_MIXED || (bag->next != NULL && bag->next->next != NULL));
+}
+
+// A full bag, or one whose thread ends, joins its queue.
+static struct sealed seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_bag_bytes(bag);
@@ -57,21 +71,19 @@ static size_t seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     limbo->filling[bag->queue] = NULL;
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
+    bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->tag);
+    bool surplus = has_surplus(heap, bag->queue);
     limbo->blocks += bag->count;
     limbo->bytes += bytes;
     ebbi_lock_drop(&heap->lock);
     ebbi_limbo_count(bytes, 0);
-    return bags;
+    return (struct sealed){bags, passed, surplus};
 }
 
-// A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
 static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
 {
     ebbi_lock_take(&heap->lock);
-    struct ebbi_bag *bag = heap->limbo.queues[queue].first;
-    bool surplus =
-        bag != NULL && (queue == EBBI_MIXED || (bag->next != NULL && bag->next->next != NULL));
-    bag = surplus ? ebbi_bag_take_passed(heap, queue) : NULL;
+    struct ebbi_bag *bag = has_surplus(heap, queue) ? ebbi_bag_take_passed(heap, queue) : NULL;
     ebbi_lock_drop(&heap->lock);
     return bag;
 }
@@ -90,25 +102,38 @@ static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
 }
 
 // Whoever holds up the clock is most often a thread that lost its processor inside a pin: it is let
-// run. One that has held it up for long is waiting for something else.
-static void give_way(void)
+// run, here or, by a nap that leaves this processor idle, from another's queue. One that has held it
+// up for long is waiting for something else.
+static void give_way(size_t bags)
 {
-    int turns = ebbi_clock_stands_ms(&ebbi_clock) < STALL_MS ? YIELDS : 1;
-    for (int i = 0; i < turns && !ebbi_clock_advance(&ebbi_clock, true); i++) {
+    static uint32_t never; // always 0
+    bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= STALL_MS;
+    for (int i = 0; i < (stalled ? 1 : YIELDS); i++) {
         ebbi_os_yield();
+        if (ebbi_clock_advance(&ebbi_clock, true)) {
+            return;
+        }
+    }
+    if (!stalled && bags > NAP_BAGS) {
+        ebbi_os_wait(&never, 0, 1);
+        (void)ebbi_clock_advance(&ebbi_clock, true);
     }
 }
 
-// After a bag was sealed: time may pass, and memory go.
-static void settle(struct ebbi_heap *heap, unsigned queue, size_t bags)
+// After a bag was sealed: time may pass, and memory go. Where other threads have moved the clock on
+// far enough already, it is left alone: each move costs every pinning thread a fence.
+static void settle(struct ebbi_heap *heap, unsigned queue, struct sealed sealed)
 {
     if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         return;
     }
-    if (!ebbi_clock_advance(&ebbi_clock, bags >= PRESSING_BAGS) && bags > PATIENT_BAGS) {
-        give_way();
+    if (!sealed.has_passed && !ebbi_clock_advance(&ebbi_clock, sealed.bags >= PRESSING_BAGS) &&
+        sealed.bags > PATIENT_BAGS) {
+        give_way(sealed.bags);
     }
-    send_surplus_home(heap, queue);
+    if (sealed.surplus) {
+        send_surplus_home(heap, queue);
+    }
     ebbi_helper_kick();
 }
 
@@ -131,8 +156,7 @@ static void retire_mixed(struct ebbi_heap *heap, void *p)
     }
 }
 
-// Returns how many bags wait.
-static size_t close_bag(struct ebbi_heap *heap, unsigned class_number)
+static struct sealed close_bag(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_bag *bag = heap->limbo.filling[class_number];
     struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];

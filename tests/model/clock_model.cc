@@ -1,12 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The epoch clock: src/epoch/clock.c and ebbtide/detail/pin.h as they are, under Relacy.
+// The epoch clock: src/epoch/clock.c and ebbtide/detail/pin.h as they are, under Relacy, fenced and
+// biased.
 #include "stage.h"
-
-#include "epoch/clock.c"
-
-// Deep nesting and work left for the last unpin belong to the heap; no scenario gets there.
-void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
-void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
 
 namespace {
 
@@ -14,11 +9,12 @@ using model::Block;
 using model::Clock;
 using model::Link;
 using model::Member;
+using model::Mode;
 
 // One thread replaces the linked block twice; two read.
-template <bool light> struct OneWriter {
+template <Mode mode> struct OneWriter {
     static constexpr rl::thread_id_t threads = 3;
-    Clock clock{light};
+    Clock clock{mode};
     Member readers[2]{Member(&clock), Member(&clock)};
     Block blocks[3];
     Link link{&blocks[0]};
@@ -38,9 +34,9 @@ template <bool light> struct OneWriter {
 };
 
 // Two threads replace the linked block, and read what they unlink under their own pin.
-struct TwoWriters {
+template <Mode mode> struct TwoWriters {
     static constexpr rl::thread_id_t threads = 3;
-    Clock clock;
+    Clock clock{mode};
     Member members[3]{Member(&clock), Member(&clock), Member(&clock)};
     Block first, fresh[2];
     Link link{&first};
@@ -66,9 +62,9 @@ struct TwoWriters {
 };
 
 // The reader goes on reading after an inner pin has ended.
-struct Nested {
+template <Mode mode> struct Nested {
     static constexpr rl::thread_id_t threads = 2;
-    Clock clock;
+    Clock clock{mode};
     Member reader{&clock};
     Block blocks[3];
     Link link{&blocks[0]};
@@ -93,9 +89,9 @@ struct Nested {
 };
 
 // The reader renews its pin between the blocks.
-struct Repin {
+template <Mode mode> struct Repin {
     static constexpr rl::thread_id_t threads = 2;
-    Clock clock;
+    Clock clock{mode};
     Member reader{&clock};
     Block blocks[4];
     Link link{&blocks[0]};
@@ -120,9 +116,9 @@ struct Repin {
 };
 
 // A thread ends, perhaps inside its pin, and leaves a retired block to the others.
-struct Leave {
+template <Mode mode> struct Leave {
     static constexpr rl::thread_id_t threads = 3;
-    Clock clock;
+    Clock clock{mode};
     Member reader{&clock}, leaver{&clock};
     Block blocks[2], next[2];
     Link links[2]{Link(&blocks[0]), Link(&blocks[1])};
@@ -166,7 +162,7 @@ struct Leave {
     void adopt()
     {
         for (int tries = 0; tries < 3; tries++) {
-            (void)ebbi_clock_advance(&clock);
+            (void)model::advance(&clock, true);
             ebbi_lock_take(&lock);
             if (orphan != nullptr && ebbi_clock_passed(&clock, orphan_tag)) {
                 std::exchange(orphan, nullptr)->reuse();
@@ -177,9 +173,9 @@ struct Leave {
 };
 
 // Threads that begin while the clock goes on.
-struct Join {
+template <Mode mode> struct Join {
     static constexpr rl::thread_id_t threads = 3;
-    Clock clock;
+    Clock clock{mode};
     Block blocks[3];
     Link link{&blocks[0]};
 
@@ -197,14 +193,57 @@ struct Join {
     }
 };
 
+// A signal handler pins, anywhere within the pins, the repin and the unpins of its thread.
+template <Mode mode> struct Signal {
+    static constexpr rl::thread_id_t threads = 2;
+    Clock clock{mode};
+    Member reader{&clock};
+    Block blocks[4];
+    Link link{&blocks[0]};
+
+    Signal() { reader.announce(); }
+    static void handle(void *context)
+    {
+        auto *world = static_cast<Signal *>(context);
+        world->reader.read(world->link);
+    }
+    void thread(unsigned index)
+    {
+        if (index == 0) {
+            for (int i = 0; i < 3; i++) {
+                link.replace(&blocks[i + 1]);
+                clock.retire(&blocks[i]);
+            }
+            return;
+        }
+        for (int i = 0; i < 2; i++) {
+            model::interrupt() = {index, handle, this};
+            reader.pin();
+            Member::look_at(link);
+            reader.repin();
+            Member::look_at(link);
+            reader.unpin();
+            reader.read(link);
+        }
+        model::interrupt().handler = nullptr;
+    }
+};
+
 const model::Scenario scenarios[] = {
-    {"one_writer", rl::simulate<model::Suite<OneWriter<false>>>},
-    {"two_writers", rl::simulate<model::Suite<TwoWriters>>},
-    {"nested", rl::simulate<model::Suite<Nested>>},
-    {"repin", rl::simulate<model::Suite<Repin>>},
-    {"leave", rl::simulate<model::Suite<Leave>>},
-    {"join", rl::simulate<model::Suite<Join>>},
-    {"light", rl::simulate<model::Suite<OneWriter<true>>>},
+    {"one_writer", rl::simulate<model::Suite<OneWriter<model::FENCED>>>},
+    {"one_writer_biased", rl::simulate<model::Suite<OneWriter<model::BIASED>>>},
+    {"two_writers", rl::simulate<model::Suite<TwoWriters<model::FENCED>>>},
+    {"two_writers_biased", rl::simulate<model::Suite<TwoWriters<model::BIASED>>>},
+    {"nested", rl::simulate<model::Suite<Nested<model::FENCED>>>},
+    {"nested_biased", rl::simulate<model::Suite<Nested<model::BIASED>>>},
+    {"repin", rl::simulate<model::Suite<Repin<model::FENCED>>>},
+    {"repin_biased", rl::simulate<model::Suite<Repin<model::BIASED>>>},
+    {"leave", rl::simulate<model::Suite<Leave<model::FENCED>>>},
+    {"leave_biased", rl::simulate<model::Suite<Leave<model::BIASED>>>},
+    {"join", rl::simulate<model::Suite<Join<model::FENCED>>>},
+    {"join_biased", rl::simulate<model::Suite<Join<model::BIASED>>>},
+    {"signal", rl::simulate<model::Suite<Signal<model::FENCED>>>},
+    {"signal_biased", rl::simulate<model::Suite<Signal<model::BIASED>>>},
 };
 
 } // namespace

@@ -8,11 +8,6 @@
 
 #include "conc/deque.c"
 
-#include "epoch/clock.c"
-
-void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
-void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
-
 namespace {
 
 using model::Block;
@@ -64,7 +59,7 @@ struct Deque {
     }
     static Member &self() { return current()->members[rl::thread_index()]; }
 
-    Deque()
+    explicit Deque(model::Mode mode) : clock(mode)
     {
         current() = this;
         deque = ebb_deque_create(1);
@@ -117,8 +112,8 @@ struct Deque {
 };
 
 // Two items for their owner and two thieves, then one.
-struct LastItem : Deque {
-    LastItem()
+template <model::Mode mode> struct LastItem : Deque {
+    LastItem() : Deque(mode)
     {
         push();
         push();
@@ -138,8 +133,8 @@ struct LastItem : Deque {
 };
 
 // The buffer of two slots grows, twice perhaps, while the thieves are at it.
-struct Growth : Deque {
-    Growth() { push(); }
+template <model::Mode mode> struct Growth : Deque {
+    Growth() : Deque(mode) { push(); }
     void thread(unsigned index)
     {
         if (index > 0) {
@@ -156,8 +151,9 @@ struct Growth : Deque {
 };
 
 const model::Scenario scenarios[] = {
-    {"deque_last_item", rl::simulate<model::Suite<LastItem>>},
-    {"deque_growth", rl::simulate<model::Suite<Growth>>},
+    {"deque_last_item", rl::simulate<model::Suite<LastItem<model::FENCED>>>},
+    {"deque_growth", rl::simulate<model::Suite<Growth<model::FENCED>>>},
+    {"deque_growth_biased", rl::simulate<model::Suite<Growth<model::BIASED>>>},
 };
 
 } // namespace

@@ -5,17 +5,12 @@
 
 #include "heap/hazard.c"
 
-#include "epoch/clock.c"
-
-void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
-void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
-
 namespace {
 
 using model::Block;
 
 struct Hazards {
-    model::Clock clock;
+    model::Clock clock{model::FENCED}; // nobody pins
     Block blocks[3];
     model::Atomic<void *> link{&blocks[0]};
 
@@ -35,7 +30,7 @@ struct Hazards {
     {
         const Block *block = static_cast<Block *>(ebb_hazard_protect(hazard, &link));
         block->read();
-        rl::yield(1, $); // others may come between
+        model::pause();
         block->read();
     }
     // As the queues do: what is protected waits with a new tag.
@@ -66,7 +61,7 @@ struct Hazards {
 // Hazards that stay open: set over one another, and cleared at the end.
 struct Protect : Hazards {
     static constexpr rl::thread_id_t threads = 3;
-    struct ebb_hazard *hazards[2] = {ebbi_hazard_open(), ebbi_hazard_open()};
+    struct ebb_hazard *hazards[2] = {ebbi_hazard_open(this), ebbi_hazard_open(this)};
 
     void thread(unsigned index)
     {
@@ -91,7 +86,7 @@ struct OpenClose : Hazards {
             return;
         }
         for (int i = 0; i < 2; i++) {
-            struct ebb_hazard *hazard = ebbi_hazard_open();
+            struct ebb_hazard *hazard = ebbi_hazard_open(this);
             read(hazard);
             ebbi_hazard_close(hazard);
         }

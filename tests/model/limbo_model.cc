@@ -4,11 +4,6 @@
 // the bags are small ones of the model, which follow src/heap/retire.c, bags.c and stranded.c.
 #include "stage.h"
 
-#include "epoch/clock.c"
-
-void ebb_pin_slow(struct ebb_participant *) { RL_ASSERT(!"pin_slow"); }
-void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
-
 namespace {
 
 using model::Block;
@@ -34,10 +29,10 @@ struct Bag {
 };
 
 // One thread retires and allocates, one reads, one collects for the first.
-struct Limbo {
+template <model::Mode mode> struct Limbo {
     static constexpr rl::thread_id_t threads = 3;
     static constexpr unsigned room = 2, rounds = 5;
-    Clock clock;
+    Clock clock{mode};
     Member reader{&clock};
     Block blocks[rounds + 1];
     unsigned unused = 1;
@@ -56,7 +51,7 @@ struct Limbo {
             reader.read(link);
         } else {
             for (int i = 0; i < 4; i++) {
-                (void)ebbi_clock_advance(&clock);
+                (void)model::advance(&clock, true);
                 (void)take_passed(&home);
                 (void)take_stranded(&home);
             }
@@ -93,7 +88,7 @@ struct Limbo {
                 seal();
             }
         }
-        (void)ebbi_clock_advance(&clock);
+        (void)model::advance(&clock, true);
     }
 
     void seal()
@@ -155,7 +150,8 @@ struct Limbo {
 };
 
 const model::Scenario scenarios[] = {
-    {"limbo", rl::simulate<model::Suite<Limbo>>},
+    {"limbo", rl::simulate<model::Suite<Limbo<model::FENCED>>>},
+    {"limbo_biased", rl::simulate<model::Suite<Limbo<model::BIASED>>>},
 };
 
 } // namespace

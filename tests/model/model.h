@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <string>
 
 namespace model {
 
@@ -39,6 +40,25 @@ struct Block {
     }
 };
 
+// Puts a full fence between two operations of another thread, wherever that one happens to be.
+inline void (*&fence_in())(unsigned thread)
+{
+    static void (*fence)(unsigned) = nullptr;
+    return fence;
+}
+
+template <rl::thread_id_t threads> void fence_in_one_of(unsigned thread)
+{
+    using Thread = rl::thread_info<threads>;
+    rl::context &context = rl::ctx();
+    auto *self = static_cast<rl::aligned<Thread> *>(static_cast<Thread *>(context.threadx_));
+    rl::aligned<Thread> *first = self - self->index_; // Relacy keeps them in an array
+    first[thread].atomic_thread_fence_seq_cst(context.seq_cst_fence_order_);
+    if (context.collecting_history()) {
+        context.exec_log_msg($, ("full fence in thread " + std::to_string(thread)).c_str());
+    }
+}
+
 // World: its constructor sets the stage, thread(i) is played by each thread, then it is destroyed.
 template <typename World> struct Suite : rl::test_suite<Suite<World>, World::threads> {
     World *world = nullptr;
@@ -46,6 +66,8 @@ template <typename World> struct Suite : rl::test_suite<Suite<World>, World::thr
     void before()
     {
         alignas(64) static unsigned char place[sizeof(World)];
+        interrupt() = Interrupt();
+        fence_in() = fence_in_one_of<World::threads>;
         Global::make_all();
         world = new (place) World;
     }
@@ -70,7 +92,7 @@ inline bool is_corruption(rl::test_result_e result)
 }
 
 // How to choose schedules: a number of random ones, or all that stop a running thread at most so
-// many times ("bound2": twice).
+// many times ("bound2": twice). "bound99" is all that there are.
 struct Search {
     bool is_bound;
     uint64_t number;

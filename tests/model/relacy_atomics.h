@@ -125,14 +125,51 @@ public:
     }
 };
 
+// A place where another thread may come between. Not rl::yield: behind that, Relacy lets a thread no
+// longer read values that are out of date.
+inline void pause() { rl::ctx().sched(); }
+
+// A signal handler, which comes once, before any of the atomic operations of its thread. The kernel's
+// delivery of a signal and the return from it are taken to be full fences of that thread.
+struct Interrupt {
+    unsigned thread = 0;
+    void (*handler)(void *context) = nullptr;
+    void *context = nullptr;
+};
+
+inline Interrupt &interrupt()
+{
+    static Interrupt the_interrupt;
+    return the_interrupt;
+}
+
+inline void delivery_fence()
+{
+    if (!is_mutant("delivery_without_fence")) {
+        rl::atomic_thread_fence(rl::mo_seq_cst, $);
+    }
+}
+
+inline void interrupt_perhaps()
+{
+    Interrupt &coming = interrupt();
+    if (coming.handler != nullptr && coming.thread == rl::thread_index() && rl::rand(6) == 0) {
+        delivery_fence();
+        std::exchange(coming.handler, nullptr)(coming.context);
+        delivery_fence();
+    }
+}
+
 template <typename T> T load(const Atomic<T> *p, rl::memory_order order, rl::debug_info_param where)
 {
+    interrupt_perhaps();
     return p->real().load(order, where);
 }
 
 template <typename T, typename V>
 void store(Atomic<T> *p, V value, rl::memory_order order, rl::debug_info_param where)
 {
+    interrupt_perhaps();
     p->real().store(static_cast<T>(value), order, where);
 }
 
@@ -150,8 +187,42 @@ bool cas(Atomic<T> *p, T *expected, V value, rl::memory_order order, rl::memory_
                                              failure, where);
 }
 
+// The sources keep some words plain, and use them as atomics now and then. A flag has a shadow, which
+// is what the atomic operations work on; the others are hints, whose order does not matter.
+struct Shadow {
+    const bool *flag = nullptr;
+    Atomic<bool> *atomic = nullptr;
+};
+
+inline Shadow &shadow() // of the one clock of a world
+{
+    static Shadow the_shadow;
+    return the_shadow;
+}
+
+inline bool load(const bool *p, rl::memory_order order, rl::debug_info_param where)
+{
+    RL_ASSERT(p == shadow().flag);
+    return load(shadow().atomic, order, where);
+}
+
+inline void store(bool *p, bool value, rl::memory_order order, rl::debug_info_param where)
+{
+    RL_ASSERT(p == shadow().flag);
+    *p = value;
+    store(shadow().atomic, value, order, where);
+}
+
+inline uint64_t load(const uint64_t *p, rl::memory_order, rl::debug_info_param) { return *p; }
+
+inline void store(uint64_t *p, uint64_t value, rl::memory_order, rl::debug_info_param)
+{
+    *p = value;
+}
+
 inline void fence(bool weak, rl::debug_info_param where)
 {
+    interrupt_perhaps();
     if (!weak) {
         rl::atomic_thread_fence(rl::mo_seq_cst, where);
     }

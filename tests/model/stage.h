@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What the scenarios of the clock share: a clock with its participants, readers and writers that use
-// it as the library does, and the queue in which retired blocks wait.
+// What the scenarios of the clock share: a clock with its participants, and readers and writers that
+// use it as the library does.
 #ifndef EBB_MODEL_STAGE_H
 #define EBB_MODEL_STAGE_H
 
-#include "model.h"
-
-#include "epoch/clock.h"
+#include "mutants.h"
 
 namespace model {
+
+enum Mode { FENCED, BIASED };
 
 // Where readers find the block.
 struct Link : Atomic<Block *> {
@@ -17,6 +17,42 @@ struct Link : Atomic<Block *> {
     {
         fresh->fill();
         ebbi_store_release(this, fresh);
+    }
+};
+
+// Decided by the first pin, as the library's own clock is.
+struct Clock : ebbi_clock {
+    const bool fenced;
+    Atomic<bool> decided_shadow{false};
+
+    explicit Clock(Mode mode) : ebbi_clock{}, fenced(mode == FENCED)
+    {
+        ebbi_store_relaxed(&now, EBBI_CLOCK_FIRST);
+        shadow() = {&decided, &decided_shadow};
+    }
+    static Clock *of(const struct ebb_participant *me)
+    {
+        auto *now = const_cast<Atomic<uint64_t> *>(me->now);
+        return static_cast<Clock *>(reinterpret_cast<struct ebbi_clock *>(now)); // its first member
+    }
+    uint64_t tag()
+    {
+        // A tag that is one epoch too old makes a grace of one epoch.
+        return ebbi_clock_tag(this) - (is_mutant("grace_of_one") ? EBB_EPOCH_ONE : 0);
+    }
+    // As a thread that retires: moves on when it can, gives up when somebody is in the way.
+    bool passes(uint64_t tag)
+    {
+        for (int tries = 0; tries < 3 && !ebbi_clock_passed(this, tag); tries++) {
+            (void)advance(this, true);
+        }
+        return ebbi_clock_passed(this, tag);
+    }
+    void retire(Block *block)
+    {
+        if (passes(tag())) {
+            block->reuse();
+        }
     }
 };
 
@@ -41,8 +77,8 @@ public:
         }
         std::exchange(me_, nullptr)->~ebb_participant();
     }
-    void pin() { ebbi_pin(me_, me_->light); }
-    void repin() { ebbi_repin(me_, me_->light); }
+    void pin() { model::pin(me_); }
+    void repin() { ebbi_repin(me_); }
     void unpin()
     {
         if (is_mutant("unpin_deactivates")) {
@@ -57,11 +93,17 @@ public:
         look_at(link);
         unpin();
     }
+    // Announces the present epoch: in a biased clock the next pins may do without a fence.
+    void announce()
+    {
+        pin();
+        unpin();
+    }
     static const Block *look_at(const Link &link)
     {
         const Block *block = ebbi_load_acquire(&link); // the program's own
         block->read();
-        rl::yield(1, $); // others may come between
+        pause();
         block->read();
         return block;
     }
@@ -72,33 +114,16 @@ private:
     alignas(64) unsigned char place_[sizeof(struct ebb_participant)];
 };
 
-struct Clock : ebbi_clock {
-    explicit Clock(bool is_light = false) : ebbi_clock{}
-    {
-        ebbi_store_relaxed(&now, EBBI_CLOCK_FIRST);
-        light = is_light;
-    }
-    uint64_t tag()
-    {
-        // A tag that is one epoch too old makes a grace of one epoch.
-        return ebbi_clock_tag(this) - (is_mutant("grace_of_one") ? EBB_EPOCH_ONE : 0);
-    }
-    // As a thread that retires: moves on when it can, gives up when somebody is in the way.
-    bool passes(uint64_t tag)
-    {
-        for (int tries = 0; tries < 3 && !ebbi_clock_passed(this, tag); tries++) {
-            (void)ebbi_clock_advance(this);
-        }
-        return ebbi_clock_passed(this, tag);
-    }
-    void retire(Block *block)
-    {
-        if (passes(tag())) {
-            block->reuse();
-        }
-    }
-};
-
 } // namespace model
+
+// The first pin, as in src/heap/pin.c. No scenario nests too deep, or leaves work to the last unpin.
+inline void ebb_pin_slow(struct ebb_participant *me)
+{
+    RL_ASSERT(ebbi_load_relaxed(&me->state) == EBB_PIN_ATTENTION);
+    model::Clock *clock = model::Clock::of(me);
+    ebbi_clock_decide(clock, clock->fenced);
+    ebbi_announce(me, 0);
+}
+inline void ebb_unpin_slow(struct ebb_participant *) { RL_ASSERT(!"unpin_slow"); }
 
 #endif

@@ -15,7 +15,8 @@
 // state outside of a pin may equal; epoch << 16 | 1 in a fenced one, which none does.
 //
 // P1  a participant's state is stored by its own thread alone, so a signal handler of that thread
-//     may pin and unpin: it leaves the depth as it found it.
+//     may pin and unpin: it leaves the depth as it found it. (A handler that interrupts a pin whose
+//     fence is still to come counts up and relies on the signal's delivery: a full fence on x86-64.)
 // P2  an epoch in the state was announced, behind a load that found the clock there.
 // P3  a pin without a fence stores its depth first and then finds the clock still at its epoch.
 #ifndef EBB_DETAIL_PIN_H
