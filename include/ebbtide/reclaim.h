@@ -73,8 +73,8 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 // no pin is left that began before, and no hazard pointer points into it. The block has been
 // unlinked; its contents stay as they are until then. NULL is allowed. Never fails, runs
 // nothing of the program; called inside a pin or outside, by any thread. O(1) but for
-// every n-th call, which looks at all participants. While a pin holds back much (24 bags of up to
-// 125 blocks) those calls give up their time slice, from 96 on for a millisecond; not any more once
+// every n-th call, which looks at all participants. While a pin holds back much (16 bags of up to
+// 125 blocks) those calls give up their time slice, from 64 on for a millisecond; not any more once
 // the pin has lasted for 50 ms.
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 

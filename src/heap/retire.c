@@ -8,9 +8,9 @@
 #define BAG_BYTES 65536u // a bag of larger blocks has fewer
 #define BAG_LEAST 4u
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
-#define PRESSING_BAGS 10                 // in the queues, before a membarrier is worth it
-#define PATIENT_BAGS 24 // in the queues, before the thread gives way to whoever holds up the clock
-#define NAP_BAGS 96     // before it naps for a millisecond
+#define PRESSING_BAGS 8                  // in the queues, before a membarrier is worth it
+#define PATIENT_BAGS 16 // in the queues, before the thread gives way to whoever holds up the clock
+#define NAP_BAGS 64     // before it naps for a millisecond
 #define YIELDS 4
 #define STALL_MS 50
 #define SURPLUS_AT_ONCE 2

@@ -16,6 +16,7 @@
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
+#define COLOURS 61u // lines, in the first page
 // pthread_atfork() allocates: with the override from this heap, so that it has to wait for the first
 // one; without, it is done before there can be threads.
 #ifdef EBB_NO_OVERRIDE
@@ -47,7 +48,7 @@ static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static struct ebbi_heap *public_heap;
-static unsigned next_lane;
+static unsigned next_heap;
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
 
@@ -116,14 +117,16 @@ static struct ebbi_heap *heap_make(void)
     if (span == NULL) {
         return NULL;
     }
-    struct ebbi_heap *heap = ebbi_span_start(span);
+    // Heaps at the same place of their granules would have their hot lines in the same cache sets.
+    uintptr_t start = (uintptr_t)ebbi_span_start(span);
+    struct ebbi_heap *heap = (void *)(start + next_heap % COLOURS * EBBI_CACHE_LINE);
     if (!span->zeroed) {
         memset(heap, 0, sizeof *heap);
     }
-    heap->lane = (uint8_t)(next_lane++ % EBBI_LANES);
+    heap->lane = (uint8_t)(next_heap++ % EBBI_LANES);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
-    heap->slot_end = (void **)((uintptr_t)heap + EBBI_GRANULE);
+    heap->slot_end = (void **)(start + EBBI_GRANULE);
     prepare_bins(heap);
     return heap;
 }
