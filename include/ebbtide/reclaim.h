@@ -35,15 +35,6 @@
 extern "C" {
 #endif
 
-// The calling thread's heap: its record in the default collector lies EBB_SELF_PIN bytes in. Before
-// the thread's first call one that only leads to the slow functions.
-extern EBB_EXPORT __thread char *ebb_self __attribute__((tls_model("initial-exec")));
-#define EBB_SELF_PIN 4096
-EBBI_INLINED struct ebb_participant *ebbi_self(void)
-{
-    return (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
-}
-
 // ---- reading -------------------------------------------------------------------------------------
 
 // Begins a pin, or goes one deeper (32,766 at most): a handful of instructions, and one full fence

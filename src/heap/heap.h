@@ -36,7 +36,7 @@
 struct ebbi_fast {
     void **top[EBBI_BIN_COUNT];
     void **limit[EBBI_BIN_COUNT];
-    struct ebb_participant pin; // in the default collector; at EBB_SELF_PIN of reclaim.h
+    struct ebb_participant pin; // in the default collector; at EBB_SELF_PIN
     struct ebbi_bag_top limbo[EBBI_BIN_COUNT];
     uint8_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
 };
@@ -93,10 +93,7 @@ struct ebbi_heap {
     struct ebbi_record *records;   // in others
 };
 
-// The calling thread's heap: the static none before its first call and gone after its last. Exported
-// for the inline pin of ebbtide/reclaim.h.
-extern __attribute__((visibility("default"))) _Thread_local char *ebb_self
-    __attribute__((tls_model("initial-exec")));
+// The calling thread's heap: the static none before its first call and gone after its last.
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;

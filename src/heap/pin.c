@@ -19,6 +19,26 @@ static struct {
     struct ebbi_deferred deferred;
 } late;
 
+static uint64_t state_of(const struct ebb_participant *me)
+{
+    return ebbi_load_relaxed(&me->state); // relaxed: its own
+}
+
+static bool is_none(const struct ebb_participant *me)
+{
+    return (state_of(me) & EBB_PIN_DEPTH) == EBB_PIN_NONE;
+}
+
+static uint64_t depth_of(const struct ebb_participant *me)
+{
+    return state_of(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
+}
+
+static void decide(void)
+{
+    ebbi_clock_decide(&ebbi_clock, ebbi_option(EBBI_OPTION_PIN_FENCE) != 0);
+}
+
 static void late_pin(void)
 {
     ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
@@ -26,9 +46,10 @@ static void late_pin(void)
     if (!late.joined) {
         late.joined = true;
         ebbi_clock_join(&ebbi_clock, &late.participant);
+        decide();
     }
     if (late.pins++ == 0) {
-        ebbi_pin(&late.participant);
+        ebbi_announce(&late.participant, 0);
     }
     ebbi_lock_drop(&late.lock);
 }
@@ -38,7 +59,8 @@ static void late_unpin(void)
     ebbi_lock_take(&late.lock);
     bool pinned = late.pins > 0;
     if (pinned && --late.pins == 0) {
-        ebbi_unpin(&late.participant);
+        // release[unpin -> scan]: as in ebbi_unpin
+        ebbi_store_release(&late.participant.state, state_of(&late.participant) - 1);
     }
     ebbi_lock_drop(&late.lock);
     if (!pinned) {
@@ -80,28 +102,13 @@ void ebbi_late_take(struct ebbi_expired *expired)
     ebbi_lock_drop(&late.lock);
 }
 
-static uint64_t state_of(const struct ebb_participant *me)
-{
-    return ebbi_load_relaxed(&me->state); // relaxed: its own
-}
-
-static bool is_none(const struct ebb_participant *me)
-{
-    return (state_of(me) & EBB_PIN_DEPTH) == EBB_PIN_NONE;
-}
-
-static uint64_t depth_of(const struct ebb_participant *me)
-{
-    return state_of(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
-}
-
 // The first pin of a record; or one as deep as can be, or within one that has work to do.
 static void pin_attentive(struct ebb_participant *me)
 {
     uint64_t state = state_of(me);
     if (depth_of(me) == 0) {
         if (me->now == &ebbi_clock.now) {
-            ebbi_clock_decide(&ebbi_clock, ebbi_option(EBBI_OPTION_PIN_FENCE) != 0);
+            decide();
         }
         ebbi_announce(me, 0);
     } else if (depth_of(me) < EBB_PIN_DEEPEST - 1) {
@@ -116,7 +123,7 @@ void ebb_pin_slow(struct ebb_participant *me)
     if (!is_none(me)) {
         pin_attentive(me);
     } else if (ebbi_heap_get() != NULL) {
-        ebbi_pin(&ebbi_current()->pin);
+        pin_attentive(&ebbi_current()->pin);
     } else {
         late_pin();
     }

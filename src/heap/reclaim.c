@@ -205,7 +205,10 @@ static void walk_totals(struct ebbi_heap *heap, void *context)
 {
     struct walk *walk = context;
     const struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
-    walk->totals.calls += deferred != NULL ? deferred->count : 0;
+    if (deferred == NULL) { // the thread has no part in this collector
+        return;
+    }
+    walk->totals.calls += deferred->count;
     if (walk->collector == NULL) {
         walk->totals.bytes += heap->limbo.bytes;
         walk->totals.blocks += heap->limbo.blocks;

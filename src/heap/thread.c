@@ -119,7 +119,7 @@ static struct ebbi_heap *heap_make(void)
     }
     // Heaps at the same place of their granules would have their hot lines in the same cache sets.
     uintptr_t start = (uintptr_t)ebbi_span_start(span);
-    struct ebbi_heap *heap = (void *)(start + next_heap % COLOURS * EBBI_CACHE_LINE);
+    struct ebbi_heap *heap = (void *)(start + next_heap % COLOURS * (size_t)EBBI_CACHE_LINE);
     if (!span->zeroed) {
         memset(heap, 0, sizeof *heap);
     }

@@ -118,6 +118,18 @@ EBBI_INLINED void ebbi_repin(struct ebb_participant *me)
     }
 }
 
+#ifndef EBB_MODEL
+// The calling thread's heap: its record in the default collector lies EBB_SELF_PIN bytes in. Before
+// the thread's first call, and after its last, one that only leads to the slow functions.
+extern __attribute__((visibility("default"))) __thread char *ebb_self
+    __attribute__((tls_model("initial-exec")));
+#define EBB_SELF_PIN 4096
+EBBI_INLINED struct ebb_participant *ebbi_self(void)
+{
+    return (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
+}
+#endif
+
 #ifdef __cplusplus
 }
 #endif
