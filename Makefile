@@ -5,12 +5,13 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help run test test-all soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
-	@echo 'make test                build and run the tests, plain and under sanitizers (10 minutes)'
+	@echo 'make test                build and run the tests, plain and under sanitizers (20 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
+	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make lib                 build/release/libebbtide.so and libebbtide.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
@@ -36,6 +37,10 @@ test: setup-test
 
 test-all: setup-test
 	@tools/test --all
+
+soak: setup-test
+	@cmake --preset release >/dev/null && cmake --build --preset release
+	EBBTEST_SCALE=30 ctest --preset release -R '^stress_(litmus|stalled|reclaim)'
 
 check: setup-test
 	@tools/check
