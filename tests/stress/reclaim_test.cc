@@ -253,4 +253,31 @@ TEST(ReclaimThreads, ShortOnesInACollector)
     ebb_collector_destroy(collector);
 }
 
+// The thread looks through its records while another destroys a collector that one of them is in.
+TEST(ReclaimThreads, LooksForItsRecordWhileAnotherCollectorEnds)
+{
+    ebb_collector *kept = ebb_collector_create(0);
+    std::atomic<ebb_collector *> passing{nullptr};
+    std::atomic<bool> stop{false};
+    std::thread user([&] {
+        while (!stop.load()) {
+            if (ebb_collector *offered = passing.load(); offered != nullptr) {
+                EXPECT_NE(nullptr, ebb_collector_attach(offered));
+                passing.store(nullptr);
+            }
+            EXPECT_NE(nullptr, ebb_collector_attach(kept));
+        }
+    });
+    for (std::size_t i = 0; i < support::scaled(2000); i++) {
+        ebb_collector *ending = ebb_collector_create(0);
+        passing.store(ending);
+        while (passing.load() != nullptr)
+            std::this_thread::yield();
+        ebb_collector_destroy(ending);
+    }
+    stop.store(true);
+    user.join();
+    ebb_collector_destroy(kept);
+}
+
 } // namespace
