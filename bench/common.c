@@ -17,7 +17,13 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { EXIT_CHECK = 1, EXIT_USAGE = 2, STATUS_BYTES = 8192, OUTPUT_BYTES = 32768 };
+enum {
+    EXIT_CHECK = 1,
+    EXIT_USAGE = 2,
+    STATUS_BYTES = 8192,
+    OUTPUT_BYTES = 32768,
+    SERIES_BYTES = BENCH_SERIES_MAX * 24,
+};
 
 // The longest "[index, count], " has 30.
 enum { HISTOGRAM_BYTES = HISTOGRAM_COUNTS * 30 };
@@ -332,12 +338,27 @@ static void put_figures(const struct bench_result *result)
     put("}");
 }
 
+static void put_values(const char *name, const double *values, size_t count)
+{
+    put_string(name);
+    put(": [");
+    for (size_t i = 0; i < count; i++)
+        put("%s%.3f", separator(i), values[i]);
+    put("]");
+}
+
 static void put_series(const struct bench_result *result)
 {
     put(", \"series_step_s\": %g, \"series\": {", result->series_step_s);
-    for (size_t i = 0; i < result->series_count; i++)
-        put("%s%.3f", i == 0 ? "\"rss_mb\": [" : ", ", result->series[i]);
-    put("%s}", result->series_count == 0 ? "" : "]");
+    if (result->series_count > 0) {
+        put_values("rss_mb", result->series, result->series_count);
+        for (size_t i = 0; i < result->more_series_count; i++) {
+            put(", ");
+            put_values(result->more_series[i].name, result->more_series[i].values,
+                       result->series_count);
+        }
+    }
+    put("}");
 }
 
 static void put_counts(const struct histogram *histogram)
@@ -380,7 +401,8 @@ static bool put_checks(const struct bench_result *result)
 
 int bench_report(const struct bench_program *program, const struct bench_result *result)
 {
-    output_size = OUTPUT_BYTES + result->histogram_count * HISTOGRAM_BYTES;
+    output_size = OUTPUT_BYTES + result->histogram_count * HISTOGRAM_BYTES +
+                  result->more_series_count * SERIES_BYTES;
     output = bench_map(output_size);
     put("{\"schema\": %d, \"workload\": \"%s\", \"allocator\": ", BENCH_SCHEMA, program->name);
     put_string(allocator_path());

@@ -12,8 +12,9 @@
 
 enum {
     BENCH_SCHEMA = 2,
-    BENCH_FIELDS_MAX = 32,
+    BENCH_FIELDS_MAX = 48,
     BENCH_SERIES_MAX = 256,
+    BENCH_MORE_SERIES_MAX = 8,
     BENCH_HISTOGRAMS_MAX = 4,
     BENCH_LINE_BYTES = 64,
 };
@@ -58,6 +59,12 @@ struct bench_named_histogram {
     const struct histogram *histogram;
 };
 
+// Beside resident memory, at the same moments: as many values as that has.
+struct bench_named_series {
+    const char *name;
+    double values[BENCH_SERIES_MAX];
+};
+
 // Filled by the workload, printed once by bench_report.
 struct bench_result {
     struct bench_field figures[BENCH_FIELDS_MAX];
@@ -67,6 +74,8 @@ struct bench_result {
     double series[BENCH_SERIES_MAX]; // resident memory over time, in MB
     size_t series_count;
     double series_step_s;
+    struct bench_named_series more_series[BENCH_MORE_SERIES_MAX];
+    size_t more_series_count;
     struct bench_named_histogram histograms[BENCH_HISTOGRAMS_MAX];
     size_t histogram_count;
 };

@@ -7,10 +7,16 @@
 // loop: request k is due at k / rate, and its latency counts from then, even when
 // every worker was busy: a slow request is not hidden by those it held up.
 //
+// With --scope a request is a unit of work of a domain, region, heap or arena, and each
+// --every requests of a worker are an epoch (lifetimes/scope.h). With --free 0 objects go
+// at the epoch's end; their contents are checked as they leave their use. Requests of
+// variant 2 with an epoch each are routed wrongly: 1 % of their objects outlive it.
+//
 // Survivors (variants 2 and 3) wait in a bounded queue and are linked through their
 // own bytes: the harness has no array for them, whose pages would be resident.
 #include "common.h"
 #include "histogram.h"
+#include "lifetimes/scope_report.h"
 #include "timer.h"
 
 #include <pthread.h>
@@ -36,6 +42,7 @@ static uint64_t rate = 10000;
 static uint64_t variant = PLAIN;
 static uint64_t survive_ms = 30000;
 static uint64_t queue_limit = 20000;
+static uint64_t sample_ms = 0;
 static uint64_t seed = 1;
 
 static const struct bench_option options[] = {
@@ -47,7 +54,9 @@ static const struct bench_option options[] = {
      "0 plain, 1 hold-all, 2 mixed-session, 3 wrong-thread"},
     {"survive-ms", &survive_ms, 0, 3600000, "how long 1 % of the objects survive (2, 3)"},
     {"queue-limit", &queue_limit, 1, 100000000, "most survivors of one worker (2, 3)"},
+    {"sample-ms", &sample_ms, 0, 60000, "memory over time, a sample each N ms; 0: none"},
     {"seed", &seed, 0, UINT32_MAX, "seed of the first worker"},
+    SCOPE_OPTIONS,
 };
 
 static const struct bench_program program = {"request",
@@ -83,6 +92,8 @@ struct worker {
     struct object objects[OBJECTS];
     uint64_t now_ns; // when the running request was taken up
     struct histogram *request_ns;
+    struct scope scope;
+    uint64_t left_to_scope; // objects that go at the end of the epoch
     uint64_t requests;
     uint64_t allocated;
     uint64_t freed;
@@ -105,6 +116,10 @@ static struct {
     double served_mb;
     double drained_mb;
 } memory;
+
+// What libebbtide says of the scopes: when the last request is served, and after all.
+static struct ebb_lifetime_stats scopes_busy;
+static struct ebb_lifetime_stats scopes_over;
 
 static pthread_barrier_t ready;
 static pthread_barrier_t served;
@@ -146,7 +161,7 @@ static void make_object(struct worker *worker, uint32_t index)
     struct object *object = &worker->objects[index];
     object->size_bytes = worker->sizes[index];
     object->mark = (unsigned char)(worker->requests + index);
-    object->block = malloc(object->size_bytes);
+    object->block = scope_alloc(&worker->scope, object->size_bytes);
     if (object->block == NULL) {
         worker->failed++;
         return;
@@ -159,8 +174,18 @@ static void free_object(struct worker *worker, const struct object *object)
 {
     const unsigned char *block = object->block;
     worker->spoiled += block[0] != object->mark || block[object->size_bytes - 1] != object->mark;
-    free(object->block);
+    if (!scope_frees_objects()) {
+        worker->left_to_scope++;
+        return;
+    }
+    scope_free(&worker->scope, object->block);
     worker->freed++;
+}
+
+static void end_epoch(struct worker *worker)
+{
+    worker->freed += worker->left_to_scope;
+    worker->left_to_scope = 0;
 }
 
 // --- survivors ---------------------------------------------------------------
@@ -244,7 +269,7 @@ static void end_object(struct worker *worker, uint32_t index)
         free_object(worker, object);
 }
 
-static void serve(struct worker *worker)
+static void run_objects(struct worker *worker)
 {
     uint32_t live_max = variant == HOLD_ALL ? OBJECTS : LIVE_MAX;
     if (has_survivors())
@@ -256,6 +281,16 @@ static void serve(struct worker *worker)
     }
     for (uint32_t i = OBJECTS - live_max; i < OBJECTS; i++)
         end_object(worker, i);
+}
+
+static void serve(struct worker *worker)
+{
+    scope_enter(&worker->scope);
+    if (worker->requests == 0)
+        scope_probe(&worker->scope, worker->sizes[0]);
+    run_objects(worker);
+    if (scope_leave(&worker->scope))
+        end_epoch(worker);
 }
 
 static uint64_t now_ns(void) { return bench_timer_since(&timer, origin); }
@@ -306,6 +341,8 @@ static void *run_worker(void *argument)
     pthread_barrier_wait(&served);
     pthread_barrier_wait(&drain);
     free_survivors(worker, UINT64_MAX);
+    if (scope_finish(&worker->scope))
+        end_epoch(worker);
     return NULL;
 }
 
@@ -339,10 +376,12 @@ static void join_workers(void)
         pthread_join(workers[i].thread, NULL);
 }
 
-// Adds all workers up in the first.
-static const struct worker *add_up(void)
+// Adds all workers up in the first, and their scopes.
+static const struct worker *add_up(struct scope_sum *scopes)
 {
     struct worker *sum = &workers[0];
+    for (uint64_t i = 0; i < worker_count; i++)
+        scope_sum_add(scopes, &workers[i].scope);
     for (uint64_t i = 1; i < worker_count; i++) {
         struct worker *worker = &workers[i];
         histogram_merge(sum->request_ns, worker->request_ns);
@@ -382,31 +421,51 @@ static void report_requests(struct bench_result *result, const struct worker *su
     bench_verify(result, "no_failed_allocation", sum->failed == 0);
 }
 
+static void report(struct bench_result *result)
+{
+    struct scope_sum scopes = {0};
+    const struct worker *sum = add_up(&scopes);
+    report_memory(result);
+    report_requests(result, sum);
+    scope_figures(result, &scopes, &scopes_busy, &scopes_over);
+    scope_verify(result, &scopes, &scopes_over);
+    bench_timer_report(result, &timer);
+}
+
+static void run_requests(struct bench_result *result, struct bench_clock *clock)
+{
+    if (sample_ms > 0)
+        scope_sampler_start(result, sample_ms);
+    bench_clock_start(clock);
+    origin = bench_timer_start();
+    pthread_barrier_wait(&ready);
+    pthread_barrier_wait(&served);
+    bench_clock_stop(clock);
+    memory.served_mb = rss_mb();
+    scopes_busy = scope_stats();
+    pthread_barrier_wait(&drain);
+    join_workers();
+    memory.drained_mb = rss_mb();
+    scopes_over = scope_stats();
+    if (sample_ms > 0)
+        scope_sampler_stop();
+}
+
 int main(int argc, char **argv)
 {
     static struct bench_result result;
     bench_open(&program, argc, argv);
     if (variant == WRONG_THREAD && worker_count < 2)
         bench_fail("--variant 3 wants two workers: one frees what the other allocated");
+    scope_prepare("requests", has_survivors());
     timer = bench_timer_open();
     start_workers();
 
     struct bench_clock clock;
-    bench_clock_start(&clock);
-    origin = bench_timer_start();
-    pthread_barrier_wait(&ready);
-    pthread_barrier_wait(&served);
-    bench_clock_stop(&clock);
-    memory.served_mb = rss_mb();
-    pthread_barrier_wait(&drain);
-    join_workers();
-    memory.drained_mb = rss_mb();
-
+    run_requests(&result, &clock);
     bench_figures_of(&result, &clock, request_count);
     bench_figure(&result, "ns_per_object",
                  clock.cpu_s * NS_PER_S / (double)(request_count * OBJECTS));
-    report_memory(&result);
-    report_requests(&result, add_up());
-    bench_timer_report(&result, &timer);
+    report(&result);
     return bench_report(&program, &result);
 }

@@ -15,6 +15,8 @@ from ebbtide_lab.scenarios.model import Bar, Scenario
 
 COMPILE = ("gcc", "-std=gnu17", "-O2", "-fPIC", "-fno-builtin-malloc", "-pthread")
 SHARED = ("common.c", "histogram.c", "timer.c")
+SCOPE = tuple(f"lifetimes/{name}.c" for name in ("scope", "scope_report", "scope_sampler"))
+LIFETIMES = tuple(f"lifetimes/{name}" for name in ("object", "open", "enter", "release", "slack"))
 PROGRAMS = (
     *("random_mixed", "lanes", "local_churn", "larson", "hand_off", "producer_consumer"),
     *("burst_idle", "tail", "soak", "request", "phase_shift", "asymmetric_free", "touch_cold"),
@@ -54,9 +56,11 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("programs")
     bench = find_root() / "bench"
     shared = folder / "shared.o"
-    _compile([bench / name for name in SHARED], shared, "-D_GNU_SOURCE", "-r")
-    for name in PROGRAMS:
-        flags = ("-D_GNU_SOURCE", "-Wl,--no-as-needed", "-lm")
+    includes = f"-I{find_root() / 'include'}"
+    _compile([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", includes, "-r")
+    (folder / "lifetimes").mkdir()
+    for name in PROGRAMS + LIFETIMES:
+        flags = ("-D_GNU_SOURCE", includes, "-Wl,--no-as-needed", "-lm")
         _compile([bench / f"{name}.c", shared], folder / name, *flags)
     for name in ("true", "launch"):
         _compile([bench / f"{name}.c"], folder / name, "-D_GNU_SOURCE")

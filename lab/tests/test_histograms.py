@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from conftest import SCOPE, SHARED
 from hdrh.histogram import HdrHistogram
 
 from ebbtide_lab.base.layout import find_root
 
 HIGHEST_NS = 60_000_000_000
 PERCENTILES = {"p50": 50, "p99": 99, "p999": 99.9, "p9999": 99.99, "max": 100}
-PARTS = ("common.c", "histogram.c", "timer.c")
 COMPILE = ("gcc", "-std=gnu17", "-O2", "-D_GNU_SOURCE", "-fno-builtin-malloc", "-pthread")
 
 # Reads values, one a line: prints where each is counted, then the report of all,
@@ -51,8 +51,9 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     bench = find_root() / "bench"
     (folder / "driver.c").write_text(DRIVER, encoding="utf-8")
     for source in (folder / "driver.c", *(bench / f"{each}.c" for each in WORKLOADS)):
-        parts = [str(source), *(str(bench / part) for part in PARTS)]
-        flags = ["-I", str(bench), "-o", str(folder / source.stem), "-lm", "-ldl"]
+        parts = [str(source), *(str(bench / part) for part in SHARED + SCOPE)]
+        includes = ["-I", str(bench), "-I", str(find_root() / "include")]
+        flags = [*includes, "-o", str(folder / source.stem), "-lm", "-ldl"]
         subprocess.run([*COMPILE, *parts, *flags], check=True, timeout=60)
     return folder
 

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from ebbtide_lab.arms import allocators
+from ebbtide_lab.arms import allocators, ways
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.scenarios import model as scenarios
@@ -29,9 +29,11 @@ def test_every_shipped_set_loads_and_names_known_arms() -> None:
         if allocators.is_peer(allocator)
     }
     found = scenarios.load_all()
-    assert {"quick", "apps", "bars", "start", "reclaim"} <= set(found)
+    assert {"quick", "apps", "bars", "start", "reclaim", "lifetimes"} <= set(found)
     for group in found.values():
-        assert set(group.arms) <= known | over
+        grouped = {arm for arm in group.arms if allocators.WITH in arm}
+        assert set(group.arms) - grouped <= known | over
+        assert all(ways.find(arm, layout).way for arm in grouped)
         for each in group.scenarios:
             named = {*each.arms, *(arm for bar in each.bars for arm in (bar.arm, *bar.peers))}
             assert named <= set(group.arms)
@@ -53,6 +55,18 @@ def test_reclamation_fits_its_time() -> None:
     assert 60 < spent_s <= 15 * 60
 
 
+def test_lifetimes_fit_their_time() -> None:
+    group = scenarios.load_all()["lifetimes"]
+    spent_s = sum(each.runs * each.estimate_s * len(each.arms) for each in group.scenarios)
+    assert 60 < spent_s <= 15 * 60
+
+
+def test_arms_with_a_way_are_asked_in_scoped_rows_alone() -> None:
+    for group in scenarios.load_all().values():
+        for each in group.scenarios:
+            assert each.scoped or not any(allocators.WITH in arm for arm in each.arms)
+
+
 def test_shipped_workloads_exist() -> None:
     layout = Layout.of(None, None)
     for group in scenarios.load_all().values():
@@ -70,6 +84,7 @@ def test_shipped_workloads_exist() -> None:
         ('command = ["lanes"]', "command = []", "command is missing"),
         ('command = ["lanes"]', 'command = ["lanes"]\nsped = 1', "unknown key sped"),
         ("at_least = 1", "at_least = 1, at_most = 2", "either at_least or at_most"),
+        ('kind = "workload"', 'kind = "command"\nscoped = true', "only a row of kind workload"),
         ('kind = "speed"', 'kind = "own_cost"', "wants floor = true"),
         ('kind = "speed"', 'kind = "charm"', "no bar is of kind"),
         ("at_least = 1", "at_least = 1, figure = 'ops'", "`figure` belongs"),

@@ -84,16 +84,19 @@ def test_of_reclamation_only_what_cannot_be_told_has_no_number_of_today() -> Non
     assert all(SCENARIOS[line.scenario].kind == "scheme" for line in reclamation if line.scenario)
 
 
-def test_what_needs_lifetimes_has_no_number_of_today() -> None:
-    policies = {
-        line.label: line.today for line in LINES if line.label.startswith(("per-", "batch"))
-    }
-    assert set(policies.values()) == {"needs lifetimes"}
+def test_every_policy_of_the_seed_is_an_arm_where_its_table_is_measured() -> None:
+    (matrix,) = [table for table in DOCUMENTS["002"].tables if "per-request" in table.columns]
+    arms = scenarios.load_all()["seeds"].arms
+    assert {f"ebbtide+{policy}" for policy in matrix.columns} <= set(arms)
+    assert all(SCENARIOS[line.scenario].scoped for line in matrix.lines)
+    assert not any(line.today for table in DOCUMENTS["002"].tables for line in table.lines)
 
 
 def test_the_set_fits_its_time() -> None:
     group = scenarios.load_all()["seeds"]
-    arms = [replace(arm(name), scheme=_scheme(name)) for name in group.arms]
+    arms = [
+        replace(arm(name), scheme=_scheme(name), way=name.partition("+")[2]) for name in group.arms
+    ]
     spent_s = sum(step.scenario.estimate_s for step in plan([group], {"seeds": arms}, None))
     assert 1200 < spent_s <= 2400
 
@@ -105,15 +108,18 @@ def _scheme(name: str) -> str:
 @pytest.fixture(scope="module")
 def told() -> dict[tuple[str, str], set[str]]:
     """The figures of each kind of run of each program, by one tiny run under glibc; of
-    schemes, by one of Ebbtide."""
+    schemes, by one of Ebbtide; of scoped rows, by one more of a policy."""
     layout = Layout.of(None, None)
     glibc = allocators.find("glibc", layout)
+    ebbtide = allocators.find("ebbtide", layout)
     by_program = {(each.kind, each.command[0]): each for each in SCENARIOS.values()}
     found = {}
     for key, each in by_program.items():
-        arm = allocators.find("ebbtide", layout) if each.kind == "scheme" else glibc
-        assert not arm.problem
-        found[key] = set(execute.run(_small(each), arm, layout).figures)
+        policies = [replace(ebbtide, way="never")] if each.scoped else []
+        arms = [ebbtide if each.kind == "scheme" else glibc, *policies]
+        assert not any(arm.problem for arm in arms)
+        runs = [execute.run(_small(each), arm, layout) for arm in arms]
+        found[key] = {figure for run in runs for figure in run.figures}
     return found
 
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What src/reclaim.rs and src/malloc.rs say of the library's binary interface, checked as the crate
+// What src/reclaim.rs, src/malloc.rs and src/region.rs say of the library's binary interface, checked as the crate
 // is built. The same numbers are checked against the Rust types there.
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
+#include <ebbtide/region.h>
 
 #define SAME(a, b) _Static_assert((a) == (b), "the bindings do not fit the header: " #a)
 
@@ -24,3 +25,28 @@ SAME(EBB_PIN_ATTENTION, 0x8000);
 SAME(EBB_PIN_DEEPEST, 0x7FFF);
 SAME(EBB_PIN_NONE, 0xFFFF);
 SAME(EBB_COLLECTOR_FENCED, 1);
+SAME(sizeof(struct ebb_region_options), 32);
+SAME(offsetof(struct ebb_region_options, parent), 8);
+SAME(offsetof(struct ebb_region_options, soft_limit), 16);
+SAME(offsetof(struct ebb_region_options, hard_limit), 24);
+SAME(sizeof(struct ebb_scope), sizeof(size_t));
+SAME(sizeof(enum ebb_domain_policy), sizeof(unsigned));
+SAME(EBB_DOMAIN_NEVER, 0);
+SAME(EBB_DOMAIN_SCOPES, 1);
+SAME(EBB_DOMAIN_BYTES, 2);
+SAME(EBB_DOMAIN_MS, 3);
+SAME(EBB_DOMAIN_MANUAL, 4);
+SAME(sizeof(struct ebb_region_stats), 88);
+SAME(offsetof(struct ebb_region_stats, live_blocks), 8);
+SAME(offsetof(struct ebb_region_stats, slabs), 40);
+SAME(offsetof(struct ebb_region_stats, refused), 64);
+SAME(offsetof(struct ebb_region_stats, open_ms), 80);
+SAME(EBB_LABEL_BYTES, 32);
+SAME(sizeof(struct ebb_lifetime_stats), 168);
+SAME(offsetof(struct ebb_lifetime_stats, is_domain), 32);
+SAME(offsetof(struct ebb_lifetime_stats, live_bytes), 40);
+SAME(offsetof(struct ebb_lifetime_stats, pinned_bytes), 80);
+SAME(offsetof(struct ebb_lifetime_stats, open), 104);
+SAME(offsetof(struct ebb_lifetime_stats, opened), 112);
+SAME(offsetof(struct ebb_lifetime_stats, released), 136);
+SAME(offsetof(struct ebb_lifetime_stats, oldest_ms), 160);

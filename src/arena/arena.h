@@ -41,13 +41,21 @@ enum ebbi_span_state {
     EBBI_SPAN_SLAB,
     EBBI_SPAN_INSIDE, // not the first granule of a slab: `back` leads to it
     EBBI_SPAN_LARGE,
-    EBBI_SPAN_HEAP, // metadata of a heap
+    EBBI_SPAN_HEAP, // metadata of a heap, labels, regions' handles
+    EBBI_SPAN_SHEET, // blocks of a region
 };
 
-// A large or huge object that has been retired. For whoever keeps it waiting.
+struct ebb_region;
+struct ebbi_label;
+
+// What the layers above note of a large or huge object.
 struct ebbi_waiting {
-    void *next;   // object
-    uint64_t tag; // 0: not retired; atomic
+    void *next;                // object; of those that wait for a grace period
+    uint64_t tag;              // 0: not retired; atomic
+    struct ebbi_label *label;  // whose it is; NULL: nobody's
+    struct ebb_region *region; // that it is in; atomic
+    void *before, *after;      // objects of that region, under its lock
+    size_t bytes;              // that the label counts
 };
 
 struct ebbi_span {

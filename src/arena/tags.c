@@ -8,13 +8,13 @@
 // A limit on address space below this leaves no room for the whole table.
 #define ROOMY ((size_t)32 << 30)
 
-static uint8_t null_granule[1];
-uint8_t *ebbi_tags = null_granule;
+static uint16_t null_granule[1];
+uint16_t *ebbi_tags = null_granule;
 size_t ebbi_tag_count = 1;
 
 static bool cover(size_t granules)
 {
-    uint8_t *table = ebbi_os_reserve_readable(granules);
+    uint16_t *table = ebbi_os_reserve_readable(granules * sizeof *table);
     if (table == NULL) {
         return false;
     }
@@ -36,7 +36,7 @@ int ebbi_tags_prepare(const void *start, size_t bytes)
 {
     size_t page = ebbi_os_page_size();
     uintptr_t first = (uintptr_t)(ebbi_tags + ebbi_granule_of(start));
-    uintptr_t last = (uintptr_t)(ebbi_tags + ebbi_granule_of((const char *)start + bytes - 1));
+    uintptr_t end = (uintptr_t)(ebbi_tags + ebbi_granule_of((const char *)start + bytes - 1) + 1);
     uintptr_t from = ebbi_align_down(first, page);
-    return ebbi_os_commit((void *)from, ebbi_align_up(last + 1, page) - from);
+    return ebbi_os_commit((void *)from, ebbi_align_up(end, page) - from);
 }

@@ -29,7 +29,7 @@ static size_t rounding_in(const struct snapshot *snapshot, unsigned class_number
 }
 
 // Bytes of [start, start + bytes) in resident pages.
-static size_t resident_in(uintptr_t start, size_t bytes)
+size_t ebbi_resident_in(uintptr_t start, size_t bytes)
 {
     unsigned char vector[PAGES_AT_ONCE];
     size_t page = ebbi_os_page_size();
@@ -45,6 +45,17 @@ static size_t resident_in(uintptr_t start, size_t bytes)
         at += part;
     }
     return total;
+}
+
+size_t ebbi_slab_blocks_in_use(const struct ebbi_slab *slab)
+{
+    size_t free_blocks = slab->free_count;
+    for (unsigned w = 0; w < slab->words; w++) {
+        // relaxed: a count, out of date at once
+        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
+    }
+    size_t blocks = ebbi_slab_class(slab)->blocks;
+    return blocks - ebbi_min(free_blocks, blocks);
 }
 
 // Bytes of the page at `at` that lie under blocks in use.
@@ -75,15 +86,11 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     size_t page = ebbi_os_page_size();
     uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    size_t free_blocks = slab->free_count;
-    for (unsigned w = 0; w < slab->words; w++) {
-        // relaxed: a count, out of date at once
-        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
-    }
+    size_t blocks = ebbi_slab_blocks_in_use(slab);
     s->slabs++;
     s->slab_bytes += bytes;
-    s->live_blocks += c->blocks - ebbi_min(free_blocks, c->blocks);
-    s->live_bytes += (c->blocks - ebbi_min(free_blocks, c->blocks)) * c->size;
+    s->live_blocks += blocks;
+    s->live_bytes += blocks * c->size;
     if (!ebbi_os_resident((void *)start, bytes, vector)) {
         return;
     }
@@ -97,12 +104,26 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     }
 }
 
+static void add_sheet(struct snapshot *snapshot, const struct ebbi_sheet *sheet)
+{
+    struct ebb_stats *s = snapshot->stats;
+    struct ebbi_sheet_use use = {0, 0};
+    size_t resident = ebbi_resident_in(ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
+    ebbi_sheet_measure(sheet, &use);
+    s->slabs++;
+    s->slab_bytes += ebbi_sheet_bytes(sheet);
+    s->live_blocks += use.blocks;
+    s->live_bytes += use.bytes;
+    s->resident_live += ebbi_min(use.bytes, resident);
+    s->resident_pinned += resident - ebbi_min(use.bytes, resident);
+}
+
 static void add_granules(struct ebbi_chunk *chunk, void *context)
 {
     struct snapshot *snapshot = context;
     struct ebb_stats *s = snapshot->stats;
     uintptr_t base = (uintptr_t)chunk;
-    s->resident_metadata += resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
+    s->resident_metadata += ebbi_resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
     for (size_t g = chunk->first; g < chunk->committed;) {
         const struct ebbi_span *span = (const struct ebbi_span *)(base + g * EBBI_HEADER);
         size_t end = ebbi_min(g + ebbi_max(span->granules, 1), chunk->committed);
@@ -116,13 +137,16 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
             s->large_bytes += bytes;
             s->live_blocks++;
             s->live_bytes += span->bytes;
-            s->resident_live += resident_in(start, bytes);
+            s->resident_live += ebbi_resident_in(start, bytes);
+            break;
+        case EBBI_SPAN_SHEET:
+            add_sheet(snapshot, (const struct ebbi_sheet *)span);
             break;
         case EBBI_SPAN_HEAP:
-            s->resident_metadata += resident_in(start, bytes);
+            s->resident_metadata += ebbi_resident_in(start, bytes);
             break;
         default:
-            s->resident_free += resident_in(start, bytes);
+            s->resident_free += ebbi_resident_in(start, bytes);
         }
         g = end;
     }
@@ -154,14 +178,16 @@ void ebb_stats_get(struct ebb_stats *stats)
     memset(&snapshot, 0, sizeof snapshot);
     snapshot.stats = stats;
     ebbi_heaps_freeze(add_heap, &snapshot);
+    ebbi_regions_lock();
     ebbi_arena_each_chunk(add_granules, &snapshot);
+    ebbi_regions_unlock();
     ebbi_heaps_thaw();
     ebbi_arena_totals(&totals);
     stats->resident = ebbi_os_resident_bytes();
     stats->huge_bytes = totals.huge_bytes;
     stats->live_blocks += totals.huge_count;
     stats->live_bytes += totals.huge_bytes;
-    stats->resident_live += ebbi_huge_resident(resident_in);
+    stats->resident_live += ebbi_huge_resident(ebbi_resident_in);
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
     stats->purged_bytes += totals.purged_bytes;

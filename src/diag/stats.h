@@ -4,9 +4,14 @@
 #define EBB_DIAG_STATS_H
 
 #include <ebbtide.h>
+#include <stdint.h>
 
 // As ebb_stats_text, in the form that malloc_info writes.
 size_t ebbi_stats_xml(char *out, size_t size);
 void ebbi_stats_to_stderr(void);
+
+struct ebbi_slab;
+size_t ebbi_slab_blocks_in_use(const struct ebbi_slab *slab); // those in magazines included
+size_t ebbi_resident_in(uintptr_t start, size_t bytes);       // bytes of it in resident pages
 
 #endif

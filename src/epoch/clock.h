@@ -49,6 +49,12 @@ extern EBBI_HIDDEN struct ebbi_clock ebbi_clock;
 
 // Before the first pin: fenced if `fenced`, or if the kernel knows no membarrier. Idempotent.
 void ebbi_clock_decide(struct ebbi_clock *clock, bool fenced);
+// Whether anybody may ever have pinned.
+EBBI_INLINE bool ebbi_clock_is_used(const struct ebbi_clock *clock)
+{
+    // acquire[decided-read <- decided-set]: the clock's word
+    return ebbi_load_acquire(&clock->decided);
+}
 EBBI_INLINE bool ebbi_clock_is_fenced(const struct ebbi_clock *clock)
 {
     return (ebbi_load_relaxed(&clock->now) & 1) != 0; // relaxed: C3

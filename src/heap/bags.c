@@ -15,7 +15,7 @@ static size_t block_bytes(const struct ebbi_bag *bag, size_t i)
 {
     return bag->queue != EBBI_MIXED
                ? ebbi_classes[bag->queue].size
-               : ebbi_classes[ebbi_bin_class[ebbi_tag_of(bag->blocks[i])]].size;
+               : ebbi_classes[ebbi_tag_class(ebbi_tag_of(bag->blocks[i]))].size;
 }
 
 static size_t bytes_from(const struct ebbi_bag *bag, size_t from, size_t count)

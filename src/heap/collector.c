@@ -8,7 +8,7 @@ static struct ebbi_collector *collectors; // under the registry lock
 
 struct ebbi_collector *ebbi_collector_create(bool fenced)
 {
-    struct ebbi_collector *collector = ebbi_aligned(EBBI_CACHE_LINE, sizeof *collector);
+    struct ebbi_collector *collector = ebbi_alloc_own(sizeof *collector);
     if (collector == NULL) {
         return NULL;
     }
@@ -41,7 +41,7 @@ struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
 
 static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
-    struct ebbi_record *record = ebbi_aligned(EBBI_CACHE_LINE, sizeof *record);
+    struct ebbi_record *record = ebbi_alloc_own(sizeof *record);
     if (record == NULL) {
         return NULL;
     }

@@ -43,7 +43,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     ebbi_lock_take(lock);
     if (deferred->filling == NULL) {
         ebbi_lock_drop(lock);
-        fresh = ebbi_malloc(sizeof *fresh);
+        fresh = ebbi_alloc_own(sizeof *fresh);
         if (fresh == NULL) {
             return EBBI_REFUSED;
         }

@@ -85,7 +85,7 @@ size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **sl
 
 struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
 {
-    if (!ebbi_classes[class_number].shares_lines && !heap->alone) {
+    if (!ebbi_classes[class_number].shares_lines && !heap->alone && heap->seat.domain == NULL) {
         return lock_depot();
     }
     ebbi_lock_take(&heap->lock);

@@ -14,7 +14,7 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
     if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX)) {
         return ebbi_malloc_slow(bytes);
     }
-    struct ebbi_fast *heap = ebbi_current();
+    struct ebbi_fast *heap = ebbi_source;
     size_t bin = heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
     void **top = heap->top[bin];
     void *block = top[-1];
@@ -30,7 +30,7 @@ EBBI_INLINE void ebbi_free(void *p)
     // Set before p was handed out. An address above the user's range must not leave the table: its
     // alias is some other granule, mostly untagged, and otherwise found out at the flush.
     size_t bin = ebbi_tags[ebbi_granule_of(p) & EBBI_TAG_MASK];
-    struct ebbi_fast *heap = ebbi_current();
+    struct ebbi_fast *heap = ebbi_source;
     void **top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin])) {
         ebbi_free_slow(p);

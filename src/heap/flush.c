@@ -73,6 +73,7 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
         }
         ebbi_slab_give(slab, blocks[i]);
         heap->idle_bytes += ebbi_slab_class(slab)->size;
+        ebbi_heap_count_out(heap, -(int64_t)(ebbi_slab_class(slab)->size));
         slab->touched = heap->clock_ms;
         ebbi_purge_note(heap, slab);
         ebbi_shelf_settle(heap, slab);
@@ -175,11 +176,13 @@ void ebbi_give_one(void *p)
     ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
 }
 
+// To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
+// way of the outbox.
 static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
 {
-    unsigned class_number = ebbi_bin_class[tag];
-    if (class_number == 0) {
-        ebbi_report_invalid(p, "free");
+    unsigned class_number = ebbi_tag_class(tag);
+    if (ebbi_class_bin(class_number, heap->lane) != tag) {
+        heap = (struct ebbi_heap *)ebbi_current();
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
         if (heap->outbox_count == EBBI_OUTBOX) {
@@ -205,20 +208,29 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
     ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
 }
 
-EBBI_NOINLINE void ebbi_free_slow(void *p)
+static EBBI_NOINLINE void free_other(void *p, unsigned tag)
 {
-    unsigned tag = ebbi_tag_of(p);
     if (p == NULL) {
         return;
     }
-    if (tag == EBBI_TAG_NONE || tag >= EBBI_TAG_HUGE) {
+    if (ebbi_tag_class(tag) == 0) {
         ebbi_large_free(p);
         return;
     }
-    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebbi_heap *heap = ebbi_source_get();
     if (heap == NULL) {
         ebbi_give_one(p);
     } else {
         free_block(heap, p, tag);
+    }
+}
+
+EBBI_NOINLINE void ebbi_free_slow(void *p)
+{
+    unsigned tag = ebbi_tag_of(p);
+    if (tag == EBBI_TAG_REGION) {
+        ebbi_sheet_free(p);
+    } else {
+        free_other(p, tag);
     }
 }

@@ -36,7 +36,7 @@ struct ebb_hazard *ebbi_hazard_open(const void *owner)
     if (hazard != NULL) {
         return hazard;
     }
-    hazard = ebbi_aligned(_Alignof(struct ebb_hazard), sizeof *hazard);
+    hazard = ebbi_alloc_own(sizeof *hazard);
     if (hazard == NULL) {
         return NULL;
     }

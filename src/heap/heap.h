@@ -28,17 +28,18 @@
 #include "arena/arena.h"
 #include "heap/limbo.h"
 #include "os/lock.h"
+#include "region/region.h"
 #include "slab/slab.h"
 
 #define EBBI_OUTBOX 64
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 
 struct ebbi_fast {
-    void **top[EBBI_BIN_COUNT];
-    void **limit[EBBI_BIN_COUNT];
+    void **top[EBBI_TAG_COUNT];
     struct ebb_participant pin; // in the default collector; at EBB_SELF_PIN
-    struct ebbi_bag_top limbo[EBBI_BIN_COUNT];
-    uint8_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
+    void **limit[EBBI_TAG_COUNT];
+    struct ebbi_bag_top limbo[EBBI_TAG_COUNT];
+    uint16_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
 };
 
 struct ebbi_magazine {
@@ -57,6 +58,22 @@ struct ebbi_shelf { // slabs of one class
     struct ebbi_slab *bucket[EBBI_BUCKETS];
 };
 
+// A thread's part in a domain, of a heap that serves it (domain.c). The thread's alone.
+struct ebbi_seat {
+    struct ebb_domain *domain; // NULL: an ordinary heap
+    struct ebbi_heap *next;    // of the thread's heaps for domains
+    struct ebbi_heap *thread;  // its ordinary heap
+    uint32_t depth;            // enters that have not been left
+    uint64_t scopes, scopes_told; // left so far; counted under the label so far
+    uint64_t scopes_limit;        // of `scopes`: to be looked at
+    uint64_t scopes_left;         // of the epoch, of those not told
+    uint64_t taken_limit;         // of taken_bytes: the epoch ends
+    uint64_t taken_flushed;       // of taken_bytes, when the magazines were last flushed
+    uint64_t ends_ms;             // 0: not by time
+    uint64_t advance;             // the domain's, when the epoch began
+    size_t live_told;             // bytes counted under the label
+};
+
 struct ebbi_heap {
     struct ebbi_fast fast; // first: what the thread's pointer points to
     void *nothing;         // NULL: the slot below the top of a magazine without an array
@@ -66,7 +83,7 @@ struct ebbi_heap {
     struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
     uint32_t events;   // refills and flushes
     uint32_t clock_ms; // about now
-    uint8_t lane;
+    uint16_t lane;
     uint8_t exit_rounds; // of the thread's destructors
     bool is_depot;       // see depot.c; never destroyed
     bool attached;
@@ -78,6 +95,14 @@ struct ebbi_heap {
     size_t peak_bytes;   // held and not idle at most, lately
     size_t budget_bytes; // what magazines may still grow by
     size_t freed_bytes;  // since the last purge by amount
+    size_t out_bytes;    // of blocks that are not in its slabs
+    uint64_t taken_bytes;      // out of its slabs by refills, since the start
+    struct ebbi_label *label;  // whose memory it is; NULL: nobody's
+    struct ebbi_seat seat;
+    struct ebbi_heap *seats;   // that the thread of this heap has in domains
+    struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
+    bool has_regions;          // its thread may own some
+    uint64_t arrays[2];        // bit c: magazines[c] has an array
     size_t purged_bytes; // pages of slabs returned since the start
     struct ebbi_slab *purge_first, *purge_last;
     struct ebbi_heap *next, *previous; // all heaps, under the registry lock
@@ -95,6 +120,11 @@ struct ebbi_heap {
 
 // The calling thread's heap: the static none before its first call and gone after its last.
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }
+// Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain
+// that is current, or ebbi_heap_scoped while a region is, which has none: every call is a slow one.
+extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
+    __attribute__((tls_model("initial-exec")));
+extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 
@@ -102,6 +132,13 @@ extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
 {
     heap->clock_ms = (uint32_t)ebbi_os_now_ms();
+}
+
+// Under the lock.
+EBBI_INLINE void ebbi_heap_count_out(struct ebbi_heap *heap, int64_t more)
+{
+    // relaxed: a count, which domain.c reads without the lock
+    ebbi_store_relaxed(&heap->out_bytes, heap->out_bytes + (size_t)more);
 }
 
 // ---- for the surface -----------------------------------------------------------------------------
@@ -120,14 +157,23 @@ int ebbi_start(void);                           // idempotent; 0 or -ENOMEM
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort()
 struct ebbi_heap *ebbi_heap_get(
     void); // the thread's, attached now if need be; NULL: none to be had
+// The one that malloc and free work on: the thread's, or its current domain's. NULL as above.
+struct ebbi_heap *ebbi_source_get(void);
 struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
 void ebbi_heaps_prune(void); // destroys abandoned heaps without slabs but for a few
 // Takes every heap's lock, for a reader of all slabs, then calls visit (if any) for each.
 void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_heaps_thaw(void);
+// Between the two.
+void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_registry_lock(void); // of all heaps, and of all records in collectors
 void ebbi_registry_unlock(void);
+
+// A heap for a domain: a new one, in the list of all. Under the registry lock; NULL: refused.
+struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
+// Its thread ends: everything that is free goes home.
+void ebbi_heap_rest(struct ebbi_heap *heap);
 
 // depot.c
 void ebbi_depot_offer(struct ebbi_heap *heap); // new; under the registry lock
@@ -149,6 +195,9 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
 size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted,
                       bool may_grow);
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
+
+// For Ebbtide's own needs: from the thread's heap, whatever is current. Aligned to a cache line.
+void *ebbi_alloc_own(size_t bytes);
 
 // flush.c
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes room; takes the lock
@@ -192,6 +241,40 @@ void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, u
 bool ebbi_helper_wanted(void);
 void ebbi_helper_kick(void);   // there may be something to return later
 void ebbi_helper_forget(void); // in the child of a fork
+
+// lifetime.c
+struct ebb_region_options;
+void *ebbi_scoped_malloc(size_t bytes); // from the region that is current
+void *ebbi_scoped_aligned(size_t align, size_t bytes);
+void *ebbi_region_malloc(struct ebb_region *region, size_t bytes);
+void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes);
+void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes);
+void *ebbi_region_resize(void *p, size_t bytes); // in place, or NULL
+void *ebbi_promote(const void *p, struct ebb_region *to);
+int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument);
+void ebbi_region_release(struct ebb_region *region, bool stays_open);
+void ebbi_region_end(struct ebb_region *region); // closes it
+struct ebb_region *ebbi_region_of(const void *p);
+size_t ebbi_remains_purge(bool *waiting); // of releases under pins; bytes
+void ebbi_remains_lock(void);             // fork()
+void ebbi_remains_unlock(void);
+
+// domain.c
+#define EBBI_SCOPE_REGION ((uintptr_t)1)
+#define EBBI_SCOPE_DOMAIN ((uintptr_t)2)
+#define EBBI_SCOPE_NONE ((uintptr_t)4) // an enter that did not happen
+struct ebb_domain *ebbi_domain_find(const char *name); // NULL: memory refused
+bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n);
+void ebbi_domain_advance(struct ebb_domain *domain);
+const struct ebbi_label *ebbi_domain_label(const struct ebb_domain *domain);
+uintptr_t ebbi_enter_region(struct ebb_region *region);
+uintptr_t ebbi_enter_domain(struct ebb_domain *domain);
+uintptr_t ebbi_enter_heap(void);
+void ebbi_leave(uintptr_t before);
+void ebbi_domain_block(void);                        // the calling thread is about to wait
+void ebbi_seats_leave(struct ebbi_heap *heap);       // its thread ends
+void ebbi_seat_abandon(struct ebbi_heap *heap);      // under the registry lock: for the next thread
+void ebbi_scope_abandon(struct ebbi_heap *heap);     // what is current in it is so no more
 
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);

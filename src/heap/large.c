@@ -26,7 +26,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     }
     void *start = ebbi_span_start(span);
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    span->waiting.tag = 0;
+    span->waiting = (struct ebbi_waiting){0};
     if (zero && !span->zeroed) {
         memset(start, 0, bytes);
     }
@@ -37,16 +37,31 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
 // In a narrow address space mappings of their own would use up the few places for chunks.
 static size_t huge_least(void) { return ebbi_tags_narrow() ? EBBI_CHUNK / 2 : EBBI_HUGE_MIN; }
 
+// Counted under the domain that is current, if any.
+static void note_domain(void *p)
+{
+    struct ebbi_label *label = ebbi_source_get()->label;
+    if (label != NULL) {
+        struct ebbi_waiting *note = ebbi_large_waiting(p);
+        note->label = label;
+        note->bytes = ebbi_large_bytes(p);
+        ebbi_label_hold(label, note->bytes);
+    }
+}
+
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
 {
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_start() != 0) {
         return refuse();
     }
-    (void)ebbi_heap_get(); // the first one sets up what fork() needs
+    bool has_heap = ebbi_heap_get() != NULL; // the first one sets up what fork() needs
     bytes = ebbi_max(bytes, 1);
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
     void *p =
         whole >= huge_least() ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
+    if (p != NULL && has_heap) {
+        note_domain(p);
+    }
     return p != NULL ? p : refuse();
 }
 
@@ -77,10 +92,13 @@ struct ebbi_waiting *ebbi_large_waiting(void *p)
 void ebbi_large_free(void *p)
 {
     struct ebbi_span *span = find_span(p);
-    const struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    struct ebbi_waiting *waiting = ebbi_large_waiting(p);
     // relaxed: for misuse alone
     if (waiting != NULL && ebbi_load_relaxed(&waiting->tag) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
+    }
+    if (waiting != NULL && waiting->label != NULL) {
+        ebbi_region_forget(waiting);
     }
     if (span != NULL) {
         ebbi_tags_set(p, 1, EBBI_TAG_NONE);
@@ -104,6 +122,10 @@ size_t ebbi_large_bytes(const void *p)
 void *ebbi_large_resize(void *p, size_t bytes)
 {
     struct ebbi_span *span = find_span(p);
+    const struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    if (waiting != NULL && waiting->label != NULL) {
+        return NULL; // what its label and its region know of it would be wrong
+    }
     if (span == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
@@ -114,15 +136,16 @@ void *ebbi_large_resize(void *p, size_t bytes)
     return p;
 }
 
-static bool is_class_tag(uint8_t tag) { return tag != EBBI_TAG_NONE && tag < EBBI_TAG_HUGE; }
-
 size_t ebbi_usable_size(const void *p)
 {
-    uint8_t tag = ebbi_tag_of(p);
+    unsigned tag = ebbi_tag_of(p);
     if (p == NULL) {
         return 0;
     }
-    if (!is_class_tag(tag)) {
+    if (tag == EBBI_TAG_REGION) {
+        return ebbi_sheet_usable(p);
+    }
+    if (ebbi_tag_class(tag) == 0) {
         return ebbi_large_bytes(p);
     }
     const struct ebbi_slab *slab = ebbi_slab_of(p);
@@ -172,8 +195,10 @@ void *ebbi_realloc(void *p, size_t bytes)
     if (bytes <= old_bytes && bytes > old_bytes / 2 && old_bytes <= EBBI_CLASS_MAX) {
         return p;
     }
-    if (!is_class_tag(ebbi_tag_of(p)) && bytes > EBBI_CLASS_MAX) {
-        void *same = ebbi_large_resize(p, bytes);
+    unsigned tag = ebbi_tag_of(p);
+    if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
+        void *same = tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes)
+                                            : ebbi_large_resize(p, bytes);
         if (same != NULL) {
             return same;
         }

@@ -86,6 +86,7 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     array[0] = NULL;
     m->base = array;
+    heap->arrays[class_number / 64] |= (uint64_t)1 << (class_number % 64);
     m->slots = (uint16_t)slots;
     heap->fast.top[bin] = array + 1;
     heap->fast.limit[bin] = array + slots;

@@ -136,6 +136,9 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
         ebbi_limbo_release(&pass->expired);
     } while (pass->more);
     pass->waiting |= pass->expired.waiting | ebbi_stranded_release();
+    pass->bytes += ebbi_remains_purge(&pass->waiting);
+    ebbi_regions_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
+    pass->bytes += ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     ebbi_heaps_prune();
     ebbi_arena_forget_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);

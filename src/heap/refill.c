@@ -16,7 +16,9 @@ void ebbi_heap_collect(struct ebbi_heap *heap)
     struct ebbi_slab *slab = ebbi_exchange_acquire(&heap->pending, (struct ebbi_slab *)NULL);
     while (slab != NULL) {
         struct ebbi_slab *next = slab->pending_next; // before collect, which ends our hold on it
-        heap->idle_bytes += ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
+        size_t bytes = ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
+        heap->idle_bytes += bytes;
+        ebbi_heap_count_out(heap, -(int64_t)(bytes));
         slab->touched = heap->clock_ms;
         ebbi_purge_note(heap, slab);
         ebbi_shelf_settle(heap, slab);
@@ -32,6 +34,10 @@ static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
         const struct ebbi_class *c = &ebbi_classes[class_number];
         heap->slab_count++;
         heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
+        if (heap->label != NULL) {
+            ebbi_label_hold(heap->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
+            ebbi_count(&heap->label->slabs, 1);
+        }
         ebbi_shelf_set_current(heap, class_number, slab);
     }
     return slab;
@@ -65,8 +71,10 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
         size_t part = ebbi_min(wanted - got, slab->free_count);
         slab->touched = heap->clock_ms;
         size_t idle = slab->idle;
-        got += ebbi_slab_take(slab, slots + got, part);
+        part = ebbi_slab_take(slab, slots + got, part);
         heap->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
+        ebbi_heap_count_out(heap, (int64_t)(part * ebbi_classes[class_number].size));
+        got += part;
     }
     return got;
 }
@@ -85,6 +93,7 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         m->asked_bytes += bytes;
         m->asked_count++;
         got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
+        heap->taken_bytes += got * ebbi_classes[class_number].size;
         heap->fast.top[bin] = m->base + 1 + got;
     }
     ebbi_lock_drop(&owner->lock);
@@ -123,7 +132,7 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 
 static void *take_class(unsigned class_number, size_t bytes)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebbi_heap *heap = ebbi_source_get();
     void *block = heap != NULL ? pop(heap, class_number, bytes)
                                : take_one(ebbi_heap_lock_public(), class_number);
     if (EBBI_UNLIKELY(block == NULL)) {
@@ -134,6 +143,9 @@ static void *take_class(unsigned class_number, size_t bytes)
 
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 {
+    if (ebbi_source == &ebbi_heap_scoped) {
+        return ebbi_scoped_malloc(bytes);
+    }
     if (bytes > EBBI_CLASS_MAX) {
         return ebbi_large_alloc(bytes, 1, false);
     }
@@ -142,6 +154,9 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 
 void *ebbi_aligned(size_t align, size_t bytes)
 {
+    if (ebbi_source == &ebbi_heap_scoped) {
+        return ebbi_scoped_aligned(align, bytes);
+    }
     if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
         unsigned class_number = ebbi_class_for_aligned(bytes, align);
         if (class_number != 0) {
@@ -149,4 +164,16 @@ void *ebbi_aligned(size_t align, size_t bytes)
         }
     }
     return ebbi_large_alloc(bytes, align, false);
+}
+
+void *ebbi_alloc_own(size_t bytes)
+{
+    struct ebbi_fast *before = ebbi_source;
+    if (before == ebbi_current()) { // this thread's first call, which attaches, included
+        return ebbi_aligned(EBBI_CACHE_LINE, bytes);
+    }
+    ebbi_source = ebbi_current();
+    void *p = ebbi_aligned(EBBI_CACHE_LINE, bytes);
+    ebbi_source = before;
+    return p;
 }

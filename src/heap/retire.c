@@ -27,7 +27,7 @@ static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
     heap->limbo.spare = NULL;
     if (bag == NULL) {
         int saved = errno;
-        bag = ebbi_malloc(sizeof *bag);
+        bag = ebbi_alloc_own(sizeof *bag);
         errno = saved;
     }
     if (bag != NULL) {
@@ -232,24 +232,36 @@ static void claim_large(void *p)
     }
 }
 
+// As a call that frees it. Where there is no memory for that it stays in its region until that ends.
+static void retire_in_region(void *p)
+{
+    (void)ebbi_sheet_usable(p); // no block in use: abort
+    int saved = errno;
+    (void)ebbi_retire_with(NULL, (struct ebbi_call){NULL, p, NULL});
+    errno = saved;
+}
+
 EBBI_NOINLINE void ebbi_retire_slow(void *p)
 {
     unsigned tag = ebbi_tag_of(p);
     if (p == NULL) {
         return;
     }
-    bool is_block = tag != EBBI_TAG_NONE && tag < EBBI_TAG_HUGE;
-    unsigned class_number = is_block ? ebbi_bin_class[tag] : 0;
-    if (is_block ? class_number == 0 : ebbi_large_waiting(p) == NULL) {
+    if (tag == EBBI_TAG_REGION) {
+        retire_in_region(p);
+        return;
+    }
+    unsigned class_number = ebbi_tag_class(tag);
+    if (class_number == 0 && ebbi_large_waiting(p) == NULL) {
         ebbi_report_invalid(p, "retire");
     }
-    if (!is_block) {
+    if (class_number == 0) {
         claim_large(p);
     }
     struct ebbi_heap *heap = ebbi_heap_get();
     if (heap == NULL) {
         ebbi_strand(p);
-    } else if (!is_block) {
+    } else if (class_number == 0) {
         retire_large(heap, p);
     } else if (ebbi_class_bin(class_number, heap->lane) != tag) {
         retire_mixed(heap, p);

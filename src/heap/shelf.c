@@ -64,6 +64,10 @@ static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
     heap->slab_count--;
     heap->idle_bytes -= (size_t)slab->idle * c->size;
     heap->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    if (heap->label != NULL) {
+        ebbi_label_drop(heap->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
+        ebbi_count(&heap->label->slabs, (uint64_t)-1);
+    }
     ebbi_slab_destroy(slab);
 }
 

@@ -13,7 +13,7 @@ static struct {
 
 void ebbi_strand(void *p)
 {
-    uint8_t bin = ebbi_tag_of(p);
+    uint16_t bin = ebbi_tag_of(p);
     ebbi_lock_take(&stranded.lock);
     if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
         struct ebbi_waiting *waiting = ebbi_large_waiting(p);

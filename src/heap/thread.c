@@ -35,7 +35,9 @@
     }
 struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NOTHING}, .limit = {NOTHING}};
 struct ebbi_fast ebbi_heap_gone = {.pin = NO_PIN};
+struct ebbi_fast ebbi_heap_scoped = {.top = {NOTHING}, .limit = {NOTHING}};
 _Thread_local char *ebb_self = (char *)&ebbi_heap_none;
+_Thread_local struct ebbi_fast *ebbi_source = &ebbi_heap_none;
 
 static struct ebbi_lock start_lock;
 static struct ebbi_lock registry; // rank: registry
@@ -72,6 +74,7 @@ int ebbi_start(void)
         if (result == 0) {
             ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
             ebbi_before_abort = enter_abort;
+            ebbi_region_waiting = ebbi_large_waiting;
             // Without a key a thread's heap is not handed on: memory stays usable.
             has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
             if (WATCH_FORK_AT_START) {
@@ -95,7 +98,10 @@ __attribute__((constructor)) static void start_at_load(void)
 
 static void prepare_bins(struct ebbi_heap *heap)
 {
-    memcpy(heap->fast.bin_of, ebbi_lookup, sizeof ebbi_lookup);
+    unsigned first_bin = heap->lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
+    for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
+        heap->fast.bin_of[i] = (uint16_t)(first_bin + ebbi_lookup[i]);
+    }
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         unsigned bin = ebbi_class_bin(c, heap->lane);
         heap->fast.top[bin] = (void **)&heap->nothing + 1;
@@ -106,12 +112,12 @@ static void prepare_bins(struct ebbi_heap *heap)
         if (c->size >= 512) { // no class shares lines from here on
             break;
         }
-        heap->fast.bin_of[i] = (uint8_t)ebbi_class_bin(ebbi_bin_class[c->bin], heap->lane);
+        heap->fast.bin_of[i] = (uint16_t)ebbi_class_bin(ebbi_bin_class[c->bin], heap->lane);
     }
 }
 
 // A heap that is in no list.
-static struct ebbi_heap *heap_make(void)
+static struct ebbi_heap *heap_make(unsigned first_lane)
 {
     struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
     if (span == NULL) {
@@ -123,7 +129,7 @@ static struct ebbi_heap *heap_make(void)
     if (!span->zeroed) {
         memset(heap, 0, sizeof *heap);
     }
-    heap->lane = (uint8_t)(next_heap++ % EBBI_LANES);
+    heap->lane = (uint16_t)(first_lane + next_heap++ % EBBI_LANES);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
@@ -131,18 +137,34 @@ static struct ebbi_heap *heap_make(void)
     return heap;
 }
 
-static struct ebbi_heap *heap_create(void)
+static void link_heap(struct ebbi_heap *heap)
 {
-    struct ebbi_heap *heap = heap_make();
-    if (heap == NULL) {
-        return NULL;
-    }
-    ebbi_depot_offer(heap);
     heap->next = all_heaps;
     if (all_heaps != NULL) {
         all_heaps->previous = heap;
     }
     all_heaps = heap;
+}
+
+static struct ebbi_heap *heap_create(void)
+{
+    struct ebbi_heap *heap = heap_make(0);
+    if (heap == NULL) {
+        return NULL;
+    }
+    ebbi_depot_offer(heap);
+    link_heap(heap);
+    return heap;
+}
+
+struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label)
+{
+    struct ebbi_heap *heap = heap_make(EBBI_TAG_DOMAIN);
+    if (heap != NULL) {
+        heap->seat.domain = domain;
+        heap->label = label;
+        link_heap(heap);
+    }
     return heap;
 }
 
@@ -185,6 +207,7 @@ static struct ebbi_heap *attach(void)
     ebbi_lock_drop(&registry);
     if (heap != NULL) {
         ebb_self = (char *)&heap->fast; // before the next lines, which may allocate
+        ebbi_source = &heap->fast;
         if (has_exit_key) {
             (void)pthread_setspecific(exit_key, heap);
         }
@@ -202,6 +225,16 @@ struct ebbi_heap *ebbi_heap_get(void)
         return (struct ebbi_heap *)current;
     }
     return current == &ebbi_heap_none ? attach() : NULL;
+}
+
+struct ebbi_heap *ebbi_source_get(void)
+{
+    struct ebbi_fast *source = ebbi_source;
+    if (EBBI_LIKELY(source != &ebbi_heap_none && source != &ebbi_heap_gone &&
+                    source != &ebbi_heap_scoped)) {
+        return (struct ebbi_heap *)source;
+    }
+    return ebbi_heap_get();
 }
 
 struct ebbi_heap *ebbi_heap_lock_public(void)
@@ -243,14 +276,8 @@ static bool is_empty(const struct ebbi_heap *heap)
            heap->records == NULL && !heap->is_depot;
 }
 
-// No thread uses the heap any more: its magazines and reserves go back, what it has retired waits on
-// in it, and its pins are over.
-static void heap_abandon(struct ebbi_heap *heap)
+void ebbi_heap_rest(struct ebbi_heap *heap)
 {
-    ebbi_limbo_seal(heap);
-    ebbi_lock_take(&registry);
-    ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
-    ebbi_records_leave(heap);
     ebbi_flush_all(heap);
     ebbi_lock_take(&heap->lock);
     ebbi_heap_collect(heap);
@@ -258,6 +285,24 @@ static void heap_abandon(struct ebbi_heap *heap)
         release_reserves(heap);
     }
     ebbi_purge_abandoned(heap);
+    ebbi_lock_drop(&heap->lock);
+}
+
+// No thread uses the heap any more: its magazines and reserves go back, what it has retired waits on
+// in it, and its pins are over.
+static void heap_abandon(struct ebbi_heap *heap)
+{
+    if (heap->has_regions) {
+        ebbi_regions_disown(&heap->fast);
+        heap->has_regions = false;
+    }
+    ebbi_limbo_seal(heap);
+    ebbi_lock_take(&registry);
+    ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
+    ebbi_records_leave(heap);
+    ebbi_seats_leave(heap);
+    ebbi_heap_rest(heap);
+    ebbi_lock_take(&heap->lock);
     ebbi_records_discard(heap);
     bool empty = is_empty(heap);
     ebbi_lock_drop(&heap->lock);
@@ -277,7 +322,9 @@ static void thread_exit(void *argument)
         (void)pthread_setspecific(exit_key, heap);
         return;
     }
+    ebbi_scope_abandon(heap);
     ebb_self = (char *)&ebbi_heap_gone;
+    ebbi_source = &ebbi_heap_gone;
     heap_abandon(heap);
 }
 
@@ -323,8 +370,14 @@ void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), voi
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         ebbi_lock_take(&heap->lock);
     }
-    for (struct ebbi_heap *heap = visit != NULL ? all_heaps : NULL; heap != NULL;
-         heap = heap->next) {
+    if (visit != NULL) {
+        ebbi_heaps_visit(visit, context);
+    }
+}
+
+void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+{
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         visit(heap, context);
     }
 }
@@ -341,9 +394,10 @@ void ebbi_heaps_thaw(void)
 // it gets a heap of its own, and neither purge nor fork takes those locks any more.
 static void enter_abort(void)
 {
-    struct ebbi_heap *heap = heap_make();
+    struct ebbi_heap *heap = heap_make(0);
     ebbi_store_relaxed(&ebbi_dying, true); // relaxed: for this thread; for others a hint
-    ebb_self = (char *)(heap != NULL ? &heap->fast : &ebbi_heap_gone);
+    ebbi_source = heap != NULL ? &heap->fast : &ebbi_heap_gone;
+    ebb_self = (char *)ebbi_source;
     if (heap != NULL) {
         heap->alone = true;
     }
@@ -358,6 +412,10 @@ static void fork_prepare(void)
     ebbi_lock_take(&start_lock);
     ebbi_heaps_freeze(NULL, NULL);
     ebbi_late_lock();
+    ebbi_remains_lock();
+    ebbi_regions_lock();
+    ebbi_orphans_lock();
+    ebbi_labels_lock();
     ebbi_stranded_lock();
     ebbi_hazards_lock();
     ebbi_collectors_lock();
@@ -373,6 +431,10 @@ static void fork_parent(void)
     ebbi_collectors_unlock();
     ebbi_hazards_unlock();
     ebbi_stranded_unlock();
+    ebbi_labels_unlock();
+    ebbi_orphans_unlock();
+    ebbi_regions_unlock();
+    ebbi_remains_unlock();
     ebbi_late_unlock();
     ebbi_heaps_thaw();
     ebbi_lock_drop(&start_lock);
@@ -401,9 +463,13 @@ static void fork_child(void)
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         if (&heap->fast == ebbi_current()) {
             mine = heap;
-        } else if (heap->attached) {
+        } else if (heap->seat.domain == NULL && heap->attached) {
             forget_unlocked(heap);
+            heap->seats = NULL;
             push_abandoned(heap);
+        } else if (heap->seat.thread != NULL && &heap->seat.thread->fast != ebbi_current()) {
+            forget_unlocked(heap);
+            ebbi_seat_abandon(heap);
         }
     }
     ebbi_collectors_keep_only(mine);
@@ -411,5 +477,6 @@ static void fork_child(void)
     ebbi_late_forget();
     ebbi_calls_forget(mine != NULL && mine->runs_calls);
     fork_parent();
+    ebbi_regions_keep_only(ebb_self);
     ebbi_helper_forget();
 }

@@ -3,7 +3,7 @@
 // somebody may sleep (Drepper, "Futexes are tricky", mutex 2). Critical sections may make one
 // madvise call, so it spins briefly and then sleeps.
 //
-// Ranks, taken in this order and never downward: registry, heap, clock, arena.
+// Ranks, taken in this order and never downward: registry, heap, region, label, clock, arena.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 

@@ -34,6 +34,7 @@ static bool set[EBBI_OPTION_COUNT];
 static const char *const words[EBBI_OPTION_COUNT][4] = {
     [EBBI_OPTION_THP] = {"system", "never", "always"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
+    [EBBI_OPTION_DOMAIN_TICK] = {"off", "block"},
 };
 
 static bool parse_word(size_t id, const char *text, size_t *value)
@@ -140,8 +141,9 @@ static void report_value(size_t id, const char *text)
     const struct option *o = &options[id];
     int length = printable(text, "");
     if (o->kind == CHOICE) {
-        complain("ebbtide: %s=%.*s is not one of %s, %s, %s: ignored\n", o->name, length, text,
-                 words[id][0], words[id][1], words[id][2]);
+        const char *third = words[id][2];
+        complain("ebbtide: %s=%.*s is not one of %s, %s%s%s: ignored\n", o->name, length, text,
+                 words[id][0], words[id][1], third != NULL ? ", " : "", third != NULL ? third : "");
     } else {
         complain("ebbtide: %s=%.*s is not a number from %zu to %zu: ignored\n", o->name, length,
                  text, o->least, o->most);

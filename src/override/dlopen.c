@@ -8,6 +8,7 @@
 
 #include "ebbtide/detail/atomic.h"
 #include "os/options.h"
+#include "override/block.h"
 
 typedef void *(*dlopen_function)(const char *file, int mode);
 
@@ -17,6 +18,9 @@ static int cleared_flags = RTLD_DEEPBIND;
 static dlopen_function find_real(void)
 {
     dlopen_function found;
+    if (ebbi_block_prepare != NULL) { // in the shared library; while nobody holds the loader's lock
+        ebbi_block_prepare();
+    }
     void *symbol = dlsym(RTLD_NEXT, "dlopen");
     __builtin_memcpy(&found, &symbol, sizeof found);
     if (ebbi_option(EBBI_OPTION_DEEPBIND) != 0) {

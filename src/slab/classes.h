@@ -6,9 +6,12 @@
 // be reused by whichever thread freed it. A class whose blocks share lines has one bin per lane; a
 // heap has magazines only for its own lane, so a block from another lane falls out of the fast free
 // at no cost and goes home instead of being handed out beside somebody else's data.
+// Slabs of domains' heaps have the same bins a second time, EBBI_TAG_DOMAIN above: no block moves
+// between them and the rest. Their lanes have that number too.
 #ifndef EBB_SLAB_CLASSES_H
 #define EBB_SLAB_CLASSES_H
 
+#include "arena/tags.h"
 #include "base/base.h"
 #include "slab/class_table.h"
 
@@ -31,8 +34,12 @@ extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
-    return c->shares_lines ? c->bin + lane * EBBI_SHARING_BINS : c->bin;
+    unsigned number = lane % EBBI_TAG_DOMAIN;
+    return lane - number + c->bin + (c->shares_lines ? number * EBBI_SHARING_BINS : 0);
 }
+
+// The class of the blocks in a granule with this tag; 0: it holds no blocks of a class.
+EBBI_INLINE unsigned ebbi_tag_class(unsigned tag) { return ebbi_bin_class[tag % EBBI_BIN_COUNT]; }
 
 // The smallest class that holds `bytes`, at most EBBI_CLASS_MAX. Constant time.
 EBBI_INLINE unsigned ebbi_class_for(size_t bytes)

@@ -36,6 +36,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
+    slab->since_ms = (uint32_t)ebbi_os_now_ms();
     slab->local = slab->local_words;
     if (slab->words > EBBI_INLINE_WORDS) {
         slab->local = ebbi_span_bitmap_room((struct ebbi_span *)slab);
@@ -65,7 +66,7 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     }
     struct ebbi_slab *slab = (struct ebbi_slab *)span;
     slab_prepare(slab, class_number, heap);
-    ebbi_tags_set(slab_start(slab), granules, (uint8_t)bin);
+    ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);
     return slab;
 }
 

@@ -54,7 +54,8 @@ struct ebbi_slab {
     uint16_t idle;     // free blocks that may hold pages: came back since the last purge
     uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
     bool has_stranded; // see ebbi_slab_strand
-    unsigned char unused[19];
+    uint32_t since_ms; // when it was made
+    unsigned char unused[12];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw bindings to Ebbtide's C interface, `<ebbtide.h>` and `<ebbtide/reclaim.h>`.
+//! Raw bindings to Ebbtide's C interface: `<ebbtide.h>`, `<ebbtide/reclaim.h>` and
+//! `<ebbtide/region.h>`.
 //!
 //! The headers, which come with this crate's sources under `c/include`, say what each function asks
 //! for and gives; the lines here are a reminder. Names are those of C. The inline functions of C
@@ -20,9 +21,11 @@
 
 mod malloc;
 mod reclaim;
+mod region;
 
 pub use malloc::*;
 pub use reclaim::*;
+pub use region::*;
 
 // The numbers of layout.c.
 #[cfg(target_pointer_width = "64")]
@@ -40,4 +43,25 @@ const _: () = {
     assert!(offset_of!(ebb_participant, thread) == 20);
     assert!(size_of::<ebb_hazard>() == 64);
     assert!(EBB_SELF_PIN == 4096 && EBB_PIN_SHIFT == 16 && EBB_COLLECTOR_FENCED == 1);
+    assert!(size_of::<ebb_region_options>() == 32);
+    assert!(offset_of!(ebb_region_options, parent) == 8);
+    assert!(offset_of!(ebb_region_options, soft_limit) == 16);
+    assert!(offset_of!(ebb_region_options, hard_limit) == 24);
+    assert!(size_of::<ebb_scope>() == size_of::<usize>());
+    assert!(EBB_DOMAIN_NEVER == 0 && EBB_DOMAIN_SCOPES == 1 && EBB_DOMAIN_BYTES == 2);
+    assert!(EBB_DOMAIN_MS == 3 && EBB_DOMAIN_MANUAL == 4);
+    assert!(size_of::<ebb_domain_policy>() == size_of::<core::ffi::c_uint>());
+    assert!(size_of::<ebb_region_stats>() == 88);
+    assert!(offset_of!(ebb_region_stats, live_blocks) == 8);
+    assert!(offset_of!(ebb_region_stats, slabs) == 40);
+    assert!(offset_of!(ebb_region_stats, refused) == 64);
+    assert!(offset_of!(ebb_region_stats, open_ms) == 80);
+    assert!(EBB_LABEL_BYTES == 32 && size_of::<ebb_lifetime_stats>() == 168);
+    assert!(offset_of!(ebb_lifetime_stats, is_domain) == 32);
+    assert!(offset_of!(ebb_lifetime_stats, live_bytes) == 40);
+    assert!(offset_of!(ebb_lifetime_stats, pinned_bytes) == 80);
+    assert!(offset_of!(ebb_lifetime_stats, open) == 104);
+    assert!(offset_of!(ebb_lifetime_stats, opened) == 112);
+    assert!(offset_of!(ebb_lifetime_stats, released) == 136);
+    assert!(offset_of!(ebb_lifetime_stats, oldest_ms) == 160);
 };

@@ -35,7 +35,7 @@ pub struct ebb_participant {
     /// The clock's word: epoch `<< EBB_PIN_SHIFT`, in a fenced clock `| 1`.
     pub now: *const AtomicU64,
     #[doc(hidden)]
-    pub unused: u32,
+    pub busy: u32,
     /// The kernel's number of the thread.
     pub thread: u32,
     #[doc(hidden)]

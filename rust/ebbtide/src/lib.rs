@@ -16,12 +16,17 @@
 //! [`epoch`] frees what other threads may still be reading, once they have done with it. It needs no
 //! global allocator: its blocks come from Ebbtide's heap either way.
 //!
+//! [`region`] is memory that leaves together: bump memory whose references cannot escape, and scopes
+//! that keep the allocations of a phase apart from all others.
+//!
 //! The feature `override` makes C's `malloc` in the same program Ebbtide's too.
 
 #![deny(missing_docs, clippy::undocumented_unsafe_blocks)]
 
 mod alloc;
 pub mod epoch;
+#[cfg(not(miri))] // the stand-in has no regions
+pub mod region;
 
 #[cfg(not(miri))]
 use ebbtide_sys as sys;

@@ -140,7 +140,7 @@ impl Collector {
         let me = Box::into_raw(Box::new(ebb_participant {
             state: AtomicU64::new(0),
             now: ptr::from_ref(self).cast(),
-            unused: 0,
+            busy: 0,
             thread: 0,
             next: ptr::null_mut(),
             previous: ptr::null_mut(),

@@ -24,6 +24,7 @@ EBBTIDE_WAYS = ("ebbtide-fenced", "ebbtide-call", "ebbtide-hazard")
 OWN = (EBBTIDE, EBBTIDE_AGAIN, *EBBTIDE_WAYS)
 NOT_PEERS = (*OWN, FLOOR)
 UNSAFE = "free"  # the scheme that frees under its readers
+WITH = "+"  # allocator+way: memory that is grouped by phase (arms/ways.py)
 PROBE_TIMEOUT_S = 20
 SCHEME = "scheme"  # the kind of an entry that is no allocator
 # What an entry of lab/peers.toml must have, by its kind.
@@ -44,13 +45,15 @@ LIBRARY_FOLDERS = (
 @dataclass(frozen=True)
 class Allocator:
     """One arm. `problem` says why it is missing; then `path` may not be there. `scheme` is
-    that of reclamation whose program it runs over this allocator, in rows of that kind."""
+    that of reclamation whose program it runs over this allocator, in rows of that kind;
+    `way` how it groups memory, in rows that are scoped."""
 
     name: str
     path: Path | None
     version: str = ""
     problem: str = ""
     scheme: str = ""
+    way: str = ""
 
     @property
     def linked(self) -> bool:
@@ -162,8 +165,13 @@ def _glibc() -> Allocator:
     return Allocator(GLIBC, None, text.removeprefix("glibc "))
 
 
+def is_ours(arm: str) -> bool:
+    """Ebbtide, in whichever way, or the harness's own floor."""
+    return arm.partition(WITH)[0] in NOT_PEERS
+
+
 def is_peer(arm: str) -> bool:
-    return arm not in NOT_PEERS and not arm.startswith(f"{UNSAFE}/")
+    return not is_ours(arm) and not arm.startswith(f"{UNSAFE}/")
 
 
 def load_catalogue(layout: Layout) -> dict[str, dict[str, Any]]:

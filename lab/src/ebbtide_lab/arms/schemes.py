@@ -13,8 +13,8 @@ from typing import Any
 
 import click
 
-from ebbtide_lab.arms import allocators, peers
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_WAYS, GLIBC, Allocator
+from ebbtide_lab.arms import allocators, peers, ways
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_WAYS, GLIBC, WITH, Allocator
 from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
 
@@ -28,10 +28,12 @@ FIRST_WORKLOAD = "retire"  # that every scheme but those of Ebbtide has a progra
 
 
 def find(name: str, layout: Layout) -> Allocator:
-    """The arm of this name: an allocator, a scheme over one, or one of Ebbtide's ways to
-    reclaim. What it needs is built."""
+    """The arm of this name: an allocator, one with a way to group memory, a scheme over one,
+    or one of Ebbtide's ways to reclaim. What it needs is built."""
     if name in EBBTIDE_WAYS:
         return replace(allocators.find(EBBTIDE, layout), name=name, scheme=name)
+    if WITH in name:
+        return ways.find(name, layout)
     scheme, between, allocator = name.partition(BETWEEN)
     if not between:
         return allocators.find(name, layout)

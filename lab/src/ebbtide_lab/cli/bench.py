@@ -194,7 +194,7 @@ def _programs_of(sets: list[ScenarioSet]) -> list[str]:
         command
         for group in sets
         for each in group.scenarios
-        if each.kind in ("command", "server")
+        if each.kind in ("command", "server", "http")
         for command in (each.command, each.ready, each.client, each.stop)
         if command
     ]

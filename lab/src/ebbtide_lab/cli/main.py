@@ -20,6 +20,7 @@ VERBS = {
     "report": "report",
     "compare": "compare",
     "doctor": "doctor",
+    "status": "status",
     "seeds": "seeds",
 }
 

@@ -32,7 +32,7 @@ from statistics import median
 
 import numpy as np
 
-from ebbtide_lab.arms.allocators import NOT_PEERS, Allocator
+from ebbtide_lab.arms.allocators import Allocator, is_ours
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.judge.stats import (
     MEDIAN,
@@ -197,11 +197,8 @@ def _warn_of_arms(before: Results, after: Results, arm: str) -> list[str]:
 
 def _unchanged_peers(before: Results, after: Results, arm: str) -> list[str]:
     old, new = _present(before), _present(after)
-    return [
-        name
-        for name in old
-        if name in new and name not in (*NOT_PEERS, arm) and old[name].version == new[name].version
-    ]
+    others = [name for name in old if name in new and name != arm and not is_ours(name)]
+    return [name for name in others if old[name].version == new[name].version]
 
 
 def _warn_of_few_runs(found: Comparison) -> None:

@@ -13,6 +13,7 @@ from ebbtide_lab.arms.allocators import Allocator, over_bundled
 from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.counting import run_counted, run_traced
+from ebbtide_lab.measure.http import run_http
 from ebbtide_lab.measure.program import run_command, run_server, run_start
 from ebbtide_lab.measure.workload import run_scheme, run_workload
 from ebbtide_lab.results.model import Sample
@@ -26,6 +27,7 @@ RUNNERS = {
     "instructions": run_counted,
     "syscalls": run_traced,
     "scheme": run_scheme,
+    "http": run_http,
 }
 
 

@@ -62,7 +62,9 @@ def _arms_of(scenario: Scenario, arms: list[Allocator]) -> list[Allocator]:
 
 def _can_run(scenario: Scenario, arm: Allocator) -> bool:
     """Rows of schemes are for arms that have one, all the others for allocators; Ebbtide
-    is both."""
+    is both. Allocators with a way to group memory run in scoped rows."""
+    if arm.way:
+        return scenario.scoped
     if scenario.kind == "scheme":
         return bool(arm.scheme)
     return not arm.scheme or arm.name in (EBBTIDE, EBBTIDE_AGAIN)

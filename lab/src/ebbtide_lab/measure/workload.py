@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from ebbtide_lab import SCHEMA
-from ebbtide_lab.arms import schemes
+from ebbtide_lab.arms import schemes, ways
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import NotRunError, RunError
 from ebbtide_lab.base.layout import Layout
@@ -23,7 +23,7 @@ NOT_RUN = "not run: "
 
 def run_workload(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:
     program, *arguments = scenario.command
-    command = [str(layout.program(program)), *arguments]
+    command = [str(layout.program(program)), *arguments, *ways.options(allocator.way)]
     settings = settings_for(scenario, allocator)
     return read_workload(finish(command, env=settings, cwd=scratch), allocator)
 

@@ -76,10 +76,10 @@ class Results:
 
 def same_work(one: Scenario, other: Scenario) -> bool:
     """Whether samples of both may stand in one row: how often it runs, how long that
-    is thought to take, which arms are asked and which bars it must meet do not change what
-    is measured."""
+    is thought to take, which arms are asked, scoped ones or not, and which bars it must meet
+    do not change what is measured."""
     return _work(one) == _work(other)
 
 
 def _work(scenario: Scenario) -> Scenario:
-    return replace(scenario, runs=1, estimate_s=0, arms=[], bars=[])
+    return replace(scenario, runs=1, estimate_s=0, scoped=False, arms=[], bars=[])

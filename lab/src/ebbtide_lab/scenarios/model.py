@@ -9,7 +9,7 @@ from typing import Any
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import SCENARIO_SETS
 
-KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme")
+KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme", "http")
 # Kinds that run under a counting tool: the count repeats, and time means nothing.
 COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
 FULL = "full"
@@ -64,6 +64,12 @@ class Scenario:
     instructions: as workload, under callgrind, once more with `doubled` twice as large;
     the difference is what an operation costs. syscalls: as workload, under strace.
     scheme: a workload of reclamation and its options, run by each scheme's own program.
+
+    http: `command` is examples/http, which is measured while `client` loads it; its own
+    word, not a `ready`, tells when that may start.
+
+    scoped: a workload or server whose program takes the options of an arm's way to group memory by
+    phase; arms with a way run in such rows alone.
     """
 
     name: str
@@ -85,6 +91,7 @@ class Scenario:
     made_mb: float = 0
     bundled_allocator: bool = False
     doubled: str = "--iters"  # the option that makes a run of kind instructions longer
+    scoped: bool = False
     micro: bool = False  # of the micro set, whose geometric mean is a claim of its own
     arms: list[str] = field(default_factory=list)  # of the set's, those asked; none: all
     without: dict[str, str] = field(default_factory=dict)  # arms that cannot run it, and why
@@ -99,6 +106,10 @@ class Scenario:
             raise LabError(f"{where}: a command is missing, or runs or batch is below 1")
         if (self.kind == "server") != bool(self.ready and self.client and self.stop):
             raise LabError(f"{where}: ready, client and stop belong to a server, all three")
+        if self.kind == "http" and not self.client:
+            raise LabError(f"{where}: a row of kind http wants a client")
+        if self.scoped and self.kind not in ("workload", "http"):
+            raise LabError(f"{where}: only a row of kind workload or http is scoped")
         for bar in self.bars:
             bar.check(where)
             if bar.kind == "own_cost" and not self.floor:

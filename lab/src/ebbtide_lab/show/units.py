@@ -11,6 +11,7 @@ PER_CLOCK = {
     "workload": "M ops per {} second",
     "start": "{} milliseconds",
     "scheme": "{} ns per op",
+    "http": "{} ns per request",
 }
 UNITS = {
     "_ns": "ns",

@@ -17,9 +17,9 @@ struct ebbi_model_hazards {
 };
 inline struct ebbi_model_hazards ebbi_model_hazards;
 
-static inline struct ebb_hazard *ebbi_aligned(size_t alignment, size_t bytes)
+static inline struct ebb_hazard *ebbi_alloc_own(size_t bytes)
 {
-    RL_ASSERT(alignment == alignof(struct ebb_hazard) && bytes == sizeof(struct ebb_hazard));
+    RL_ASSERT(alignof(struct ebb_hazard) <= 64 && bytes == sizeof(struct ebb_hazard));
     RL_ASSERT(ebbi_model_hazards.used < EBB_MODEL_HAZARDS);
     return new (ebbi_model_hazards.places[ebbi_model_hazards.used++]) ebb_hazard;
 }

@@ -20,7 +20,12 @@ from ebbtide_lab.show.report.cells import (
 from ebbtide_lab.show.units import CLOCKS, short, shown, unit_of
 
 KB = 1024e-6  # in MB
-CLOCK_UNITS = {"workload": "ns per op", "scheme": "ns per op", "start": "s"}
+CLOCK_UNITS = {
+    "workload": "ns per op",
+    "scheme": "ns per op",
+    "http": "ns per request",
+    "start": "s",
+}
 
 
 def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:

@@ -4,7 +4,15 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, EBBTIDE_WAYS, FLOOR, UNSAFE, is_peer
+from ebbtide_lab.arms.allocators import (
+    EBBTIDE,
+    EBBTIDE_AGAIN,
+    EBBTIDE_WAYS,
+    FLOOR,
+    UNSAFE,
+    WITH,
+    is_peer,
+)
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
 from ebbtide_lab.show.report import matrix, seeds
@@ -258,4 +266,6 @@ def _part(arm: str) -> str:
     }
     if arm.startswith(f"{UNSAFE}/"):
         return "no reclamation: unsafe, what a scheme can at best come to"
+    if arm.startswith(f"{EBBTIDE}{WITH}"):
+        return "measured: memory grouped by phase"
     return said.get(arm, "peer")

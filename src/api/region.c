@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer api: include/ebbtide/region.h.
+#include <ebbtide/region.h>
+
+#include <errno.h>
+#include <string.h>
+
+#include "heap/heap.h"
+
+_Static_assert(EBB_LABEL_BYTES == EBBI_LABEL_BYTES, "one length");
+
+struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
+{
+    static const struct ebb_region_options plain;
+    const struct ebb_region_options *o = wanted != NULL ? wanted : &plain;
+    if (o->parent != NULL) {
+        ebbi_region_check(o->parent, "open within");
+        if (!ebbi_region_is_open(o->parent)) {
+            errno = EINVAL;
+            return NULL;
+        }
+    }
+    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebb_region *region = NULL;
+    if (heap != NULL || ebbi_start() == 0) {
+        region = ebbi_region_open(o->parent, o->label != NULL ? o->label : "region", o->soft_limit,
+                                  o->hard_limit);
+    }
+    if (region == NULL) {
+        errno = ENOMEM;
+    } else if (heap == NULL) {
+        ebbi_region_detach(region);
+    } else {
+        heap->has_regions = true;
+    }
+    return region;
+}
+
+void ebb_region_release(struct ebb_region *region)
+{
+    if (region != NULL) {
+        ebbi_region_release(region, false);
+    }
+}
+
+void ebb_region_reset(struct ebb_region *region) { ebbi_region_release(region, true); }
+
+void ebb_region_close(struct ebb_region *region)
+{
+    if (region != NULL) {
+        ebbi_region_end(region);
+    }
+}
+
+int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument)
+{
+    return ebbi_region_cleanup(region, call, argument) == 0 ? 0 : -1;
+}
+
+void *ebb_region_alloc(struct ebb_region *region, size_t bytes)
+{
+    return ebbi_region_malloc(region, bytes);
+}
+
+void *ebb_region_calloc(struct ebb_region *region, size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    void *p = ebbi_region_malloc(region, bytes);
+    return p != NULL ? memset(p, 0, bytes) : NULL;
+}
+
+void *ebb_region_aligned_alloc(struct ebb_region *region, size_t align, size_t bytes)
+{
+    if (!ebbi_is_power_of_two(align)) {
+        errno = EINVAL;
+        return NULL;
+    }
+    return ebbi_region_aligned(region, align, bytes);
+}
+
+void *ebb_region_realloc(struct ebb_region *region, void *p, size_t bytes)
+{
+    return ebbi_region_realloc(region, p, bytes);
+}
+
+void *ebb_region_promote(const void *p, struct ebb_region *to) { return ebbi_promote(p, to); }
+
+struct ebb_region *ebb_region_of(const void *p) { return ebbi_region_of(p); }
+
+void ebb_region_detach(struct ebb_region *region) { ebbi_region_detach(region); }
+
+const char *ebb_region_label(const struct ebb_region *region) { return region->label->name; }
+
+// ---- domains and scopes --------------------------------------------------------------------------
+
+struct ebb_domain *ebb_domain_open(const char *label)
+{
+    if (label == NULL || label[0] == '\0') {
+        errno = EINVAL;
+        return NULL;
+    }
+    struct ebb_domain *domain = ebbi_start() == 0 ? ebbi_domain_find(label) : NULL;
+    if (domain == NULL) {
+        errno = ENOMEM;
+    }
+    return domain;
+}
+
+int ebb_domain_set_policy(struct ebb_domain *domain, enum ebb_domain_policy policy, size_t n)
+{
+    if (!ebbi_domain_set_policy(domain, (unsigned)policy, n)) {
+        errno = EINVAL;
+        return -1;
+    }
+    return 0;
+}
+
+void ebb_domain_advance(struct ebb_domain *domain) { ebbi_domain_advance(domain); }
+
+struct ebb_scope ebb_region_enter(struct ebb_region *region)
+{
+    return (struct ebb_scope){ebbi_enter_region(region)};
+}
+
+struct ebb_scope ebb_domain_enter(struct ebb_domain *domain)
+{
+    return (struct ebb_scope){ebbi_enter_domain(domain)};
+}
+
+struct ebb_scope ebb_heap_enter(void) { return (struct ebb_scope){ebbi_enter_heap()}; }
+
+void ebb_leave(struct ebb_scope before) { ebbi_leave(before.before); }

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer diag: who holds memory, label by label. One walk over every chunk's granules finds the slabs of
+// domains' heaps, the sheets of regions and their large objects; all heaps and regions stand still
+// meanwhile. Residency is the kernel's word (mincore).
+#include <ebbtide/region.h>
+
+#include <string.h>
+
+#include "diag/stats.h"
+#include "heap/heap.h"
+
+struct label_walk {
+    const struct ebbi_label *label;
+    struct ebb_lifetime_stats *line;
+};
+
+static void add_use(struct label_walk *walk, uintptr_t start, size_t bytes, size_t live_bytes,
+                    size_t live_blocks)
+{
+    walk->line->resident_bytes += ebbi_resident_in(start, bytes);
+    walk->line->live_bytes += live_bytes;
+    walk->line->live_blocks += live_blocks;
+}
+
+// Slabs keep the low half of the time.
+static void add_age(struct label_walk *walk, uint64_t since_ms)
+{
+    uint32_t age_ms = (uint32_t)ebbi_os_now_ms() - (uint32_t)since_ms;
+    walk->line->oldest_ms = ebbi_max(walk->line->oldest_ms, age_ms);
+}
+
+static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
+{
+    if (slab->heap->label == walk->label) {
+        const struct ebbi_class *c = ebbi_slab_class(slab);
+        size_t blocks = ebbi_slab_blocks_in_use(slab);
+        add_use(walk, (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab),
+                (size_t)c->granules << EBBI_GRANULE_SHIFT, blocks * c->size, blocks);
+        add_age(walk, slab->since_ms);
+    }
+}
+
+static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
+{
+    if (sheet->label == walk->label) {
+        struct ebbi_sheet_use use = {0, 0};
+        ebbi_sheet_measure(sheet, &use);
+        add_use(walk, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes, use.blocks);
+        if (use.blocks != 0) {
+            add_age(walk, sheet->since_ms);
+        }
+    }
+}
+
+static void count_span(struct label_walk *walk, const struct ebbi_span *span)
+{
+    if (span->state == EBBI_SPAN_SLAB) {
+        count_slab(walk, (const struct ebbi_slab *)span);
+    } else if (span->state == EBBI_SPAN_SHEET) {
+        count_sheet(walk, (const struct ebbi_sheet *)span);
+    } else if (span->state == EBBI_SPAN_LARGE && span->waiting.label == walk->label) {
+        add_use(walk, (uintptr_t)ebbi_span_start(span), span->bytes, span->bytes, 1);
+    }
+}
+
+static void count_chunk(struct ebbi_chunk *chunk, void *context)
+{
+    for (size_t g = chunk->first; g < chunk->committed;) {
+        const struct ebbi_span *span = (void *)((uintptr_t)chunk + g * EBBI_HEADER);
+        count_span(context, span);
+        g += ebbi_max(span->granules, 1);
+    }
+}
+
+// Blocks in magazines look like live ones to their slabs; scopes are told now and then.
+static void discount_cached(struct ebbi_heap *heap, void *context)
+{
+    struct label_walk *walk = context;
+    if (heap->label != walk->label) {
+        return;
+    }
+    walk->line->opened += heap->seat.scopes - heap->seat.scopes_told;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        const struct ebbi_magazine *m = &heap->magazines[c];
+        if (m->slots != 0) {
+            // relaxed: the owner goes on meanwhile
+            void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
+            size_t cached = (size_t)(top - m->base - 1);
+            walk->line->live_blocks -= ebbi_min(cached, walk->line->live_blocks);
+            walk->line->live_bytes -= ebbi_min(cached * ebbi_classes[c].size,
+                                               walk->line->live_bytes);
+        }
+    }
+}
+
+static void copy_counts(struct ebb_lifetime_stats *line, const struct ebbi_label *label)
+{
+    memcpy(line->label, label->name, sizeof line->label);
+    line->is_domain = label->is_domain != 0;
+    line->open = ebbi_load_relaxed(&label->open);             // relaxed: counts, as are all these
+    line->opened = ebbi_load_relaxed(&label->opened);         // relaxed: a count
+    line->closed = ebbi_load_relaxed(&label->closed);         // relaxed: a count
+    line->drained = ebbi_load_relaxed(&label->drained);       // relaxed: a count
+    line->released = ebbi_load_relaxed(&label->released);     // relaxed: a count
+    line->held_bytes = ebbi_load_relaxed(&label->held_bytes); // relaxed: a count
+    line->peak_bytes = ebbi_load_relaxed(&label->peak_bytes); // relaxed: a count
+    line->slabs = ebbi_load_relaxed(&label->slabs);           // relaxed: a count
+    line->demoted = ebbi_load_relaxed(&label->demoted);       // relaxed: a count
+    line->late = ebbi_load_relaxed(&label->late);             // relaxed: a count
+    line->refused = ebbi_load_relaxed(&label->refused);       // relaxed: a count
+}
+
+static void measure(const struct ebbi_label *label, struct ebb_lifetime_stats *line)
+{
+    struct label_walk walk = {.label = label, .line = line};
+    memset(line, 0, sizeof *line);
+    ebbi_heaps_freeze(NULL, NULL);
+    ebbi_regions_lock();
+    copy_counts(line, label);
+    ebbi_arena_each_chunk(count_chunk, &walk);
+    ebbi_heaps_visit(discount_cached, &walk);
+    ebbi_regions_unlock();
+    ebbi_heaps_thaw();
+    line->pinned_bytes = line->resident_bytes - ebbi_min(line->resident_bytes, line->live_bytes);
+}
+
+void ebb_domain_stats_get(struct ebb_domain *domain, struct ebb_lifetime_stats *stats)
+{
+    measure(ebbi_domain_label(domain), stats);
+}
+
+size_t ebb_lifetimes_get(struct ebb_lifetime_stats *lines, size_t count)
+{
+    size_t number = 0;
+    const struct ebbi_label *label = NULL;
+    while ((label = ebbi_label_next(label)) != NULL) {
+        if (number < count) {
+            measure(label, &lines[number]);
+        }
+        number++;
+    }
+    return number;
+}
+
+void ebb_region_stats_get(struct ebb_region *region, struct ebb_region_stats *stats)
+{
+    struct ebbi_sheet_use use = {0, 0};
+    memset(stats, 0, sizeof *stats);
+    ebbi_region_check(region, "statistics of");
+    ebbi_lock_take(&region->lock);
+    for (const struct ebbi_sheet *s = region->sheets; s != NULL; s = s->next) {
+        ebbi_sheet_measure(s, &use);
+        stats->resident_bytes += ebbi_resident_in(ebbi_sheet_start(s), ebbi_sheet_bytes(s));
+    }
+    for (void *p = region->larges; p != NULL; p = ebbi_large_waiting(p)->after) {
+        stats->resident_bytes += ebbi_resident_in((uintptr_t)p, ebbi_large_waiting(p)->bytes);
+    }
+    stats->id = region->id;
+    stats->live_blocks = use.blocks + region->large_count;
+    stats->held_bytes = region->held_bytes;
+    stats->peak_bytes = region->peak_bytes;
+    stats->slabs = region->sheet_count;
+    stats->large_blocks = region->large_count;
+    stats->late = region->late;
+    stats->refused = region->refused;
+    stats->pressed = region->pressed;
+    stats->open_ms = ebbi_os_now_ms() - region->opened_ms;
+    ebbi_lock_drop(&region->lock);
+}

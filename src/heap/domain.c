@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: domains, and what is current in a thread.
+//
+// For each domain that it enters a thread has a heap, a *seat*: slabs and magazines as its own has, but
+// for the blocks of that domain alone, whose bins no other slab has. To enter is to let malloc and free
+// work on that heap. The seats of ended threads wait, slabs included, for the next thread that enters.
+//
+// Epochs of a domain share its slabs. Memory of the next epoch goes first where the one before has
+// left holes: so no policy strands anything, and what survives is as dense as under malloc (ADR 11).
+// An epoch's end counts what has survived it and, if it has taken much, sends what is free home.
+#include "heap/fast.h"
+
+
+
+
+#define TELL_SCOPES 1024u                  // an epoch's scopes are counted at least so often
+#define FLUSH_BYTES ((uint64_t)256 << 10)  // taken since the last time, for an end to flush
+#define BLOCK_BYTES ((uint64_t)64 << 10)   // the same, of a thread that waits
+
+enum policy { BY_NOTHING, BY_SCOPES, BY_BYTES, BY_MS, BY_CALL, POLICIES };
+
+struct ebb_domain {
+    struct ebbi_label *label;
+    struct ebb_domain *next;  // under the registry lock
+    struct ebbi_heap *idle;   // seats without a thread, through seat.next; under the registry lock
+    uint64_t n;               // atomic, as are the next two
+    uint64_t advance;         // counts ebbi_domain_advance
+    uint32_t policy;
+};
+
+static struct ebb_domain *all_domains; // under the registry lock
+
+// ---- domains -------------------------------------------------------------------------------------
+
+static struct ebb_domain *domain_of(const struct ebbi_label *label)
+{
+    struct ebb_domain *domain = all_domains;
+    while (domain != NULL && domain->label != label) {
+        domain = domain->next;
+    }
+    return domain;
+}
+
+struct ebb_domain *ebbi_domain_find(const char *name)
+{
+    struct ebbi_label *label = ebbi_label_find(name, true);
+    struct ebb_domain *fresh = label != NULL ? ebbi_alloc_own(sizeof *fresh) : NULL;
+    if (fresh == NULL) {
+        return NULL;
+    }
+    ebbi_registry_lock();
+    struct ebb_domain *domain = domain_of(label);
+    if (domain == NULL) {
+        *fresh = (struct ebb_domain){.label = label, .next = all_domains};
+        all_domains = domain = fresh;
+        fresh = NULL;
+    }
+    ebbi_registry_unlock();
+    if (fresh != NULL) {
+        ebbi_free(fresh);
+    }
+    return domain;
+}
+
+const struct ebbi_label *ebbi_domain_label(const struct ebb_domain *domain)
+{
+    return domain->label;
+}
+
+bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n)
+{
+    if (policy >= POLICIES || (n == 0 && (policy == BY_SCOPES || policy == BY_BYTES || policy == BY_MS))) {
+        return false;
+    }
+    ebbi_store_relaxed(&domain->n, (uint64_t)n); // relaxed: an epoch that begins now may take either
+    ebbi_store_relaxed(&domain->policy, (uint32_t)policy); // relaxed: as above
+    return true;
+}
+
+// ---- epochs --------------------------------------------------------------------------------------
+
+static size_t cached_bytes(const struct ebbi_heap *heap)
+{
+    size_t total = 0;
+    for (unsigned w = 0; w < 2; w++) {
+        for (uint64_t left = heap->arrays[w]; left != 0; left &= left - 1) {
+            unsigned c = w * 64 + ebbi_lowest_bit(left);
+            void **top = heap->fast.top[ebbi_class_bin(c, heap->lane)];
+            total += (size_t)(top - heap->magazines[c].base - 1) * ebbi_classes[c].size;
+        }
+    }
+    return total;
+}
+
+static void tell_scopes(struct ebbi_heap *heap)
+{
+    ebbi_count(&heap->label->opened, heap->seat.scopes - heap->seat.scopes_told);
+    heap->seat.scopes_told = heap->seat.scopes;
+}
+
+static void begin_epoch(struct ebbi_heap *heap)
+{
+    struct ebbi_seat *seat = &heap->seat;
+    const struct ebb_domain *domain = seat->domain;
+    uint64_t n = ebbi_load_relaxed(&domain->n);             // relaxed: see ebbi_domain_set_policy
+    uint32_t policy = ebbi_load_relaxed(&domain->policy);   // relaxed: as above
+    seat->advance = ebbi_load_relaxed(&domain->advance);    // relaxed: a count
+    seat->scopes_limit = seat->scopes + (policy == BY_SCOPES ? ebbi_min(n, TELL_SCOPES) : TELL_SCOPES);
+    seat->scopes_left = policy == BY_SCOPES ? n : UINT64_MAX;
+    seat->taken_limit = policy == BY_BYTES ? heap->taken_bytes + n : UINT64_MAX;
+    seat->ends_ms = policy == BY_MS ? ebbi_os_now_ms() + n : 0;
+}
+
+static void flush(struct ebbi_heap *heap)
+{
+    ebbi_flush_all(heap);
+    heap->seat.taken_flushed = heap->taken_bytes;
+    ebbi_purge_tick(heap);
+}
+
+static void end_epoch(struct ebbi_heap *heap)
+{
+    struct ebbi_label *label = heap->label;
+    size_t cached = cached_bytes(heap);
+    // relaxed: others give blocks back meanwhile, which counts next time
+    size_t out = ebbi_load_relaxed(&heap->out_bytes);
+    size_t live = out - ebbi_min(out, cached);
+    ebbi_count(&label->live_bytes, live - heap->seat.live_told);
+    heap->seat.live_told = live;
+    ebbi_count(&label->closed, 1);
+    ebbi_count(&label->drained, live == 0);
+    tell_scopes(heap);
+    if (heap->taken_bytes - heap->seat.taken_flushed >= FLUSH_BYTES) {
+        flush(heap);
+    }
+    begin_epoch(heap);
+}
+
+void ebbi_domain_advance(struct ebb_domain *domain)
+{
+    (void)ebbi_fetch_add_relaxed(&domain->advance, (uint64_t)1); // relaxed: a count
+    struct ebbi_heap *own = ebbi_heap_get();
+    for (struct ebbi_heap *heap = own != NULL ? own->seats : NULL; heap != NULL;
+         heap = heap->seat.next) {
+        if (heap->seat.domain == domain) {
+            end_epoch(heap);
+        }
+    }
+}
+
+// ---- seats ---------------------------------------------------------------------------------------
+
+static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *domain)
+{
+    ebbi_registry_lock();
+    struct ebbi_heap *heap = domain->idle;
+    if (heap != NULL) {
+        domain->idle = heap->seat.next;
+    } else {
+        heap = ebbi_heap_create_for(domain, domain->label);
+    }
+    if (heap != NULL) {
+        heap->seat.thread = own;
+        heap->seat.next = own->seats;
+        heap->seat.depth = 0;
+        own->seats = heap;
+    }
+    ebbi_registry_unlock();
+    if (heap != NULL) {
+        ebbi_count(&domain->label->open, 1);
+        begin_epoch(heap);
+    }
+    return heap;
+}
+
+// The thread's heap for the domain, first in its list from now on. NULL: memory refused.
+static EBBI_NOINLINE struct ebbi_heap *find_seat(struct ebbi_heap *own, struct ebb_domain *domain)
+{
+    for (struct ebbi_heap **link = &own->seats; *link != NULL; link = &(*link)->seat.next) {
+        struct ebbi_heap *heap = *link;
+        if (heap->seat.domain == domain) {
+            *link = heap->seat.next;
+            heap->seat.next = own->seats;
+            own->seats = heap;
+            return heap;
+        }
+    }
+    return take_seat(own, domain);
+}
+
+void ebbi_seat_abandon(struct ebbi_heap *heap)
+{
+    struct ebbi_seat *seat = &heap->seat;
+    seat->thread = NULL;
+    seat->next = seat->domain->idle;
+    seat->domain->idle = heap;
+    ebbi_count(&heap->label->open, (uint64_t)-1);
+}
+
+void ebbi_seats_leave(struct ebbi_heap *own)
+{
+    while (own->seats != NULL) {
+        struct ebbi_heap *heap = own->seats;
+        own->seats = heap->seat.next;
+        ebbi_heap_rest(heap);
+        tell_scopes(heap);
+        ebbi_seat_abandon(heap);
+    }
+}
+
+// ---- what is current -----------------------------------------------------------------------------
+
+static uintptr_t current_scope(const struct ebbi_heap *own)
+{
+    if (EBBI_LIKELY(ebbi_source == &own->fast)) {
+        return 0;
+    }
+    return ebbi_source == &ebbi_heap_scoped ? (uintptr_t)own->region | EBBI_SCOPE_REGION
+                                            : (uintptr_t)ebbi_source | EBBI_SCOPE_DOMAIN;
+}
+
+static void set_scope(struct ebbi_heap *own, uintptr_t scope)
+{
+    if ((scope & EBBI_SCOPE_REGION) != 0) {
+        own->region = (struct ebb_region *)(scope - EBBI_SCOPE_REGION);
+        ebbi_source = &ebbi_heap_scoped;
+    } else {
+        ebbi_source = scope == 0 ? &own->fast : (struct ebbi_fast *)(scope - EBBI_SCOPE_DOMAIN);
+    }
+}
+
+uintptr_t ebbi_enter_region(struct ebb_region *region)
+{
+    struct ebbi_heap *own = ebbi_heap_get();
+    if (own == NULL) {
+        return EBBI_SCOPE_NONE;
+    }
+    uintptr_t before = current_scope(own);
+    ebbi_region_enter(region);
+    own->has_regions = true;
+    set_scope(own, (uintptr_t)region | EBBI_SCOPE_REGION);
+    return before;
+}
+
+uintptr_t ebbi_enter_domain(struct ebb_domain *domain)
+{
+    struct ebbi_heap *own = ebbi_heap_get();
+    if (EBBI_UNLIKELY(own == NULL)) {
+        return EBBI_SCOPE_NONE;
+    }
+    struct ebbi_heap *heap = own->seats;
+    if (EBBI_UNLIKELY(heap == NULL || heap->seat.domain != domain)) {
+        heap = find_seat(own, domain);
+        if (heap == NULL) {
+            return EBBI_SCOPE_NONE;
+        }
+    }
+    uintptr_t before = current_scope(own);
+    // relaxed: a count
+    if (heap->seat.depth++ == 0 && ebbi_load_relaxed(&domain->advance) != heap->seat.advance) {
+        end_epoch(heap);
+    }
+    ebbi_source = &heap->fast;
+    return before;
+}
+
+uintptr_t ebbi_enter_heap(void)
+{
+    struct ebbi_heap *own = ebbi_heap_get();
+    if (own == NULL) {
+        return EBBI_SCOPE_NONE;
+    }
+    uintptr_t before = current_scope(own);
+    set_scope(own, 0);
+    return before;
+}
+
+static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
+{
+    struct ebbi_seat *seat = &heap->seat;
+    uint64_t scopes = seat->scopes - seat->scopes_told;
+    if (seat->scopes_left <= scopes || heap->taken_bytes >= seat->taken_limit ||
+        (seat->ends_ms != 0 && ebbi_os_now_ms() >= seat->ends_ms) ||
+        ebbi_load_relaxed(&seat->domain->advance) != seat->advance) { // relaxed: a count
+        end_epoch(heap);
+    } else if (scopes >= TELL_SCOPES) {
+        seat->scopes_left -= seat->scopes_left == UINT64_MAX ? 0 : scopes;
+        tell_scopes(heap);
+        seat->scopes_limit = seat->scopes + ebbi_min(seat->scopes_left, TELL_SCOPES);
+    }
+}
+
+static void leave_domain(struct ebbi_heap *heap)
+{
+    struct ebbi_seat *seat = &heap->seat;
+    if (--seat->depth > 0) {
+        return;
+    }
+    seat->scopes++;
+    if (EBBI_UNLIKELY(seat->scopes >= seat->scopes_limit || seat->ends_ms != 0 ||
+                      heap->taken_bytes >= seat->taken_limit ||
+                      // relaxed: a count
+                      ebbi_load_relaxed(&seat->domain->advance) != seat->advance)) {
+        look_at_policy(heap);
+    }
+}
+
+void ebbi_leave(uintptr_t before)
+{
+    if (EBBI_UNLIKELY(before == EBBI_SCOPE_NONE)) {
+        return;
+    }
+    struct ebbi_heap *own = ebbi_heap_get();
+    uintptr_t scope = current_scope(own);
+    set_scope(own, before);
+    if ((scope & EBBI_SCOPE_DOMAIN) != 0) {
+        leave_domain((struct ebbi_heap *)(scope - EBBI_SCOPE_DOMAIN));
+    } else if ((scope & EBBI_SCOPE_REGION) != 0) {
+        ebbi_region_leave((struct ebb_region *)(scope - EBBI_SCOPE_REGION), scope == before);
+    }
+}
+
+void ebbi_scope_abandon(struct ebbi_heap *own)
+{
+    uintptr_t scope = current_scope(own);
+    if ((scope & EBBI_SCOPE_REGION) != 0) {
+        ebbi_region_leave((struct ebb_region *)(scope - EBBI_SCOPE_REGION), false);
+    }
+}
+
+// ---- EBB_DOMAIN_TICK -----------------------------------------------------------------------------
+
+void ebbi_domain_block(void)
+{
+    static struct ebb_domain *threads;
+    struct ebbi_heap *own = ebbi_heap_get();
+    if (own == NULL) {
+        return;
+    }
+    // acquire[tick-find <- tick-found]: the domain
+    struct ebb_domain *domain = ebbi_load_acquire(&threads);
+    if (domain == NULL) {
+        domain = ebbi_domain_find("thread");
+        // release[tick-found -> tick-find]: the domain
+        ebbi_store_release(&threads, domain);
+    }
+    if (domain == NULL) {
+        return;
+    }
+    if (ebbi_source == &own->fast) {
+        (void)ebbi_enter_domain(domain); // for good
+    }
+    struct ebbi_heap *heap = own->seats;
+    if (heap == NULL || ebbi_source != &heap->fast || heap->seat.domain != domain) {
+        return; // the program has its own idea of what is current
+    }
+    heap->seat.scopes++;
+    end_epoch(heap);
+    if (heap->taken_bytes - heap->seat.taken_flushed >= BLOCK_BYTES) {
+        flush(heap);
+    }
+}

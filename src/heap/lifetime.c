@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: regions above their sheets: large blocks, what happens where a region cannot serve, and
+// ends that have to wait.
+#include <errno.h>
+#include <string.h>
+
+#include "heap/fast.h"
+
+static void *no_memory(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+// ---- allocating ----------------------------------------------------------------------------------
+
+static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
+                        enum ebbi_region_refusal *refusal)
+{
+    struct ebbi_fast *before = ebbi_source;
+    ebbi_source = ebbi_current(); // no domain counts it
+    void *p = ebbi_large_alloc(bytes, align, false);
+    ebbi_source = before;
+    *refusal = EBBI_REGION_NO_MEMORY;
+    if (p != NULL) {
+        *refusal = ebbi_region_adopt(region, p, ebbi_large_bytes(p), ebbi_large_waiting(p));
+        if (*refusal != EBBI_REGION_GIVEN) {
+            ebbi_large_free(p);
+            p = NULL;
+        }
+    }
+    return p;
+}
+
+// A region that is closed passes on to its parent, the last one to the heap.
+static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, size_t bytes)
+{
+    if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_heap_get() == NULL) {
+        return no_memory();
+    }
+    bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
+                 (align > EBBI_UNIT && bytes + align > EBBI_SHEET_BLOCK_MOST);
+    for (struct ebb_region *r = region; r != NULL; r = r->parent) {
+        enum ebbi_region_refusal refusal;
+        void *p = large ? take_large(r, align, bytes, &refusal)
+                        : ebbi_region_take(r, bytes, align, &refusal);
+        if (refusal != EBBI_REGION_IS_CLOSED) {
+            return p != NULL ? p : no_memory();
+        }
+    }
+    struct ebbi_fast *before = ebbi_source;
+    ebbi_source = ebbi_current();
+    void *p = align <= EBBI_UNIT ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
+    ebbi_source = before;
+    return p;
+}
+
+void *ebbi_region_malloc(struct ebb_region *region, size_t bytes)
+{
+    if (EBBI_UNLIKELY(!ebbi_region_is_easy(region, bytes))) {
+        return take_slow(region, 1, bytes);
+    }
+    return (void *)ebbi_cursor_take(&region->own, bytes);
+}
+
+void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
+{
+    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes)
+                              : take_slow(region, align, bytes);
+}
+
+void *ebbi_scoped_aligned(size_t align, size_t bytes)
+{
+    return ebbi_region_aligned(((struct ebbi_heap *)ebbi_current())->region, align, bytes);
+}
+
+void *ebbi_scoped_malloc(size_t bytes)
+{
+    return ebbi_region_malloc(((struct ebbi_heap *)ebbi_current())->region, bytes);
+}
+
+struct ebb_region *ebbi_region_of(const void *p)
+{
+    unsigned tag = ebbi_tag_of(p);
+    // relaxed: a region that ends beside this call may be found or not
+    if (tag == EBBI_TAG_REGION) {
+        return ebbi_load_relaxed(&ebbi_sheet_of(p)->region);
+    }
+    const struct ebbi_waiting *note =
+        tag == EBBI_TAG_LARGE || tag == EBBI_TAG_HUGE ? ebbi_large_waiting((void *)p) : NULL;
+    return note != NULL ? ebbi_load_relaxed(&note->region) : NULL; // relaxed: as above
+}
+
+void *ebbi_region_resize(void *p, size_t bytes)
+{
+    struct ebb_region *region = ebbi_region_of(p);
+    return region != NULL && ebbi_region_extend(region, p, bytes) ? p : NULL;
+}
+
+void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
+{
+    if (p == NULL) {
+        return ebbi_region_malloc(region, bytes);
+    }
+    if (bytes == 0) {
+        ebbi_free(p);
+        return NULL;
+    }
+    size_t old_bytes = ebbi_usable_size(p);
+    bool same = ebbi_region_of(p) == region;
+    if (same && ((bytes <= old_bytes && bytes > old_bytes / 2) ||
+                 (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_region_extend(region, p, bytes)))) {
+        return p;
+    }
+    void *to = ebbi_region_malloc(region, bytes);
+    if (to != NULL) {
+        memcpy(to, p, ebbi_min(old_bytes, bytes));
+        ebbi_free(p);
+    }
+    return to;
+}
+
+void *ebbi_promote(const void *p, struct ebb_region *to)
+{
+    size_t bytes = ebbi_usable_size(p);
+    if (p == NULL) {
+        ebbi_report_invalid(p, "promote");
+    }
+    struct ebbi_fast *before = ebbi_source;
+    void *copy;
+    if (to != NULL) {
+        copy = ebbi_region_malloc(to, bytes);
+    } else if (ebbi_heap_get() != NULL) {
+        before = before == &ebbi_heap_none ? ebbi_source : before;
+        ebbi_source = ebbi_current();
+        copy = ebbi_malloc(bytes);
+        ebbi_source = before;
+    } else {
+        copy = ebbi_malloc(bytes);
+    }
+    return copy != NULL ? memcpy(copy, p, bytes) : NULL;
+}
+
+int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument)
+{
+    struct ebbi_cleanup *cleanup = ebbi_region_malloc(region, sizeof *cleanup);
+    if (cleanup == NULL) {
+        return -ENOMEM;
+    }
+    *cleanup = (struct ebbi_cleanup){.call = call, .argument = argument};
+    ebbi_lock_take(&region->lock);
+    cleanup->next = region->cleanups;
+    ebbi_store_relaxed(&region->cleanups, cleanup); // relaxed: under the lock
+    ebbi_lock_drop(&region->lock);
+    return 0;
+}
+
+// ---- ends ----------------------------------------------------------------------------------------
+
+// Released while threads use pins: sheets that wait for the grace period, youngest first; the tag of
+// each lies in its `looked`. (Large objects wait as retired ones do.)
+static struct {
+    struct ebbi_lock lock; // rank: heap
+    struct ebbi_sheet *first;
+} remains;
+
+static void free_larges(void *first, bool retire)
+{
+    for (void *next; first != NULL; first = next) {
+        next = ebbi_large_waiting(first)->after;
+        if (retire) {
+            ebbi_retire_slow(first);
+        } else {
+            ebbi_large_free(first);
+        }
+    }
+}
+
+static void wait_for_pins(struct ebbi_sheet *sheets)
+{
+    uint64_t tag = ebbi_clock_tag(&ebbi_clock);
+    ebbi_lock_take(&remains.lock);
+    for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
+        next = sheets->next;
+        sheets->looked = (int64_t)tag;
+        sheets->next = remains.first;
+        remains.first = sheets;
+    }
+    ebbi_lock_drop(&remains.lock);
+    (void)ebbi_clock_advance(&ebbi_clock, true);
+    bool some_wait = false;
+    (void)ebbi_remains_purge(&some_wait);
+    if (some_wait) {
+        ebbi_helper_kick();
+    }
+}
+
+static bool sheet_may_go(const struct ebbi_sheet *sheet)
+{
+    return ebbi_clock_passed(&ebbi_clock, (uint64_t)sheet->looked) &&
+           !ebbi_hazard_protects((const void *)ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
+}
+
+size_t ebbi_remains_purge(bool *some_wait)
+{
+    size_t bytes = 0;
+    ebbi_lock_take(&remains.lock);
+    for (struct ebbi_sheet **link = &remains.first; *link != NULL;) {
+        struct ebbi_sheet *sheet = *link;
+        if (sheet_may_go(sheet)) {
+            *link = sheet->next;
+            bytes += ebbi_sheet_bytes(sheet);
+            ebbi_sheet_destroy(sheet);
+        } else {
+            link = &sheet->next;
+            *some_wait = true;
+        }
+    }
+    ebbi_lock_drop(&remains.lock);
+    return bytes;
+}
+
+void ebbi_remains_lock(void) { ebbi_lock_take(&remains.lock); }
+void ebbi_remains_unlock(void) { ebbi_lock_drop(&remains.lock); }
+
+void ebbi_region_release(struct ebb_region *region, bool stays_open)
+{
+    struct ebb_region *child;
+    ebbi_region_check(region, "release of");
+    while ((child = ebbi_region_youngest_child(region)) != NULL) {
+        ebbi_region_release(child, false);
+    }
+    ebbi_region_run_cleanups(region);
+    bool pins = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0;
+    struct ebbi_remains left = ebbi_region_empty(region, !pins, stays_open);
+    if (EBBI_UNLIKELY(pins)) {
+        free_larges(left.larges, true);
+        wait_for_pins(left.sheets);
+    } else if (EBBI_UNLIKELY(left.sheets != NULL || left.larges != NULL)) {
+        free_larges(left.larges, false);
+        for (struct ebbi_sheet *next; left.sheets != NULL; left.sheets = next) {
+            next = left.sheets->next;
+            ebbi_sheet_destroy(left.sheets);
+        }
+        ebbi_helper_kick();
+    }
+}
+
+void ebbi_region_end(struct ebb_region *region)
+{
+    struct ebb_region *child;
+    ebbi_region_check(region, "close of");
+    while ((child = ebbi_region_youngest_child(region)) != NULL) {
+        ebbi_region_end(child);
+    }
+    ebbi_region_run_cleanups(region);
+    ebbi_region_close(region);
+    ebbi_helper_kick();
+}

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer region: how regions begin and end.
+#include "region/region.h"
+
+#include <string.h>
+
+#define USERS_CLOSED ((uint32_t)1 << 31) // in `users`: the last one to leave ends the region
+
+static uint64_t last_id; // atomic
+
+void ebbi_region_check(struct ebb_region *region, const char *what)
+{
+    if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE) { // relaxed: a caller's error is none
+        ebbi_fatal("%s a region that has ended (%p, the last one was \"%s\")", what, (void *)region,
+                   region->label != NULL ? region->label->name : "?");
+    }
+}
+
+static void link_child(struct ebb_region *parent, struct ebb_region *child)
+{
+    child->parent = parent;
+    child->next = child->previous = NULL;
+    if (parent == NULL) {
+        return;
+    }
+    ebbi_lock_take(&parent->lock);
+    child->next = parent->children;
+    if (parent->children != NULL) {
+        parent->children->previous = child;
+    }
+    ebbi_store_relaxed(&parent->children, child); // relaxed: under the lock
+    ebbi_lock_drop(&parent->lock);
+}
+
+static void unlink_child(struct ebb_region *child)
+{
+    struct ebb_region *parent = child->parent;
+    if (parent == NULL) {
+        return;
+    }
+    ebbi_lock_take(&parent->lock);
+    // relaxed: under the lock
+    ebbi_store_relaxed(child->previous != NULL ? &child->previous->next : &parent->children,
+                       child->next);
+    if (child->next != NULL) {
+        child->next->previous = child->previous;
+    }
+    ebbi_lock_drop(&parent->lock);
+}
+
+// The label that the handle had before, if it is the one.
+static bool same_label(const struct ebb_region *region, const char *label)
+{
+    return region->label != NULL && strncmp(region->label->name, label, EBBI_LABEL_BYTES - 1) == 0;
+}
+
+struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
+                                    size_t hard_limit)
+{
+    struct ebb_region *region = ebbi_handle_take();
+    if (region == NULL) {
+        return NULL;
+    }
+    if (!same_label(region, label)) {
+        struct ebbi_label *found = ebbi_label_find(label, false);
+        if (found == NULL) {
+            ebbi_handle_give(region);
+            return NULL;
+        }
+        ebbi_region_relabel(region, found);
+    }
+    region->soft_limit = soft_limit;
+    region->hard_limit = hard_limit;
+    region->late = region->refused = region->pressed = 0;
+    region->users = 0;
+    region->held_bytes = region->sheets != NULL ? ebbi_sheet_bytes(region->sheets) : 0;
+    region->peak_bytes = region->held_bytes;
+    region->opened_ms = ebbi_os_now_ms();
+    region->id = ebbi_fetch_add_relaxed(&last_id, (uint64_t)1) + 1; // relaxed: a number
+    // relaxed: nobody else has the handle
+    ebbi_store_relaxed(&region->owner, (const void *)ebb_self);
+    ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_OPEN); // relaxed: as above
+    ebbi_count(&region->label->open, 1);
+    ebbi_count(&region->label->opened, 1);
+    link_child(parent, region);
+    return region;
+}
+
+void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label)
+{
+    struct ebbi_sheet *sheet = region->sheets;
+    if (sheet != NULL) {
+        ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
+        ebbi_count(&sheet->label->slabs, (uint64_t)-1);
+        ebbi_label_hold(label, ebbi_sheet_bytes(sheet));
+        ebbi_count(&label->slabs, 1);
+        sheet->label = label;
+    }
+    region->label = label;
+}
+
+void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
+{
+    *(sheet->previous != NULL ? &sheet->previous->next : &region->sheets) = sheet->next;
+    if (sheet->next != NULL) {
+        sheet->next->previous = sheet->previous;
+    }
+    if (region->look == sheet) {
+        region->look = sheet->next;
+    }
+    region->sheet_count--;
+    region->held_bytes -= ebbi_sheet_bytes(sheet);
+    sheet->next = sheet->previous = NULL;
+}
+
+struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region)
+{
+    // relaxed: a child that is opened beside its parent's end is in error
+    if (ebbi_load_relaxed(&region->children) == NULL) {
+        return NULL;
+    }
+    ebbi_lock_take(&region->lock);
+    struct ebb_region *child = region->children;
+    ebbi_lock_drop(&region->lock);
+    return child;
+}
+
+void ebbi_region_run_cleanups(struct ebb_region *region)
+{
+    // relaxed: a cleanup that is added beside the end is in error
+    while (ebbi_load_relaxed(&region->cleanups) != NULL) {
+        ebbi_lock_take(&region->lock);
+        struct ebbi_cleanup *cleanup = region->cleanups;
+        ebbi_store_relaxed(&region->cleanups, cleanup->next); // relaxed: under the lock
+        ebbi_lock_drop(&region->lock);
+        struct ebbi_cleanup copy = *cleanup;
+        ebbi_sheet_free(cleanup);
+        copy.call(copy.argument);
+    }
+}
+
+// ---- release -------------------------------------------------------------------------------------
+
+// The sheet that the owner's next blocks go to, as new; NULL when there is none to keep.
+static struct ebbi_sheet *keep_first(struct ebb_region *region)
+{
+    struct ebbi_sheet *kept = region->sheets;
+    while (kept != NULL && kept->next != NULL) {
+        kept = kept->next;
+    }
+    // relaxed: under the lock
+    if (kept == NULL || ebbi_load_relaxed(&kept->owner) != &region->owner ||
+        ebbi_sheet_bytes(kept) > EBBI_GRANULE) {
+        return NULL;
+    }
+    ebbi_region_unlink(region, kept);
+    return kept;
+}
+
+static void forget_larges(struct ebb_region *region)
+{
+    for (void *p = region->larges; p != NULL; p = ebbi_region_waiting(p)->after) {
+        // relaxed: see ebbi_region_forget
+        ebbi_store_relaxed(&ebbi_region_waiting(p)->region, (struct ebb_region *)NULL);
+    }
+    region->larges = NULL;
+    region->large_count = 0;
+}
+
+struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open)
+{
+    struct ebbi_remains remains = {NULL, NULL};
+    ebbi_lock_take(&region->lock);
+    ebbi_region_check(region, "release of");
+    // relaxed: whoever enters beside a release is told so or not
+    if (ebbi_load_relaxed(&region->users) != 0) {
+        ebbi_fatal("release of region \"%s\" (number %llu), which is current in a thread",
+                   region->label->name, (unsigned long long)region->id);
+    }
+    ebbi_cursor_forget(&region->own);
+    ebbi_cursor_forget(&region->common);
+    struct ebbi_sheet *kept = keep ? keep_first(region) : NULL;
+    remains.sheets = region->sheets;
+    remains.larges = region->larges;
+    forget_larges(region);
+    region->sheets = kept;
+    region->sheet_count = kept != NULL;
+    region->look = NULL;
+    region->held_bytes = kept != NULL ? ebbi_sheet_bytes(kept) : 0;
+    if (kept != NULL) {
+        ebbi_sheet_restart(kept, &region->own);
+    }
+    ebbi_count(&region->label->released, 1);
+    if (!stays_open) {
+        // relaxed: for those who use a handle that has ended
+        ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
+        ebbi_store_relaxed(&region->owner, (const void *)NULL); // relaxed: as above
+    }
+    ebbi_lock_drop(&region->lock);
+    if (!stays_open) {
+        unlink_child(region);
+        ebbi_count(&region->label->open, (uint64_t)-1);
+        ebbi_handle_give(region);
+    }
+    return remains;
+}
+
+// ---- close ---------------------------------------------------------------------------------------
+
+static bool is_drained(const struct ebb_region *region)
+{
+    bool drained = region->larges == NULL;
+    for (struct ebbi_sheet *s = region->sheets; s != NULL && drained; s = s->next) {
+        drained = ebbi_sheet_live(s) == 0;
+    }
+    return drained;
+}
+
+// Under the lock, which it drops: closed, and current nowhere. Where the kernel cannot take the region
+// away from an owner that has it no more, it stays as it is.
+static void finish_close(struct ebb_region *region)
+{
+    struct ebbi_label *label = region->label;
+    if (!ebbi_owner_revoke(&region->owner)) {
+        ebbi_lock_drop(&region->lock);
+        return;
+    }
+    ebbi_cursor_seal(&region->own);
+    ebbi_cursor_seal(&region->common);
+    bool drained = is_drained(region);
+    struct ebbi_sheet *kept = drained ? keep_first(region) : NULL;
+    struct ebbi_sheet *sheets = region->sheets;
+    forget_larges(region);
+    region->sheets = kept;
+    region->sheet_count = kept != NULL;
+    region->look = NULL;
+    if (kept != NULL) {
+        ebbi_sheet_restart(kept, &region->own);
+    }
+    // relaxed: for those who use a handle that has ended
+    ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
+    ebbi_store_relaxed(&region->owner, (const void *)NULL); // relaxed: as above
+    ebbi_lock_drop(&region->lock);
+    for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
+        next = sheets->next;
+        ebbi_sheet_orphan(sheets);
+    }
+    ebbi_count(&label->closed, 1);
+    ebbi_count(&label->drained, drained);
+    ebbi_count(&label->open, (uint64_t)-1);
+    unlink_child(region);
+    ebbi_handle_give(region);
+}
+
+void ebbi_region_close(struct ebb_region *region)
+{
+    ebbi_lock_take(&region->lock);
+    ebbi_region_check(region, "close of");
+    if (!ebbi_region_is_open(region)) {
+        ebbi_fatal("close of region \"%s\" (number %llu), which is closed already",
+                   region->label->name, (unsigned long long)region->id);
+    }
+    // relaxed: under the lock; users that enter beside it are in error
+    ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_CLOSED);
+    if (ebbi_load_relaxed(&region->owner) == ebb_self) { // relaxed: it knows
+        ebbi_cursor_seal(&region->own);
+    }
+    // acquire[users-end <- users-leave]: what they did in the region
+    // release[users-end -> users-leave]: the state, for the last one to leave
+    if (ebbi_fetch_or_acq_rel(&region->users, USERS_CLOSED) == 0) {
+        finish_close(region);
+    } else {
+        ebbi_lock_drop(&region->lock);
+    }
+}
+
+// ---- current -------------------------------------------------------------------------------------
+
+void ebbi_region_enter(struct ebb_region *region)
+{
+    const void *nobody = NULL;
+    ebbi_region_check(region, "enter of");
+    (void)ebbi_fetch_add_relaxed(&region->users, 1u); // relaxed: see ebbi_region_leave
+    // acquire[owner-enter <- owner-leave]: the cursor as the last owner left it
+    (void)ebbi_cas_acquire(&region->owner, &nobody, (const void *)ebb_self);
+}
+
+void ebbi_region_detach(struct ebb_region *region)
+{
+    const void *me = ebb_self;
+    ebbi_region_check(region, "detach of");
+    // release[owner-leave -> owner-enter]: the cursor
+    (void)ebbi_cas_release(&region->owner, &me, (const void *)NULL);
+}
+
+void ebbi_region_leave(struct ebb_region *region, bool stays)
+{
+    const void *me = ebb_self;
+    if (!stays) {
+        // release[owner-leave -> owner-enter]: the cursor
+        (void)ebbi_cas_release(&region->owner, &me, (const void *)NULL);
+    }
+    // release[users-leave -> users-end]: what this thread did in the region
+    // acquire[users-leave <- users-end]: the state
+    if (ebbi_fetch_add_acq_rel(&region->users, (uint32_t)-1) == (USERS_CLOSED | 1)) {
+        ebbi_lock_take(&region->lock);
+        finish_close(region);
+    }
+}

@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer region: groups of blocks that leave together. A region is a handle with a list of sheets; its
+// owner bumps in one of them without a lock, everybody else in another one under the region's lock.
+//
+//     free --open--> open --release--> free          (its first sheet may stay with the handle)
+//                      \--close--> closed --last thread leaves--> free, sheets become orphans
+//
+// P1  a handle's memory stays a handle for ever, so a stale one can be told while it is not open again.
+// P2  `owner`: set by open, enter and detach from NULL or to NULL, by the thread itself; taken away from
+//     another thread by close alone (ebbi_owner_revoke).
+// P3  children are in their parent's list, under the parent's lock, from their opening to their end.
+//     A lock of one region is never taken under that of another.
+#ifndef EBB_REGION_REGION_H
+#define EBB_REGION_REGION_H
+
+#include "region/sheet.h"
+
+enum ebbi_region_state { EBBI_REGION_FREE, EBBI_REGION_OPEN, EBBI_REGION_CLOSED };
+
+struct ebbi_cleanup { // a block of the region
+    struct ebbi_cleanup *next;
+    void (*call)(void *argument);
+    void *argument;
+};
+
+struct ebb_region {
+    const void *owner; // atomic, P2
+    struct ebbi_cursor own;
+    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // guards what follows
+    uint8_t state;                                                   // atomic
+    uint32_t users; // enters of it that have not been left, and a bit once it is closed; atomic
+    struct ebbi_cursor common;
+    struct ebbi_sheet *sheets; // youngest first
+    struct ebbi_sheet *look;   // where the next search for holes begins
+    void *larges;              // through struct ebbi_waiting
+    struct ebbi_cleanup *cleanups;
+    struct ebbi_label *label;
+    struct ebb_region *parent, *children, *next, *previous; // P3
+    uint64_t id;
+    uint64_t opened_ms;
+    size_t held_bytes, peak_bytes, soft_limit, hard_limit;
+    size_t sheet_count, large_count;
+    size_t late, refused, pressed;
+    struct ebb_region *pool_next;
+};
+
+// What a release leaves to be given back.
+struct ebbi_remains {
+    struct ebbi_sheet *sheets; // through `next`
+    void *larges;              // through struct ebbi_waiting
+};
+
+// NULL: memory refused. The calling thread is the owner. The parent is open.
+struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
+                                    size_t hard_limit);
+// Aborts unless the handle is of a region that has not ended.
+void ebbi_region_check(struct ebb_region *region, const char *what);
+EBBI_INLINE bool ebbi_region_is_open(const struct ebb_region *region)
+{
+    // relaxed: whoever closes it beside a use of it decides nothing by it
+    return ebbi_load_relaxed(&region->state) == EBBI_REGION_OPEN;
+}
+void ebbi_region_run_cleanups(struct ebb_region *region);
+struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region);
+
+// The end, when no child is left and the cleanups have run. `keep`: memory of it may be used again at
+// once. For reset, the region stays open.
+struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open);
+// Closed; over now if it is current nowhere.
+void ebbi_region_close(struct ebb_region *region);
+
+// Current in one thread more, or less. Enter makes the calling thread the owner where there is none;
+// the last to leave a closed region ends it.
+void ebbi_region_enter(struct ebb_region *region);
+// `stays`: it is current in the thread still, by an enter before.
+void ebbi_region_leave(struct ebb_region *region, bool stays);
+void ebbi_region_detach(struct ebb_region *region);
+
+// ---- allocating ----------------------------------------------------------------------------------
+enum ebbi_region_refusal { EBBI_REGION_GIVEN, EBBI_REGION_NO_MEMORY, EBBI_REGION_IS_CLOSED };
+// Up to EBBI_SHEET_BLOCK_MOST bytes, align a power of two up to a granule. NULL: *refusal says why.
+void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
+                       enum ebbi_region_refusal *refusal);
+// The newest block, of the calling thread's cursor, in place. False: it must move.
+bool ebbi_region_extend(struct ebb_region *region, void *p, size_t bytes);
+// A large object joins the region, which must be open and have room within its limit.
+enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, size_t bytes,
+                                           struct ebbi_waiting *waiting);
+// A large object that is being freed leaves its region.
+void ebbi_region_forget(struct ebbi_waiting *waiting);
+// Large objects' headers; set once by the layer that has them.
+extern EBBI_HIDDEN struct ebbi_waiting *(*ebbi_region_waiting)(void *p);
+
+// Whether this thread may bump for that many bytes: it is the owner, and they fit.
+EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t bytes)
+{
+    // relaxed: if this thread is the owner, it knows
+    return ebbi_load_relaxed(&region->owner) == ebb_self && ebbi_cursor_fits(&region->own, bytes);
+}
+
+// ---- all of them ---------------------------------------------------------------------------------
+// Drained sheets of open regions, and sheets of handles that nobody has opened for delay_ms.
+void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
+void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), void *context);
+// The thread whose heap this is ends.
+void ebbi_regions_disown(const void *owner);
+void ebbi_regions_lock(void); // fork()
+void ebbi_regions_unlock(void);
+void ebbi_regions_keep_only(const void *owner); // in the child of a fork
+
+// Under the region's lock: the sheet leaves it.
+void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);
+
+// A handle's first sheet, if any, goes with it.
+void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label);
+
+// pool.c: handles
+struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused
+void ebbi_handle_give(struct ebb_region *region);
+
+#endif

@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer region: allocating. In the cursor; else where blocks have been freed in this region's sheets, if
+// a quarter of one is free in a piece; else in a new sheet.
+#include "region/region.h"
+
+#define LOOKS 4 // sheets that are looked at before the region grows
+
+static uintptr_t bump(struct ebbi_cursor *cursor, size_t size, size_t align)
+{
+    if (cursor->sheet == NULL || (align > EBBI_UNIT && !ebbi_cursor_align(cursor, align, size))) {
+        return 0;
+    }
+    return ebbi_cursor_fits(cursor, size) ? ebbi_cursor_take(cursor, size)
+                                          : ebbi_cursor_cross(cursor, size);
+}
+
+// Whether it is worth a walk over its bits: a quarter of the blocks has gone, and a quarter of those
+// that were there at the last look.
+static bool promises(const struct ebbi_sheet *sheet, int64_t live)
+{
+    return live * 4 <= (int64_t)sheet->starts * 3 && live / 3 < sheet->looked / 4;
+}
+
+// Of a sheet whose blocks were allocated through cursors of this kind.
+static bool reopen(struct ebbi_cursor *cursor, const void **owner, struct ebbi_sheet *sheet,
+                   size_t bytes)
+{
+    // relaxed: both change under the region's lock alone
+    if (ebbi_load_relaxed(&sheet->cursor) != NULL || ebbi_load_relaxed(&sheet->owner) != owner) {
+        return false;
+    }
+    int64_t live = ebbi_sheet_live(sheet);
+    if (live == 0 && bytes + EBBI_UNIT <= ebbi_sheet_bytes(sheet)) {
+        ebbi_sheet_restart(sheet, cursor);
+        return true;
+    }
+    if (!promises(sheet, live)) {
+        return false;
+    }
+    sheet->looked = live;
+    return ebbi_cursor_find(cursor, sheet, bytes);
+}
+
+static bool search(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
+                   size_t bytes, size_t looks)
+{
+    struct ebbi_sheet *sheet = region->look;
+    for (size_t i = 0; i < looks && i < region->sheet_count; i++) {
+        if (sheet == NULL) {
+            sheet = region->sheets;
+        }
+        if (reopen(cursor, owner, sheet, bytes)) {
+            region->look = sheet;
+            return true;
+        }
+        sheet = sheet->next;
+    }
+    region->look = sheet;
+    return false;
+}
+
+// Granules for a sheet in which `bytes` fit: more the more the region holds, within its limit. 0: none.
+static size_t next_granules(const struct ebb_region *region, size_t bytes)
+{
+    size_t least = (bytes + EBBI_UNIT + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
+    size_t half = region->held_bytes >> (EBBI_GRANULE_SHIFT + 1);
+    size_t steps = half > 1 ? (size_t)1 << ebbi_highest_bit(half) : 1;
+    size_t wanted = ebbi_max(least, ebbi_min(steps, EBBI_SHEET_MOST));
+    if (region->hard_limit != 0) {
+        size_t left = region->hard_limit - ebbi_min(region->hard_limit, region->held_bytes);
+        wanted = ebbi_min(wanted, left >> EBBI_GRANULE_SHIFT);
+    }
+    return wanted >= least ? wanted : 0;
+}
+
+static void hold(struct ebb_region *region, size_t bytes)
+{
+    region->held_bytes += bytes;
+    region->peak_bytes = ebbi_max(region->peak_bytes, region->held_bytes);
+}
+
+// Over the soft limit every sheet is looked at before the region grows.
+static bool press(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
+                  size_t bytes)
+{
+    size_t after = region->held_bytes + EBBI_GRANULE;
+    if (region->soft_limit == 0 || after <= region->soft_limit) {
+        return false;
+    }
+    if (search(region, cursor, owner, bytes, SIZE_MAX)) {
+        return true;
+    }
+    region->pressed++;
+    return false;
+}
+
+static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
+                 size_t bytes)
+{
+    size_t granules = next_granules(region, bytes);
+    if (granules == 0) {
+        region->refused++;
+        ebbi_count(&region->label->refused, 1);
+        return false;
+    }
+    struct ebbi_sheet *sheet = ebbi_sheet_create(granules, owner, region, region->label);
+    if (sheet == NULL) {
+        return false;
+    }
+    sheet->next = region->sheets;
+    if (region->sheets != NULL) {
+        region->sheets->previous = sheet;
+    }
+    region->sheets = sheet;
+    region->sheet_count++;
+    hold(region, ebbi_sheet_bytes(sheet));
+    ebbi_sheet_restart(sheet, cursor);
+    return true;
+}
+
+static bool make_room(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
+                      size_t bytes)
+{
+    struct ebbi_sheet *before = cursor->sheet;
+    ebbi_cursor_seal(cursor);
+    return (before != NULL && reopen(cursor, owner, before, bytes)) ||
+           search(region, cursor, owner, bytes, LOOKS) || press(region, cursor, owner, bytes) ||
+           grow(region, cursor, owner, bytes);
+}
+
+void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
+                       enum ebbi_region_refusal *refusal)
+{
+    uintptr_t p = 0;
+    size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
+    size_t reach = size + (align > EBBI_UNIT ? align - EBBI_UNIT : 0);
+    ebbi_lock_take(&region->lock);
+    // relaxed: if this thread is the owner, it knows
+    bool mine = ebbi_load_relaxed(&region->owner) == ebb_self;
+    struct ebbi_cursor *cursor = mine ? &region->own : &region->common;
+    const void **owner = mine ? &region->owner : &ebbi_owner_nobody;
+    *refusal = EBBI_REGION_GIVEN;
+    ebbi_region_check(region, "allocation in");
+    if (!ebbi_region_is_open(region)) {
+        *refusal = EBBI_REGION_IS_CLOSED;
+        region->late++;
+        ebbi_count(&region->label->late, 1);
+    } else {
+        p = bump(cursor, size, align);
+        if (p == 0 && make_room(region, cursor, owner, reach)) {
+            p = bump(cursor, size, align);
+        }
+        *refusal = p == 0 ? EBBI_REGION_NO_MEMORY : EBBI_REGION_GIVEN;
+    }
+    ebbi_lock_drop(&region->lock);
+    return (void *)p;
+}
+
+bool ebbi_region_extend(struct ebb_region *region, void *block, size_t bytes)
+{
+    uintptr_t p = (uintptr_t)block;
+    struct ebbi_cursor *cursor = &region->own;
+    size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
+    // relaxed: if this thread is the owner, it knows
+    if (ebbi_load_relaxed(&region->owner) != ebb_self || cursor->sheet == NULL ||
+        cursor->sheet != ebbi_sheet_of(block) || p < cursor->from ||
+        p + ebbi_sheet_usable(block) != cursor->next || size > cursor->stop - p) {
+        return false;
+    }
+    ebbi_cursor_move(cursor, p + size);
+    return true;
+}
+
+// ---- large objects -------------------------------------------------------------------------------
+
+struct ebbi_waiting *(*ebbi_region_waiting)(void *p);
+
+enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, size_t bytes,
+                                           struct ebbi_waiting *waiting)
+{
+    enum ebbi_region_refusal refusal = EBBI_REGION_GIVEN;
+    ebbi_lock_take(&region->lock);
+    ebbi_region_check(region, "allocation in");
+    if (!ebbi_region_is_open(region)) {
+        refusal = EBBI_REGION_IS_CLOSED;
+        region->late++;
+        ebbi_count(&region->label->late, 1);
+    } else if (region->hard_limit != 0 && bytes > region->hard_limit - ebbi_min(region->hard_limit,
+                                                                              region->held_bytes)) {
+        refusal = EBBI_REGION_NO_MEMORY;
+        region->refused++;
+        ebbi_count(&region->label->refused, 1);
+    } else {
+        waiting->region = region;
+        waiting->label = region->label;
+        waiting->bytes = bytes;
+        waiting->before = NULL;
+        waiting->after = region->larges;
+        if (region->larges != NULL) {
+            ebbi_region_waiting(region->larges)->before = p;
+        }
+        region->larges = p;
+        region->large_count++;
+        hold(region, bytes);
+        ebbi_label_hold(region->label, bytes);
+    }
+    ebbi_lock_drop(&region->lock);
+    return refusal;
+}
+
+void ebbi_region_forget(struct ebbi_waiting *waiting)
+{
+    // relaxed: changes under the region's lock alone, and only to NULL
+    struct ebb_region *region = ebbi_load_relaxed(&waiting->region);
+    if (region != NULL) {
+        ebbi_lock_take(&region->lock);
+        if (waiting->region == region) {
+            *(waiting->before != NULL ? &ebbi_region_waiting(waiting->before)->after
+                                      : &region->larges) = waiting->after;
+            if (waiting->after != NULL) {
+                ebbi_region_waiting(waiting->after)->before = waiting->before;
+            }
+            region->large_count--;
+            region->held_bytes -= waiting->bytes;
+        }
+        ebbi_lock_drop(&region->lock);
+    }
+    if (waiting->label != NULL) {
+        ebbi_label_drop(waiting->label, waiting->bytes);
+    }
+}

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "api_ebb.h"
+
+#include "region_life_cases.h"

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "../api/api_libc.h"
+
+#include "region_cases.h"
