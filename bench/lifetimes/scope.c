@@ -107,6 +107,7 @@ void scope_prepare(const char *label, bool keeps)
     check_options();
     find_calls();
     region_options.label = label;
+    region_options.closes = keeps;
     if (scope_kind == SCOPE_DOMAIN)
         prepare_domain(label);
     size_t length = RESET_PLACE;

@@ -13,7 +13,7 @@
 
 enum { OUTPUT_BYTES = 8 << 10, OUTPUT_KEPT_BYTES = 64 << 10, HEAD_BYTES = 256 };
 
-// ---- output --------------------------------------------------------------------------------------
+// ---- output -------------------------------------------------------------------------------------
 
 static bool output_reserve(struct connection *connection, size_t bytes)
 {
@@ -75,7 +75,7 @@ static void output_send(struct connection *connection)
     output_empty(output);
 }
 
-// ---- answers -------------------------------------------------------------------------------------
+// ---- answers ------------------------------------------------------------------------------------
 
 static const char *reason_of(enum status status)
 {
@@ -143,7 +143,7 @@ static void answer_in_phase(struct connection *connection, const struct request 
     phase_end(phase);
 }
 
-// ---- input ---------------------------------------------------------------------------------------
+// ---- input --------------------------------------------------------------------------------------
 
 static bool serve(void *context, const struct request *request, bool keep)
 {
@@ -226,7 +226,7 @@ bool connection_is_idle(const struct connection *connection)
     return !connection->parser.in_request && !has_output(connection) && !connection->lingering;
 }
 
-// ---- life ----------------------------------------------------------------------------------------
+// ---- life ---------------------------------------------------------------------------------------
 
 struct connection *connection_create(struct worker_state *worker, int fd)
 {

@@ -41,7 +41,7 @@ struct answer handler_refusal(enum status status)
     return (struct answer){.status = status, .body = body, .body_bytes = strlen(body)};
 }
 
-// ---- names and values ----------------------------------------------------------------------------
+// ---- names and values ---------------------------------------------------------------------------
 
 static int hex_digit(char c)
 {
@@ -150,7 +150,7 @@ static enum status parse_query(struct exchange *exchange, const char *text, size
     return status;
 }
 
-// ---- the order's number --------------------------------------------------------------------------
+// ---- the order's number -------------------------------------------------------------------------
 
 static enum status parse_id(const char *text, uint64_t *id)
 {
@@ -176,7 +176,7 @@ static enum status id_from_body(const struct request *request, uint64_t *id)
     return whole ? STATUS_OK : STATUS_BAD_REQUEST;
 }
 
-// ---- the answer ----------------------------------------------------------------------------------
+// ---- the answer ---------------------------------------------------------------------------------
 
 static json_t *line_json(const struct line *line)
 {

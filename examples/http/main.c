@@ -50,7 +50,7 @@ struct number {
     uint64_t most;
 };
 
-// ---- options -------------------------------------------------------------------------------------
+// ---- options ------------------------------------------------------------------------------------
 
 static _Noreturn void fail(const char *what, const char *detail)
 {
@@ -120,7 +120,7 @@ static struct options parse(int argc, char **argv)
     return options;
 }
 
-// ---- accepting -----------------------------------------------------------------------------------
+// ---- accepting ----------------------------------------------------------------------------------
 
 static int listen_on(uint16_t port)
 {
@@ -190,7 +190,7 @@ static void accept_until_signal(struct server *server, int listener, int signals
     }
 }
 
-// ---- the report ----------------------------------------------------------------------------------
+// ---- the report ---------------------------------------------------------------------------------
 
 // A line of /proc/self/status, in KiB; 0 where there is none.
 static uint64_t memory_kb(const char *name)

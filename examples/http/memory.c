@@ -31,7 +31,7 @@ static struct ebb_domain *domain;
 static const struct ebb_region_options region_options = {.label = LABEL};
 static _Thread_local struct phase *current;
 
-// ---- choosing ------------------------------------------------------------------------------------
+// ---- choosing -----------------------------------------------------------------------------------
 
 // C has no conversion from an object's address to a function's; POSIX says that the bits are the same.
 static bool find(const char *name, void *function, size_t bytes)
@@ -114,7 +114,7 @@ int memory_choose(const char *policy)
 
 bool memory_frees_blocks(void) { return way == WAY_MALLOC || way == WAY_DOMAIN; }
 
-// ---- phases --------------------------------------------------------------------------------------
+// ---- phases -------------------------------------------------------------------------------------
 
 void phase_open(struct phase *phase) { *phase = (struct phase){.region = NULL}; }
 

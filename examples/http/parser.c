@@ -13,7 +13,7 @@ static int stop(llhttp_t *http, enum status why)
     return HPE_USER;
 }
 
-// ---- text ----------------------------------------------------------------------------------------
+// ---- text ---------------------------------------------------------------------------------------
 
 static int begin_request(llhttp_t *http)
 {
@@ -85,7 +85,7 @@ static int end_field(llhttp_t *http)
     return 0;
 }
 
-// ---- headers and body ----------------------------------------------------------------------------
+// ---- headers and body ---------------------------------------------------------------------------
 
 static bool has_field(const struct request *request, const char *name)
 {

@@ -37,7 +37,7 @@ struct server {
     struct worker *workers[WORKERS_MAX];
 };
 
-// ---- time ----------------------------------------------------------------------------------------
+// ---- time ---------------------------------------------------------------------------------------
 
 static uint64_t now_ms(void)
 {
@@ -59,7 +59,7 @@ static void update_date(char *date)
              now.tm_sec);
 }
 
-// ---- a worker's connections ----------------------------------------------------------------------
+// ---- a worker's connections ---------------------------------------------------------------------
 
 static void link_connection(struct worker *worker, struct connection *connection)
 {
@@ -139,7 +139,7 @@ static void sweep(struct worker *worker)
     update_date(worker->state.date);
 }
 
-// ---- a worker's thread ---------------------------------------------------------------------------
+// ---- a worker's thread --------------------------------------------------------------------------
 
 static void read_inbox(struct worker *worker)
 {
@@ -184,7 +184,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-// ---- the server ----------------------------------------------------------------------------------
+// ---- the server ---------------------------------------------------------------------------------
 
 static void close_worker(struct worker *worker)
 {

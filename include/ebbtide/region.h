@@ -57,15 +57,20 @@ struct ebb_region_options {
     size_t soft_limit; // bytes held; above it the region looks for drained memory before it grows,
                        // and growth is counted; 0: none
     size_t hard_limit; // bytes held; an allocation that needs more fails with ENOMEM; 0: none
+    int closes;        // not 0: the region will be closed; to release or reset it is an error then.
+                       // While survivors of the label's closed regions pin more than 1 MiB, such a
+                       // region gives way: its blocks come from class slabs, as a domain's do, where
+                       // they are dense; ebb_region_of does not know them, and limits do not count them
 };
 
-// A region without memory: it takes the first 64 KiB with its first block, more as it grows, in steps
-// of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
+// A region takes the first 64 KiB with its first block, or has them at hand where this thread released one
+// lately, and more as it grows, in steps of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
 // NULL with errno = ENOMEM when memory is refused, EINVAL when the parent is closed. O(1).
 EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *options) EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order, then gives everything back that is left in the region, in time
-// O(slabs), and ends the handle. Children are released first, newest first. Where threads use ebb_pin,
+// O(slabs), and ends the handle. (A thread keeps the first 64 KiB of up to 8 regions for the next ones
+// until the purge delay; they are counted under the label.) Children are released first, newest first. Where threads use ebb_pin,
 // the memory itself waits for the grace period. The region, or a child, being current in any thread is
 // an error. NULL is allowed.
 EBB_EXPORT void ebb_region_release(struct ebb_region *region) EBB_NOEXCEPT;
@@ -81,8 +86,8 @@ EBB_EXPORT void ebb_region_reset(struct ebb_region *region) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_region_close(struct ebb_region *region) EBB_NOEXCEPT;
 
 // Calls call(argument) at the region's release, reset or close, newest first, in the thread that ends
-// it, with no lock held. It may allocate in the region's parent, not in the region. 0, or -1 with
-// errno = ENOMEM.
+// it, with no lock held. It may free blocks of the region and allocate in its parent, but not in the
+// region. 0, or -1 with errno = ENOMEM, or EINVAL when the region is closed.
 EBB_EXPORT int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
                                   void *argument) EBB_NOEXCEPT;
 

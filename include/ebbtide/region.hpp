@@ -200,6 +200,7 @@ struct region_options {
     std::size_t soft_limit = 0;         // bytes held; 0: none
     std::size_t hard_limit = 0;         // bytes held; 0: none
     ending at_end = ending::release;
+    bool closes = false; // never released or reset: see region.h; wants ending::close
 };
 
 // Owns a region. pmr containers keep this object's address, not the region's: move it before the first
@@ -258,6 +259,7 @@ private:
         plain.parent = options.parent != nullptr ? options.parent->get() : nullptr;
         plain.soft_limit = options.soft_limit;
         plain.hard_limit = options.hard_limit;
+        plain.closes = options.closes ? 1 : 0;
         ebb_region *opened = ebb_region_open(&plain);
         if (opened == nullptr && errno == EINVAL)
             detail::throw_invalid("ebb::region: the parent is closed");

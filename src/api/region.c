@@ -32,6 +32,9 @@ struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
         ebbi_region_detach(region);
     } else {
         heap->has_regions = true;
+        if (o->closes != 0) {
+            ebbi_region_promise_close(region);
+        }
     }
     return region;
 }
@@ -54,7 +57,9 @@ void ebb_region_close(struct ebb_region *region)
 
 int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument)
 {
-    return ebbi_region_cleanup(region, call, argument) == 0 ? 0 : -1;
+    int result = ebbi_region_cleanup(region, call, argument);
+    errno = result != 0 ? -result : errno;
+    return result != 0 ? -1 : 0;
 }
 
 void *ebb_region_alloc(struct ebb_region *region, size_t bytes)
@@ -93,7 +98,11 @@ struct ebb_region *ebb_region_of(const void *p) { return ebbi_region_of(p); }
 
 void ebb_region_detach(struct ebb_region *region) { ebbi_region_detach(region); }
 
-const char *ebb_region_label(const struct ebb_region *region) { return region->label->name; }
+const char *ebb_region_label(const struct ebb_region *region)
+{
+    ebbi_region_check(region, "label of");
+    return region->label->name;
+}
 
 // ---- domains and scopes --------------------------------------------------------------------------
 

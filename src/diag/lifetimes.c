@@ -79,7 +79,10 @@ static void discount_cached(struct ebbi_heap *heap, void *context)
     if (heap->label != walk->label) {
         return;
     }
-    walk->line->opened += heap->seat.scopes - heap->seat.scopes_told;
+    // relaxed: counts that the owner goes on with
+    walk->line->opened += ebbi_load_relaxed(&heap->seat.scopes) - heap->seat.scopes_told;
+    walk->line->closed += heap->seat.closed;
+    walk->line->drained += heap->seat.drained;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         const struct ebbi_magazine *m = &heap->magazines[c];
         if (m->slots != 0) {

@@ -14,6 +14,7 @@
 
 
 #define TELL_SCOPES 1024u                  // an epoch's scopes are counted at least so often
+#define TELL_EPOCHS 64u                    // the same of epochs
 #define FLUSH_BYTES ((uint64_t)256 << 10)  // taken since the last time, for an end to flush
 #define BLOCK_BYTES ((uint64_t)64 << 10)   // the same, of a thread that waits
 
@@ -44,9 +45,17 @@ static struct ebb_domain *domain_of(const struct ebbi_label *label)
 struct ebb_domain *ebbi_domain_find(const char *name)
 {
     struct ebbi_label *label = ebbi_label_find(name, true);
-    struct ebb_domain *fresh = label != NULL ? ebbi_alloc_own(sizeof *fresh) : NULL;
+    return label != NULL ? ebbi_domain_of_label(label) : NULL;
+}
+
+struct ebb_domain *ebbi_domain_of_label(struct ebbi_label *label)
+{
+    ebbi_registry_lock();
+    struct ebb_domain *known = domain_of(label);
+    ebbi_registry_unlock();
+    struct ebb_domain *fresh = known == NULL ? ebbi_alloc_own(sizeof *fresh) : NULL;
     if (fresh == NULL) {
-        return NULL;
+        return known;
     }
     ebbi_registry_lock();
     struct ebb_domain *domain = domain_of(label);
@@ -92,10 +101,14 @@ static size_t cached_bytes(const struct ebbi_heap *heap)
     return total;
 }
 
-static void tell_scopes(struct ebbi_heap *heap)
+static void tell(struct ebbi_heap *heap)
 {
-    ebbi_count(&heap->label->opened, heap->seat.scopes - heap->seat.scopes_told);
-    heap->seat.scopes_told = heap->seat.scopes;
+    struct ebbi_seat *seat = &heap->seat;
+    ebbi_count(&heap->label->opened, seat->scopes - seat->scopes_told);
+    ebbi_count(&heap->label->closed, seat->closed);
+    ebbi_count(&heap->label->drained, seat->drained);
+    seat->scopes_told = seat->scopes;
+    seat->closed = seat->drained = 0;
 }
 
 static void begin_epoch(struct ebbi_heap *heap)
@@ -105,8 +118,8 @@ static void begin_epoch(struct ebbi_heap *heap)
     uint64_t n = ebbi_load_relaxed(&domain->n);             // relaxed: see ebbi_domain_set_policy
     uint32_t policy = ebbi_load_relaxed(&domain->policy);   // relaxed: as above
     seat->advance = ebbi_load_relaxed(&domain->advance);    // relaxed: a count
-    seat->scopes_limit = seat->scopes + (policy == BY_SCOPES ? ebbi_min(n, TELL_SCOPES) : TELL_SCOPES);
-    seat->scopes_left = policy == BY_SCOPES ? n : UINT64_MAX;
+    seat->scopes_end = policy == BY_SCOPES ? seat->scopes + n : UINT64_MAX;
+    seat->scopes_limit = ebbi_min(seat->scopes_end, seat->scopes + TELL_SCOPES);
     seat->taken_limit = policy == BY_BYTES ? heap->taken_bytes + n : UINT64_MAX;
     seat->ends_ms = policy == BY_MS ? ebbi_os_now_ms() + n : 0;
 }
@@ -118,19 +131,26 @@ static void flush(struct ebbi_heap *heap)
     ebbi_purge_tick(heap);
 }
 
-static void end_epoch(struct ebbi_heap *heap)
+static size_t live_bytes(const struct ebbi_heap *heap)
 {
-    struct ebbi_label *label = heap->label;
     size_t cached = cached_bytes(heap);
     // relaxed: others give blocks back meanwhile, which counts next time
     size_t out = ebbi_load_relaxed(&heap->out_bytes);
-    size_t live = out - ebbi_min(out, cached);
-    ebbi_count(&label->live_bytes, live - heap->seat.live_told);
-    heap->seat.live_told = live;
-    ebbi_count(&label->closed, 1);
-    ebbi_count(&label->drained, live == 0);
-    tell_scopes(heap);
-    if (heap->taken_bytes - heap->seat.taken_flushed >= FLUSH_BYTES) {
+    return out - ebbi_min(out, cached);
+}
+
+static void end_epoch(struct ebbi_heap *heap)
+{
+    struct ebbi_seat *seat = &heap->seat;
+    size_t live = live_bytes(heap);
+    seat->closed++;
+    seat->drained += live == 0;
+    if (seat->closed >= TELL_EPOCHS || live != seat->live_told) {
+        ebbi_count(&heap->label->live_bytes, live - seat->live_told);
+        seat->live_told = live;
+        tell(heap);
+    }
+    if (heap->taken_bytes - seat->taken_flushed >= FLUSH_BYTES) {
         flush(heap);
     }
     begin_epoch(heap);
@@ -144,7 +164,15 @@ void ebbi_domain_advance(struct ebb_domain *domain)
          heap = heap->seat.next) {
         if (heap->seat.domain == domain) {
             end_epoch(heap);
+            flush(heap);
         }
+    }
+}
+
+void ebbi_seats_flush(struct ebbi_heap *own)
+{
+    for (struct ebbi_heap *heap = own->seats; heap != NULL; heap = heap->seat.next) {
+        ebbi_flush_all(heap);
     }
 }
 
@@ -188,6 +216,19 @@ static EBBI_NOINLINE struct ebbi_heap *find_seat(struct ebbi_heap *own, struct e
     return take_seat(own, domain);
 }
 
+void *ebbi_domain_alloc(struct ebb_domain *domain, size_t align, size_t bytes)
+{
+    struct ebbi_heap *own = (struct ebbi_heap *)ebbi_current();
+    struct ebbi_heap *heap = own->seats;
+    if (heap == NULL || heap->seat.domain != domain) {
+        heap = find_seat(own, domain);
+    }
+    struct ebbi_fast *before = ebbi_source_swap(heap != NULL ? &heap->fast : &own->fast);
+    void *p = align <= EBBI_QUANTUM ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
+    ebbi_source = before;
+    return p;
+}
+
 void ebbi_seat_abandon(struct ebbi_heap *heap)
 {
     struct ebbi_seat *seat = &heap->seat;
@@ -203,7 +244,7 @@ void ebbi_seats_leave(struct ebbi_heap *own)
         struct ebbi_heap *heap = own->seats;
         own->seats = heap->seat.next;
         ebbi_heap_rest(heap);
-        tell_scopes(heap);
+        tell(heap);
         ebbi_seat_abandon(heap);
     }
 }
@@ -238,6 +279,10 @@ uintptr_t ebbi_enter_region(struct ebb_region *region)
     uintptr_t before = current_scope(own);
     ebbi_region_enter(region);
     own->has_regions = true;
+    if (own->entered_count < EBBI_ENTERED) {
+        own->entered[own->entered_count] = region;
+    }
+    own->entered_count++;
     set_scope(own, (uintptr_t)region | EBBI_SCOPE_REGION);
     return before;
 }
@@ -278,15 +323,13 @@ uintptr_t ebbi_enter_heap(void)
 static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
 {
     struct ebbi_seat *seat = &heap->seat;
-    uint64_t scopes = seat->scopes - seat->scopes_told;
-    if (seat->scopes_left <= scopes || heap->taken_bytes >= seat->taken_limit ||
+    if (seat->scopes >= seat->scopes_end || heap->taken_bytes >= seat->taken_limit ||
         (seat->ends_ms != 0 && ebbi_os_now_ms() >= seat->ends_ms) ||
         ebbi_load_relaxed(&seat->domain->advance) != seat->advance) { // relaxed: a count
         end_epoch(heap);
-    } else if (scopes >= TELL_SCOPES) {
-        seat->scopes_left -= seat->scopes_left == UINT64_MAX ? 0 : scopes;
-        tell_scopes(heap);
-        seat->scopes_limit = seat->scopes + ebbi_min(seat->scopes_left, TELL_SCOPES);
+    } else if (seat->scopes >= seat->scopes_limit) {
+        tell(heap);
+        seat->scopes_limit = ebbi_min(seat->scopes_end, seat->scopes + TELL_SCOPES);
     }
 }
 
@@ -316,16 +359,17 @@ void ebbi_leave(uintptr_t before)
     if ((scope & EBBI_SCOPE_DOMAIN) != 0) {
         leave_domain((struct ebbi_heap *)(scope - EBBI_SCOPE_DOMAIN));
     } else if ((scope & EBBI_SCOPE_REGION) != 0) {
+        own->entered_count--;
         ebbi_region_leave((struct ebb_region *)(scope - EBBI_SCOPE_REGION), scope == before);
     }
 }
 
 void ebbi_scope_abandon(struct ebbi_heap *own)
 {
-    uintptr_t scope = current_scope(own);
-    if ((scope & EBBI_SCOPE_REGION) != 0) {
-        ebbi_region_leave((struct ebb_region *)(scope - EBBI_SCOPE_REGION), false);
+    for (size_t i = ebbi_min(own->entered_count, EBBI_ENTERED); i > 0; i--) {
+        ebbi_region_leave(own->entered[i - 1], false);
     }
+    own->entered_count = 0;
 }
 
 // ---- EBB_DOMAIN_TICK -----------------------------------------------------------------------------

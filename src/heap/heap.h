@@ -32,6 +32,7 @@
 #include "slab/slab.h"
 
 #define EBBI_OUTBOX 64
+#define EBBI_ENTERED 32
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 
 struct ebbi_fast {
@@ -65,8 +66,9 @@ struct ebbi_seat {
     struct ebbi_heap *thread;  // its ordinary heap
     uint32_t depth;            // enters that have not been left
     uint64_t scopes, scopes_told; // left so far; counted under the label so far
+    uint32_t closed, drained;     // epochs that the label does not count yet
     uint64_t scopes_limit;        // of `scopes`: to be looked at
-    uint64_t scopes_left;         // of the epoch, of those not told
+    uint64_t scopes_end;          // of `scopes`: the epoch ends
     uint64_t taken_limit;         // of taken_bytes: the epoch ends
     uint64_t taken_flushed;       // of taken_bytes, when the magazines were last flushed
     uint64_t ends_ms;             // 0: not by time
@@ -101,6 +103,8 @@ struct ebbi_heap {
     struct ebbi_seat seat;
     struct ebbi_heap *seats;   // that the thread of this heap has in domains
     struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
+    uint32_t entered_count;    // enters of regions that have not been left
+    struct ebb_region *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
     bool has_regions;          // its thread may own some
     uint64_t arrays[2];        // bit c: magazines[c] has an array
     size_t purged_bytes; // pages of slabs returned since the start
@@ -125,6 +129,13 @@ EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)eb
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
+// What ebbi_source was.
+EBBI_INLINE struct ebbi_fast *ebbi_source_swap(struct ebbi_fast *to)
+{
+    struct ebbi_fast *before = ebbi_source;
+    ebbi_source = to;
+    return before;
+}
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 
@@ -251,9 +262,11 @@ void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
 void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes);
 void *ebbi_region_resize(void *p, size_t bytes); // in place, or NULL
 void *ebbi_promote(const void *p, struct ebb_region *to);
+void ebbi_region_promise_close(struct ebb_region *region); // it is new
 int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument);
 void ebbi_region_release(struct ebb_region *region, bool stays_open);
 void ebbi_region_end(struct ebb_region *region); // closes it
+void ebbi_region_retire(void *p);                // a block of a region
 struct ebb_region *ebbi_region_of(const void *p);
 size_t ebbi_remains_purge(bool *waiting); // of releases under pins; bytes
 void ebbi_remains_lock(void);             // fork()
@@ -266,6 +279,9 @@ void ebbi_remains_unlock(void);
 struct ebb_domain *ebbi_domain_find(const char *name); // NULL: memory refused
 bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n);
 void ebbi_domain_advance(struct ebb_domain *domain);
+// As malloc, or aligned, with the domain current. Its label may be one of regions.
+void *ebbi_domain_alloc(struct ebb_domain *domain, size_t align, size_t bytes);
+struct ebb_domain *ebbi_domain_of_label(struct ebbi_label *label); // NULL: memory refused
 const struct ebbi_label *ebbi_domain_label(const struct ebb_domain *domain);
 uintptr_t ebbi_enter_region(struct ebb_region *region);
 uintptr_t ebbi_enter_domain(struct ebb_domain *domain);
@@ -273,6 +289,7 @@ uintptr_t ebbi_enter_heap(void);
 void ebbi_leave(uintptr_t before);
 void ebbi_domain_block(void);                        // the calling thread is about to wait
 void ebbi_seats_leave(struct ebbi_heap *heap);       // its thread ends
+void ebbi_seats_flush(struct ebbi_heap *heap);
 void ebbi_seat_abandon(struct ebbi_heap *heap);      // under the registry lock: for the next thread
 void ebbi_scope_abandon(struct ebbi_heap *heap);     // what is current in it is so no more
 

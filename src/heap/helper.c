@@ -42,7 +42,10 @@ void ebbi_helper_kick(void)
         return;
     }
     if (seen == NONE && move_state(NONE, RUNS_AND_KICKED)) {
-        if (!ebbi_os_start_thread(&thread)) {
+        struct ebbi_fast *before = ebbi_source_swap(ebbi_current()); // it allocates
+        bool started = ebbi_os_start_thread(&thread);
+        ebbi_source = before;
+        if (!started) {
             ebbi_store_relaxed(&state, (uint32_t)REFUSED); // relaxed: see above
         }
     } else {

@@ -6,6 +6,8 @@
 
 #include "heap/fast.h"
 
+#define PINNED_MOST ((uint64_t)1 << 20) // by survivors, before regions of the label give way
+
 static void *no_memory(void)
 {
     errno = ENOMEM;
@@ -17,8 +19,7 @@ static void *no_memory(void)
 static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
                         enum ebbi_region_refusal *refusal)
 {
-    struct ebbi_fast *before = ebbi_source;
-    ebbi_source = ebbi_current(); // no domain counts it
+    struct ebbi_fast *before = ebbi_source_swap(ebbi_current()); // no domain counts it
     void *p = ebbi_large_alloc(bytes, align, false);
     ebbi_source = before;
     *refusal = EBBI_REGION_NO_MEMORY;
@@ -38,6 +39,9 @@ static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, si
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_heap_get() == NULL) {
         return no_memory();
     }
+    if (region->gives_way != NULL && ebbi_region_is_open(region)) {
+        return ebbi_domain_alloc(region->gives_way, align, bytes);
+    }
     bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
                  (align > EBBI_UNIT && bytes + align > EBBI_SHEET_BLOCK_MOST);
     for (struct ebb_region *r = region; r != NULL; r = r->parent) {
@@ -48,8 +52,7 @@ static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, si
             return p != NULL ? p : no_memory();
         }
     }
-    struct ebbi_fast *before = ebbi_source;
-    ebbi_source = ebbi_current();
+    struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
     void *p = align <= EBBI_UNIT ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
     ebbi_source = before;
     return p;
@@ -84,7 +87,7 @@ struct ebb_region *ebbi_region_of(const void *p)
     unsigned tag = ebbi_tag_of(p);
     // relaxed: a region that ends beside this call may be found or not
     if (tag == EBBI_TAG_REGION) {
-        return ebbi_load_relaxed(&ebbi_sheet_of(p)->region);
+        return ebbi_sheet_has(p) ? ebbi_load_relaxed(&ebbi_sheet_of(p)->region) : NULL;
     }
     const struct ebbi_waiting *note =
         tag == EBBI_TAG_LARGE || tag == EBBI_TAG_HUGE ? ebbi_large_waiting((void *)p) : NULL;
@@ -117,7 +120,7 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
         memcpy(to, p, ebbi_min(old_bytes, bytes));
         ebbi_free(p);
     }
-    return to;
+    return to != NULL || bytes > old_bytes || !same ? to : p; // to shrink in place is no failure
 }
 
 void *ebbi_promote(const void *p, struct ebb_region *to)
@@ -126,23 +129,36 @@ void *ebbi_promote(const void *p, struct ebb_region *to)
     if (p == NULL) {
         ebbi_report_invalid(p, "promote");
     }
-    struct ebbi_fast *before = ebbi_source;
-    void *copy;
     if (to != NULL) {
-        copy = ebbi_region_malloc(to, bytes);
-    } else if (ebbi_heap_get() != NULL) {
-        before = before == &ebbi_heap_none ? ebbi_source : before;
-        ebbi_source = ebbi_current();
-        copy = ebbi_malloc(bytes);
-        ebbi_source = before;
-    } else {
-        copy = ebbi_malloc(bytes);
+        void *copy = ebbi_region_malloc(to, bytes);
+        return copy != NULL ? memcpy(copy, p, bytes) : NULL;
     }
+    (void)ebbi_heap_get(); // a thread's first call sets its source
+    struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
+    void *copy = ebbi_malloc(bytes);
+    ebbi_source = before;
     return copy != NULL ? memcpy(copy, p, bytes) : NULL;
+}
+
+void ebbi_region_promise_close(struct ebb_region *region)
+{
+    region->closes = true;
+    // relaxed: a few sheets more or less do not matter
+    if (ebbi_load_relaxed(&region->label->demoted_bytes) > PINNED_MOST) {
+        region->gives_way = ebbi_domain_of_label(region->label);
+    }
+    if (region->gives_way != NULL && region->sheets != NULL) {
+        ebbi_handle_cool(region);
+        region->held_bytes = 0;
+    }
 }
 
 int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument)
 {
+    if (!ebbi_region_is_open(region)) {
+        ebbi_region_check(region, "cleanup of");
+        return -EINVAL;
+    }
     struct ebbi_cleanup *cleanup = ebbi_region_malloc(region, sizeof *cleanup);
     if (cleanup == NULL) {
         return -ENOMEM;
@@ -163,6 +179,8 @@ static struct {
     struct ebbi_lock lock; // rank: heap
     struct ebbi_sheet *first;
 } remains;
+
+static bool any_retired; // atomic: a block of a region has been retired
 
 static void free_larges(void *first, bool retire)
 {
@@ -223,17 +241,14 @@ size_t ebbi_remains_purge(bool *some_wait)
 void ebbi_remains_lock(void) { ebbi_lock_take(&remains.lock); }
 void ebbi_remains_unlock(void) { ebbi_lock_drop(&remains.lock); }
 
-void ebbi_region_release(struct ebb_region *region, bool stays_open)
+static void release_one(struct ebb_region *region, bool stays_open)
 {
-    struct ebb_region *child;
-    ebbi_region_check(region, "release of");
-    while ((child = ebbi_region_youngest_child(region)) != NULL) {
-        ebbi_region_release(child, false);
-    }
     ebbi_region_run_cleanups(region);
-    bool pins = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0;
-    struct ebbi_remains left = ebbi_region_empty(region, !pins, stays_open);
-    if (EBBI_UNLIKELY(pins)) {
+    // relaxed: whoever retires beside a release is in error
+    bool waits = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 ||
+                 ebbi_load_relaxed(&any_retired);
+    struct ebbi_remains left = ebbi_region_empty(region, !waits, stays_open);
+    if (EBBI_UNLIKELY(waits)) {
         free_larges(left.larges, true);
         wait_for_pins(left.sheets);
     } else if (EBBI_UNLIKELY(left.sheets != NULL || left.larges != NULL)) {
@@ -246,14 +261,66 @@ void ebbi_region_release(struct ebb_region *region, bool stays_open)
     }
 }
 
-void ebbi_region_end(struct ebb_region *region)
+// Ends all regions below `region` and then itself: no recursion, they may be nested deeply.
+static void end_tree(struct ebb_region *region, bool open_only,
+                     void (*end)(struct ebb_region *region, bool stays_open), bool stays_open)
 {
-    struct ebb_region *child;
-    ebbi_region_check(region, "close of");
-    while ((child = ebbi_region_youngest_child(region)) != NULL) {
-        ebbi_region_end(child);
+    struct ebb_region *at = region;
+    for (;;) {
+        struct ebb_region *child = ebbi_region_youngest_child(at, open_only);
+        if (child != NULL) {
+            at = child;
+            continue;
+        }
+        struct ebb_region *parent = at->parent;
+        bool last = at == region;
+        end(at, last && stays_open);
+        if (last) {
+            return;
+        }
+        at = parent;
     }
+}
+
+void ebbi_region_release(struct ebb_region *region, bool stays_open)
+{
+    ebbi_region_check(region, "release of");
+    end_tree(region, false, release_one, stays_open);
+}
+
+static void close_one(struct ebb_region *region, bool stays_open)
+{
+    (void)stays_open;
     ebbi_region_run_cleanups(region);
     ebbi_region_close(region);
+}
+
+void ebbi_region_end(struct ebb_region *region)
+{
+    ebbi_region_check(region, "close of");
+    end_tree(region, true, close_one, false);
     ebbi_helper_kick();
+}
+
+// ---- retired blocks ------------------------------------------------------------------------------
+
+// Unless its region has been released since: then it has gone with that.
+static void free_retired(void *p, void *life)
+{
+    ebbi_lock_take(&remains.lock); // so that the sheet stays meanwhile
+    if (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_sheet_of(p)->life == (uintptr_t)life) {
+        ebbi_sheet_free(p);
+    }
+    ebbi_lock_drop(&remains.lock);
+}
+
+void ebbi_region_retire(void *p)
+{
+    int saved = errno;
+    (void)ebbi_sheet_usable(p); // no block in use: abort
+    ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
+    void *life = (void *)(uintptr_t)ebbi_sheet_of(p)->life;
+    // Where there is no memory for the call, the block stays in its region until that ends.
+    (void)ebbi_retire_with(NULL, (struct ebbi_call){free_retired, p, life});
+    errno = saved;
 }

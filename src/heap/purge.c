@@ -237,6 +237,7 @@ size_t ebbi_trim(void)
     ebbi_arena_totals(&before);
     if (heap != NULL) {
         ebbi_flush_all(heap);
+        ebbi_seats_flush(heap);
     }
     struct ebbi_pass pass = {.delay_ms = 0};
     ebbi_purge_pass(&pass);

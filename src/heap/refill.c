@@ -168,11 +168,8 @@ void *ebbi_aligned(size_t align, size_t bytes)
 
 void *ebbi_alloc_own(size_t bytes)
 {
-    struct ebbi_fast *before = ebbi_source;
-    if (before == ebbi_current()) { // this thread's first call, which attaches, included
-        return ebbi_aligned(EBBI_CACHE_LINE, bytes);
-    }
-    ebbi_source = ebbi_current();
+    (void)ebbi_heap_get(); // a thread's first call sets its source
+    struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
     void *p = ebbi_aligned(EBBI_CACHE_LINE, bytes);
     ebbi_source = before;
     return p;

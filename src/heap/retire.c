@@ -230,15 +230,7 @@ static void claim_large(void *p)
     if (!ebbi_cas_relaxed(&ebbi_large_waiting(p)->tag, &free_to_claim, CLAIMED)) {
         ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
     }
-}
-
-// As a call that frees it. Where there is no memory for that it stays in its region until that ends.
-static void retire_in_region(void *p)
-{
-    (void)ebbi_sheet_usable(p); // no block in use: abort
-    int saved = errno;
-    (void)ebbi_retire_with(NULL, (struct ebbi_call){NULL, p, NULL});
-    errno = saved;
+    ebbi_region_forget(ebbi_large_waiting(p)); // it leaves by itself now
 }
 
 EBBI_NOINLINE void ebbi_retire_slow(void *p)
@@ -248,7 +240,7 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
         return;
     }
     if (tag == EBBI_TAG_REGION) {
-        retire_in_region(p);
+        ebbi_region_retire(p);
         return;
     }
     unsigned class_number = ebbi_tag_class(tag);

@@ -234,7 +234,11 @@ struct ebbi_heap *ebbi_source_get(void)
                     source != &ebbi_heap_scoped)) {
         return (struct ebbi_heap *)source;
     }
-    return ebbi_heap_get();
+    struct ebbi_heap *heap = ebbi_heap_get();
+    if (source == &ebbi_heap_none && heap != NULL) {
+        ebbi_source = &heap->fast; // attached while another source was put back
+    }
+    return heap;
 }
 
 struct ebbi_heap *ebbi_heap_lock_public(void)

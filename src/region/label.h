@@ -29,7 +29,8 @@ struct ebbi_label {
     uint64_t demoted;    // sheets of closed regions
     uint64_t late;
     uint64_t refused;
-    uint64_t oldest_ms; // when the oldest demoted sheet was made; 0: none
+    uint64_t oldest_ms; // when the oldest demoted sheet became so; 0: none
+    uint64_t demoted_bytes;
 };
 
 struct ebbi_board {

@@ -4,7 +4,18 @@
 #include "region/sheet.h"
 
 static struct ebbi_lock orphans_lock; // rank: label; not with a label's
-static struct ebbi_sheet *orphans;
+static struct ebbi_sheet *oldest, *youngest;
+
+// After a change: the oldest of the label's.
+static void tell_age(struct ebbi_label *label)
+{
+    const struct ebbi_sheet *sheet = oldest;
+    while (sheet != NULL && sheet->label != label) {
+        sheet = sheet->next;
+    }
+    // relaxed: a figure
+    ebbi_store_relaxed(&label->oldest_ms, sheet != NULL ? sheet->orphan_ms : (uint64_t)0);
+}
 
 void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
 {
@@ -18,20 +29,20 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
     for (size_t w = 0; w < EBBI_SHEET_PAGES / 64; w++) {
         sheet->purged[w] = 0;
     }
-    sheet->looked_ms = ebbi_os_now_ms();
+    sheet->looked_ms = sheet->orphan_ms = ebbi_os_now_ms();
     ebbi_store_relaxed(&sheet->owner, &ebbi_owner_nobody);         // relaxed: nobody was it, or this
     ebbi_store_relaxed(&sheet->region, (struct ebb_region *)NULL); // relaxed: a look finds either
     ebbi_count(&sheet->label->demoted, 1);
+    ebbi_count(&sheet->label->demoted_bytes, ebbi_sheet_bytes(sheet));
     ebbi_lock_take(&orphans_lock);
-    sheet->previous = NULL;
-    sheet->next = orphans;
-    if (orphans != NULL) {
-        orphans->previous = sheet;
-    }
-    orphans = sheet;
+    sheet->next = NULL;
+    sheet->previous = youngest;
+    *(youngest != NULL ? &youngest->next : &oldest) = sheet;
+    youngest = sheet;
+    tell_age(sheet->label);
     ebbi_lock_drop(&orphans_lock);
-    // release[sheet-orphan -> sheet-free]: whoever frees the last block finds all of the above
-    // acquire[sheet-orphan <- sheet-free]: those who have freed are done
+    // release[sheet-free -> sheet-free]: whoever frees the last block finds all of the above
+    // acquire[sheet-free <- sheet-free]: those who have freed are done
     if (ebbi_fetch_add_acq_rel(&sheet->shared, live) == -live) {
         ebbi_orphan_end(sheet);
     }
@@ -40,12 +51,12 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
 void ebbi_orphan_end(struct ebbi_sheet *sheet)
 {
     ebbi_lock_take(&orphans_lock);
-    *(sheet->previous != NULL ? &sheet->previous->next : &orphans) = sheet->next;
-    if (sheet->next != NULL) {
-        sheet->next->previous = sheet->previous;
-    }
+    *(sheet->previous != NULL ? &sheet->previous->next : &oldest) = sheet->next;
+    *(sheet->next != NULL ? &sheet->next->previous : &youngest) = sheet->previous;
+    tell_age(sheet->label);
     ebbi_lock_drop(&orphans_lock);
     ebbi_count(&sheet->label->demoted, (uint64_t)-1);
+    ebbi_count(&sheet->label->demoted_bytes, -(uint64_t)ebbi_sheet_bytes(sheet));
     ebbi_sheet_destroy(sheet);
 }
 
@@ -70,7 +81,7 @@ size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
 {
     size_t total = 0;
     ebbi_lock_take(&orphans_lock);
-    for (struct ebbi_sheet *sheet = orphans; sheet != NULL; sheet = sheet->next) {
+    for (struct ebbi_sheet *sheet = oldest; sheet != NULL; sheet = sheet->next) {
         int64_t live = ebbi_sheet_live(sheet);
         if (live == sheet->looked) {
             continue; // nothing has happened
@@ -90,7 +101,7 @@ size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
 void ebbi_orphans_each(void (*visit)(struct ebbi_sheet *sheet, void *context), void *context)
 {
     ebbi_lock_take(&orphans_lock);
-    for (struct ebbi_sheet *sheet = orphans; sheet != NULL; sheet = sheet->next) {
+    for (struct ebbi_sheet *sheet = oldest; sheet != NULL; sheet = sheet->next) {
         visit(sheet, context);
     }
     ebbi_lock_drop(&orphans_lock);

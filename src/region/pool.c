@@ -31,6 +31,12 @@ static struct shelf *my_shelf(void)
     return &shelves[((uintptr_t)ebb_self >> EBBI_GRANULE_SHIFT) % SHELVES];
 }
 
+// Under its lock.
+static void count_warm(struct shelf *shelf, int more)
+{
+    ebbi_store_relaxed(&shelf->warm, shelf->warm + (unsigned)more); // relaxed: a hint for others
+}
+
 static struct ebb_region *handle_at(struct handles *part, size_t index)
 {
     return (struct ebb_region *)((uintptr_t)part + FIRST_HANDLE) + index;
@@ -65,13 +71,13 @@ struct ebb_region *ebbi_handle_take(void)
     struct ebb_region *region = shelf->first;
     if (region != NULL) {
         shelf->first = region->pool_next;
-        shelf->warm -= region->sheets != NULL;
+        count_warm(shelf, region->sheets != NULL ? -1 : 0);
     }
     ebbi_lock_drop(&shelf->lock);
     return region != NULL ? region : handle_make();
 }
 
-static void drop_sheet(struct ebb_region *region)
+void ebbi_handle_cool(struct ebb_region *region)
 {
     struct ebbi_sheet *sheet = region->sheets;
     region->sheets = NULL;
@@ -85,9 +91,9 @@ void ebbi_handle_give(struct ebb_region *region)
     struct shelf *shelf = my_shelf();
     ebbi_lock_take(&shelf->lock);
     bool too_many = region->sheets != NULL && shelf->warm == WARM;
-    shelf->warm += region->sheets != NULL && !too_many;
+    count_warm(shelf, region->sheets != NULL && !too_many ? 1 : 0);
     if (too_many) {
-        drop_sheet(region);
+        ebbi_handle_cool(region);
     }
     region->pool_next = shelf->first;
     shelf->first = region;
@@ -104,8 +110,8 @@ static void purge_shelf(struct shelf *shelf, uint64_t now_ms, uint64_t delay_ms,
         if (now_ms - r->opened_ms < delay_ms) {
             *waiting = true;
         } else {
-            drop_sheet(r);
-            shelf->warm--;
+            ebbi_handle_cool(r);
+            count_warm(shelf, -1);
         }
     }
     ebbi_lock_drop(&shelf->lock);

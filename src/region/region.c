@@ -6,9 +6,10 @@
 
 #define USERS_CLOSED ((uint32_t)1 << 31) // in `users`: the last one to leave ends the region
 
-static uint64_t last_id; // atomic
+static uint64_t last_id;   // atomic
+static uint64_t last_life; // atomic
 
-void ebbi_region_check(struct ebb_region *region, const char *what)
+void ebbi_region_check(const struct ebb_region *region, const char *what)
 {
     if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE) { // relaxed: a caller's error is none
         ebbi_fatal("%s a region that has ended (%p, the last one was \"%s\")", what, (void *)region,
@@ -23,6 +24,7 @@ static void link_child(struct ebb_region *parent, struct ebb_region *child)
     if (parent == NULL) {
         return;
     }
+    (void)ebbi_fetch_add_relaxed(&parent->users, 1u); // relaxed: as in ebbi_region_enter
     ebbi_lock_take(&parent->lock);
     child->next = parent->children;
     if (parent->children != NULL) {
@@ -31,6 +33,8 @@ static void link_child(struct ebb_region *parent, struct ebb_region *child)
     ebbi_store_relaxed(&parent->children, child); // relaxed: under the lock
     ebbi_lock_drop(&parent->lock);
 }
+
+static void drop_user(struct ebb_region *region);
 
 static void unlink_child(struct ebb_region *child)
 {
@@ -46,6 +50,7 @@ static void unlink_child(struct ebb_region *child)
         child->next->previous = child->previous;
     }
     ebbi_lock_drop(&parent->lock);
+    drop_user(parent);
 }
 
 // The label that the handle had before, if it is the one.
@@ -69,8 +74,13 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
         }
         ebbi_region_relabel(region, found);
     }
+    if (region->sheets != NULL && hard_limit != 0 && hard_limit < ebbi_sheet_bytes(region->sheets)) {
+        ebbi_handle_cool(region);
+    }
     region->soft_limit = soft_limit;
     region->hard_limit = hard_limit;
+    region->closes = false;
+    region->gives_way = NULL;
     region->late = region->refused = region->pressed = 0;
     region->users = 0;
     region->held_bytes = region->sheets != NULL ? ebbi_sheet_bytes(region->sheets) : 0;
@@ -113,7 +123,7 @@ void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
     sheet->next = sheet->previous = NULL;
 }
 
-struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region)
+struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool open_only)
 {
     // relaxed: a child that is opened beside its parent's end is in error
     if (ebbi_load_relaxed(&region->children) == NULL) {
@@ -121,6 +131,9 @@ struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region)
     }
     ebbi_lock_take(&region->lock);
     struct ebb_region *child = region->children;
+    while (child != NULL && open_only && !ebbi_region_is_open(child)) {
+        child = child->next;
+    }
     ebbi_lock_drop(&region->lock);
     return child;
 }
@@ -167,13 +180,22 @@ static void forget_larges(struct ebb_region *region)
     region->large_count = 0;
 }
 
+static void begin_life(struct ebb_region *region)
+{
+    region->life = ebbi_fetch_add_relaxed(&last_life, (uint64_t)1) + 1; // relaxed: a number
+}
+
 struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open)
 {
     struct ebbi_remains remains = {NULL, NULL};
     ebbi_lock_take(&region->lock);
     ebbi_region_check(region, "release of");
+    if (region->closes) {
+        ebbi_fatal("release of region \"%s\" (number %llu), which was opened to be closed",
+                   region->label->name, (unsigned long long)region->id);
+    }
     // relaxed: whoever enters beside a release is told so or not
-    if (ebbi_load_relaxed(&region->users) != 0) {
+    if ((ebbi_load_relaxed(&region->users) & ~USERS_CLOSED) != 0) {
         ebbi_fatal("release of region \"%s\" (number %llu), which is current in a thread",
                    region->label->name, (unsigned long long)region->id);
     }
@@ -187,8 +209,10 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     region->sheet_count = kept != NULL;
     region->look = NULL;
     region->held_bytes = kept != NULL ? ebbi_sheet_bytes(kept) : 0;
+    begin_life(region);
     if (kept != NULL) {
         ebbi_sheet_restart(kept, &region->own);
+        kept->life = region->life;
     }
     ebbi_count(&region->label->released, 1);
     if (!stays_open) {
@@ -209,7 +233,8 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
 
 static bool is_drained(const struct ebb_region *region)
 {
-    bool drained = region->larges == NULL;
+    // What gave way is not known.
+    bool drained = region->larges == NULL && region->gives_way == NULL;
     for (struct ebbi_sheet *s = region->sheets; s != NULL && drained; s = s->next) {
         drained = ebbi_sheet_live(s) == 0;
     }
@@ -234,8 +259,10 @@ static void finish_close(struct ebb_region *region)
     region->sheets = kept;
     region->sheet_count = kept != NULL;
     region->look = NULL;
+    begin_life(region);
     if (kept != NULL) {
         ebbi_sheet_restart(kept, &region->own);
+        kept->life = region->life;
     }
     // relaxed: for those who use a handle that has ended
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
@@ -274,6 +301,16 @@ void ebbi_region_close(struct ebb_region *region)
     }
 }
 
+static void drop_user(struct ebb_region *region)
+{
+    // release[users-leave -> users-end]: what this thread did in the region
+    // acquire[users-leave <- users-end]: the state
+    if (ebbi_fetch_add_acq_rel(&region->users, (uint32_t)-1) == (USERS_CLOSED | 1)) {
+        ebbi_lock_take(&region->lock);
+        finish_close(region);
+    }
+}
+
 // ---- current -------------------------------------------------------------------------------------
 
 void ebbi_region_enter(struct ebb_region *region)
@@ -300,10 +337,5 @@ void ebbi_region_leave(struct ebb_region *region, bool stays)
         // release[owner-leave -> owner-enter]: the cursor
         (void)ebbi_cas_release(&region->owner, &me, (const void *)NULL);
     }
-    // release[users-leave -> users-end]: what this thread did in the region
-    // acquire[users-leave <- users-end]: the state
-    if (ebbi_fetch_add_acq_rel(&region->users, (uint32_t)-1) == (USERS_CLOSED | 1)) {
-        ebbi_lock_take(&region->lock);
-        finish_close(region);
-    }
+    drop_user(region);
 }

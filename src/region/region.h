@@ -8,7 +8,7 @@
 // P1  a handle's memory stays a handle for ever, so a stale one can be told while it is not open again.
 // P2  `owner`: set by open, enter and detach from NULL or to NULL, by the thread itself; taken away from
 //     another thread by close alone (ebbi_owner_revoke).
-// P3  children are in their parent's list, under the parent's lock, from their opening to their end.
+// P3  a child is a user of its parent. Children are in their parent's list, under the parent's lock, from their opening to their end.
 //     A lock of one region is never taken under that of another.
 #ifndef EBB_REGION_REGION_H
 #define EBB_REGION_REGION_H
@@ -28,7 +28,7 @@ struct ebb_region {
     struct ebbi_cursor own;
     struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // guards what follows
     uint8_t state;                                                   // atomic
-    uint32_t users; // enters of it that have not been left, and a bit once it is closed; atomic
+    uint32_t users; // enters of it that have not been left, children, and a bit once it is closed; atomic
     struct ebbi_cursor common;
     struct ebbi_sheet *sheets; // youngest first
     struct ebbi_sheet *look;   // where the next search for holes begins
@@ -37,10 +37,13 @@ struct ebb_region {
     struct ebbi_label *label;
     struct ebb_region *parent, *children, *next, *previous; // P3
     uint64_t id;
+    uint64_t life; // one number from open or reset to release or reset; in its sheets too
     uint64_t opened_ms;
     size_t held_bytes, peak_bytes, soft_limit, hard_limit;
     size_t sheet_count, large_count;
     size_t late, refused, pressed;
+    bool closes;      // and is never released
+    void *gives_way;  // to this domain: blocks come from its slabs; NULL: it does not
     struct ebb_region *pool_next;
 };
 
@@ -54,14 +57,15 @@ struct ebbi_remains {
 struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
                                     size_t hard_limit);
 // Aborts unless the handle is of a region that has not ended.
-void ebbi_region_check(struct ebb_region *region, const char *what);
+void ebbi_region_check(const struct ebb_region *region, const char *what);
 EBBI_INLINE bool ebbi_region_is_open(const struct ebb_region *region)
 {
     // relaxed: whoever closes it beside a use of it decides nothing by it
     return ebbi_load_relaxed(&region->state) == EBBI_REGION_OPEN;
 }
 void ebbi_region_run_cleanups(struct ebb_region *region);
-struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region);
+// Of those that are not closed; `open_only` false: of all.
+struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool open_only);
 
 // The end, when no child is left and the cleanups have run. `keep`: memory of it may be used again at
 // once. For reset, the region stays open.
@@ -117,5 +121,6 @@ void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label);
 // pool.c: handles
 struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused
 void ebbi_handle_give(struct ebb_region *region);
+void ebbi_handle_cool(struct ebb_region *region); // gives back the sheet that it has
 
 #endif

@@ -178,9 +178,7 @@ void ebbi_cursor_seal(struct ebbi_cursor *cursor)
     if (sheet == NULL) {
         return;
     }
-    if (cursor->next < cursor->stop) {
-        mark(cursor->next, GONE);
-    }
+    mark(cursor->next, GONE);
     size_t starts = count_starts(cursor->from, cursor->next);
     sheet->starts += (uint32_t)starts;
     live_add(sheet, (int64_t)starts);
@@ -250,11 +248,11 @@ bool ebbi_cursor_find(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, size
     uintptr_t from = ebbi_sheet_start(sheet);
     for (;;) {
         uintptr_t live = find(from, last, true);
-        if (live - from >= wanted) {
+        if (live - from >= wanted + EBBI_UNIT) {
             sheet->starts -= (uint32_t)count_starts(from, live);
             clear(from, live);
             mark(from, START);
-            cursor_open(cursor, sheet, from, live);
+            cursor_open(cursor, sheet, from, live - EBBI_UNIT);
             return true;
         }
         if (live == last) {
@@ -328,7 +326,7 @@ static EBBI_NOINLINE void free_shared(struct ebbi_sheet *sheet, uintptr_t p)
         report(sheet, p);
     }
     // release[sheet-free -> sheet-empty]: this thread is done with the block
-    // acquire[sheet-free <- sheet-orphan]: the last one finds the sheet an orphan, and all others done
+    // acquire[sheet-free <- sheet-free]: the last one finds the sheet an orphan, and all others done
     if (ebbi_fetch_add_acq_rel(&sheet->shared, (int64_t)-1) == 1) {
         ebbi_orphan_end(sheet);
     }
@@ -362,6 +360,13 @@ void ebbi_sheet_free(void *block)
     live_add(sheet, -1);
     // release[busy-end -> busy-wait]: the lines above
     ebbi_store_release(&me->busy, 0u);
+}
+
+bool ebbi_sheet_has(const void *block)
+{
+    uintptr_t p = (uintptr_t)block;
+    return p % EBBI_UNIT == 0 && (live_word(word_of(p, START)) & bit_of(p)) != 0 &&
+           !is_next(ebbi_sheet_of(block), p);
 }
 
 size_t ebbi_sheet_usable(const void *block)

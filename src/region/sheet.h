@@ -41,7 +41,8 @@ struct ebbi_cursor {
     uintptr_t limit; // the last place where a block may end
     uintptr_t bits;  // + address / 1024 * 8: the word of `start`
     uintptr_t from;  // where it began
-    uintptr_t stop;  // end of the hole or of the sheet, in this granule or a later one
+    uintptr_t stop;  // as limit, for the whole hole, which may go on in later granules: a unit before its
+                     // end, so that `next` never is where a block in use begins
     struct ebbi_sheet *sheet;
 };
 
@@ -59,10 +60,13 @@ struct ebbi_sheet {
     uint64_t looked_ms; // an orphan: when
     uint32_t starts;    // bits of `start` that stand for blocks, dead or alive, as of the last seal
     uint32_t since_ms; // when it was made
-    uint64_t purged[EBBI_SHEET_PAGES / 64]; // of an orphan: pages given back
+    uint64_t life;     // of the region that its blocks belong to
+    uint64_t orphan_ms; // since when it is one
+    unsigned char unused[16];
     // Line 2.
-    int64_t shared; // atomic, P3
-    unsigned char rest[120];
+    int64_t shared;                         // atomic, P3
+    uint64_t purged[EBBI_SHEET_PAGES / 64]; // of an orphan: pages given back
+    unsigned char rest[88];
 };
 _Static_assert(sizeof(struct ebbi_sheet) == EBBI_HEADER, "a sheet is a granule's header");
 _Static_assert(offsetof(struct ebbi_sheet, shared) == 128, "apart from the owner's");
@@ -141,6 +145,8 @@ EBBI_INLINE int64_t ebbi_sheet_live(const struct ebbi_sheet *sheet)
 // Any thread; abort on what is no block in use.
 void ebbi_sheet_free(void *p);
 size_t ebbi_sheet_usable(const void *p);
+// Whether a block in use begins at p.
+bool ebbi_sheet_has(const void *p);
 // The region goes; the blocks that are left stay. The sheet is sealed and in no list.
 void ebbi_sheet_orphan(struct ebbi_sheet *sheet);
 void ebbi_orphan_end(struct ebbi_sheet *sheet); // by whoever took `shared` to 0

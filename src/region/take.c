@@ -107,6 +107,7 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
     if (sheet == NULL) {
         return false;
     }
+    sheet->life = region->life;
     sheet->next = region->sheets;
     if (region->sheets != NULL) {
         region->sheets->previous = sheet;
@@ -164,7 +165,8 @@ bool ebbi_region_extend(struct ebb_region *region, void *block, size_t bytes)
     // relaxed: if this thread is the owner, it knows
     if (ebbi_load_relaxed(&region->owner) != ebb_self || cursor->sheet == NULL ||
         cursor->sheet != ebbi_sheet_of(block) || p < cursor->from ||
-        p + ebbi_sheet_usable(block) != cursor->next || size > cursor->stop - p) {
+        p + ebbi_sheet_usable(block) != cursor->next || bytes > cursor->stop - p ||
+        size > cursor->stop - p) {
         return false;
     }
     ebbi_cursor_move(cursor, p + size);
@@ -227,5 +229,6 @@ void ebbi_region_forget(struct ebbi_waiting *waiting)
     }
     if (waiting->label != NULL) {
         ebbi_label_drop(waiting->label, waiting->bytes);
+        waiting->label = NULL;
     }
 }

@@ -346,6 +346,22 @@ TEST(RegionBadInput, ClosedParentIsRefused)
     EXPECT_EQ(errno, EINVAL);
 }
 
+void count_call(void *counter) { ++*static_cast<int *>(counter); }
+
+// Too late to be called at the close: refused, or called when the last thread has left. Never lost.
+TEST(RegionBadInput, CleanupAfterTheCloseIsNotLost)
+{
+    ebb_region *region = open("late cleanup");
+    int calls = 0;
+    int taken = 0;
+    {
+        const InRegion scope(region);
+        ebb_region_close(region);
+        taken = ebb_region_cleanup(region, count_call, &calls) == 0 ? 1 : 0;
+    }
+    EXPECT_EQ(calls, taken);
+}
+
 TEST(RegionBadInput, CloseOfAParentClosesItsChildren)
 {
     ebb_region *parent = open();

@@ -19,7 +19,7 @@ using reclaim::in_thread;
 inline ebb_region *open(const char *label = nullptr, ebb_region *parent = nullptr,
                         std::size_t soft_limit = 0, std::size_t hard_limit = 0)
 {
-    const ebb_region_options options = {label, parent, soft_limit, hard_limit};
+    const ebb_region_options options = {label, parent, soft_limit, hard_limit, 0};
     return ebb_region_open(&options);
 }
 

@@ -43,10 +43,11 @@ const _: () = {
     assert!(offset_of!(ebb_participant, thread) == 20);
     assert!(size_of::<ebb_hazard>() == 64);
     assert!(EBB_SELF_PIN == 4096 && EBB_PIN_SHIFT == 16 && EBB_COLLECTOR_FENCED == 1);
-    assert!(size_of::<ebb_region_options>() == 32);
+    assert!(size_of::<ebb_region_options>() == 40);
     assert!(offset_of!(ebb_region_options, parent) == 8);
     assert!(offset_of!(ebb_region_options, soft_limit) == 16);
     assert!(offset_of!(ebb_region_options, hard_limit) == 24);
+    assert!(offset_of!(ebb_region_options, closes) == 32);
     assert!(size_of::<ebb_scope>() == size_of::<usize>());
     assert!(EBB_DOMAIN_NEVER == 0 && EBB_DOMAIN_SCOPES == 1 && EBB_DOMAIN_BYTES == 2);
     assert!(EBB_DOMAIN_MS == 3 && EBB_DOMAIN_MANUAL == 4);

@@ -35,6 +35,8 @@ pub struct ebb_region_options {
     pub soft_limit: usize,
     /// Bytes held that are never exceeded; 0: none.
     pub hard_limit: usize,
+    /// Not 0: the region ends by close alone, and may give way to class slabs.
+    pub closes: c_int,
 }
 
 /// When a domain's epochs end: one of the `EBB_DOMAIN_*`.

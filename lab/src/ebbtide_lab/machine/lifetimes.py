@@ -22,7 +22,7 @@ ANY_SYMBOL = "ebb_version"  # what every Ebbtide exports, also one without the b
 LIBRARY = "libebbtide"
 VERSION = 1
 HEAD = struct.Struct("<II")
-ROW = struct.Struct("<32s14Q")
+ROW = struct.Struct("<32s15Q")
 MOST_ROWS = 64
 FILE_VERSION = re.compile(r"\.so\.(\d+\.\d+\.\d+)$")
 
@@ -45,6 +45,7 @@ class Row(NamedTuple):
     late: int
     refused: int
     oldest_since_ms: int
+    demoted_bytes: int
 
 
 @dataclass(frozen=True)

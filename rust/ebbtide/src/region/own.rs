@@ -89,7 +89,7 @@ impl Options {
     /// # Errors
     /// When memory is refused.
     pub fn open(&self) -> io::Result<Region<'static>> {
-        self.open_raw(ptr::null_mut()).map(Region::of)
+        self.open_raw(ptr::null_mut(), false).map(Region::of)
     }
 
     /// Opens a region that ends before its parent. The limits of both are their own.
@@ -97,12 +97,13 @@ impl Options {
     /// # Errors
     /// When memory is refused.
     pub fn open_in<'p>(&self, parent: &'p Region<'_>) -> io::Result<Region<'p>> {
-        self.open_raw(parent.raw()).map(Region::of)
+        self.open_raw(parent.raw(), false).map(Region::of)
     }
 
     pub(super) fn open_raw(
         &self,
         parent: *mut sys::ebb_region,
+        closes: bool,
     ) -> io::Result<NonNull<sys::ebb_region>> {
         let options = sys::ebb_region_options {
             label: if self.label[0] == 0 {
@@ -113,6 +114,7 @@ impl Options {
             parent,
             soft_limit: self.soft_limit,
             hard_limit: self.hard_limit,
+            closes: closes.into(),
         };
         // SAFETY: the label ends with a NUL, and the parent is null or open.
         NonNull::new(unsafe { sys::ebb_region_open(&options) }).ok_or_else(io::Error::last_os_error)

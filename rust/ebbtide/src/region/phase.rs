@@ -62,7 +62,7 @@ impl Options {
     /// # Errors
     /// When memory is refused.
     pub fn open_phase(&self) -> io::Result<Phase<'static>> {
-        self.open_raw(ptr::null_mut()).map(Phase::of)
+        self.open_raw(ptr::null_mut(), true).map(Phase::of)
     }
 
     /// Opens a phase that ends before its parent.
@@ -79,7 +79,7 @@ impl Options {
     /// # Errors
     /// When memory is refused.
     pub fn open_phase_in<'p>(&self, parent: &'p Phase<'_>) -> io::Result<Phase<'p>> {
-        self.open_raw(parent.raw.as_ptr()).map(Phase::of)
+        self.open_raw(parent.raw.as_ptr(), true).map(Phase::of)
     }
 }
 
