@@ -50,7 +50,7 @@ lib: setup-build
 	@cmake --build --preset release --target ebbtide ebbtide_static
 
 bench-programs: lib
-	@cmake --build --preset release --target bench/all
+	@cmake --build --preset release --target bench_programs
 
 install: lib
 	@cmake --install build/release --prefix $(PREFIX)

@@ -8,6 +8,7 @@
 #define _GNU_SOURCE
 // clang-format off
 #include "os/linux.c"
+#include "os/fault.c"
 #include "os/lock.c"
 #include "os/fatal.c"
 #include "os/options.c"
@@ -24,6 +25,9 @@
 #include "region/sheet.c"
 #include "region/orphan.c"
 #include "region/pool.c"
+#include "region/stack.c"
+#include "region/quarantine.c"
+#include "region/escape.c"
 #include "region/take.c"
 #include "region/region.c"
 #include "heap/shelf.c"

@@ -26,6 +26,8 @@
 // Blocks of regions and domains are ordinary blocks: ebb_free, ebb_realloc, ebb_malloc_usable_size and
 // ebb_retire take them, from any thread, whether the region is open or closed. After a release they
 // are gone, and a free of one is an error. docs/lifetimes.md says when to use which.
+// With EBB_REGION_DEBUG in the environment, a use of one is reported with the region's label and the
+// stacks of allocation and release; each allocation then takes about a microsecond, none in place.
 //
 // Threads: every function may be called by any thread, and a region may be used by several at once.
 // The thread that opened a region allocates from it and frees into it without locks until it leaves or
@@ -59,14 +61,15 @@ struct ebb_region_options {
     size_t hard_limit; // bytes held; an allocation that needs more fails with ENOMEM; 0: none
     int closes;        // not 0: the region will be closed; to release or reset it is an error then.
                        // While survivors of the label's closed regions pin more than 1 MiB, such a
-                       // region gives way: its blocks come from class slabs, as a domain's do, where
-                       // they are dense; ebb_region_of does not know them, and limits do not count them
+        // region gives way: its blocks come from class slabs, as a domain's do, where
+        // they are dense; ebb_region_of does not know them, and limits do not count them
 };
 
 // A region takes the first 64 KiB with its first block, or has them at hand where this thread released one
 // lately, and more as it grows, in steps of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
 // NULL with errno = ENOMEM when memory is refused, EINVAL when the parent is closed. O(1).
-EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *options) EBB_NOEXCEPT;
+EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *options)
+    EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order, then gives everything back that is left in the region, in time
 // O(slabs), and ends the handle. (A thread keeps the first 64 KiB of up to 8 regions for the next ones
@@ -86,7 +89,7 @@ EBB_EXPORT void ebb_region_reset(struct ebb_region *region) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_region_close(struct ebb_region *region) EBB_NOEXCEPT;
 
 // Calls call(argument) at the region's release, reset or close, newest first, in the thread that ends
-// it, with no lock held. It may free blocks of the region and allocate in its parent, but not in the
+// it, with no lock held. What is kept for it is a block of the region. It may free blocks of the region and allocate in its parent, but not in the
 // region. 0, or -1 with errno = ENOMEM, or EINVAL when the region is closed.
 EBB_EXPORT int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
                                   void *argument) EBB_NOEXCEPT;
@@ -119,9 +122,9 @@ EBB_EXPORT struct ebb_region *ebb_region_of(const void *p) EBB_NOEXCEPT;
 enum ebb_domain_policy {
     EBB_DOMAIN_NEVER,  // one epoch for ever
     EBB_DOMAIN_SCOPES, // every n scopes of a thread (outermost enter to leave)
-    EBB_DOMAIN_BYTES,  // when a thread's epoch has taken n bytes from its slabs, looked at on leaving;
-                       // blocks that are freed and used again meanwhile count once
-    EBB_DOMAIN_MS,     // when a thread's epoch is n milliseconds old, looked at on leaving
+    EBB_DOMAIN_BYTES, // when a thread's epoch has taken n bytes from its slabs, looked at on leaving;
+                      // blocks that are freed and used again meanwhile count once
+    EBB_DOMAIN_MS,    // when a thread's epoch is n milliseconds old, looked at on leaving
     EBB_DOMAIN_MANUAL, // by ebb_domain_advance
 };
 
@@ -179,22 +182,22 @@ struct ebb_region_stats {
 struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;
-    size_t live_bytes;     // in blocks in use
+    size_t live_bytes; // in blocks in use
     size_t live_blocks;
     size_t held_bytes;     // address space of slabs and large blocks
     size_t peak_bytes;     // held at most
     size_t resident_bytes; // of it in memory
     size_t pinned_bytes;   // resident, not under blocks in use
     size_t slabs;
-    size_t demoted;        // slabs of closed regions, pinned by survivors
-    size_t open;           // regions open, or threads that have an epoch
-    uint64_t opened;       // regions, or scopes, since the start
-    uint64_t closed;       // regions, or epochs
-    uint64_t drained;      // of them gave back everything by their close: the drain share
-    uint64_t released;     // regions, resets included
-    uint64_t late;         // allocations after a close
-    uint64_t refused;      // by hard limits
-    uint64_t oldest_ms;    // age of the oldest slab that is still in use: no survivor is older
+    size_t demoted;     // slabs of closed regions, pinned by survivors
+    size_t open;        // regions open, or threads that have an epoch
+    uint64_t opened;    // regions, or scopes, since the start
+    uint64_t closed;    // regions, or epochs
+    uint64_t drained;   // of them gave back everything by their close: the drain share
+    uint64_t released;  // regions, resets included
+    uint64_t late;      // allocations after a close
+    uint64_t refused;   // by hard limits
+    uint64_t oldest_ms; // age of the oldest slab that is still in use: no survivor is older
 };
 
 EBB_EXPORT void ebb_region_stats_get(struct ebb_region *region,

@@ -41,8 +41,9 @@ enum ebbi_span_state {
     EBBI_SPAN_SLAB,
     EBBI_SPAN_INSIDE, // not the first granule of a slab: `back` leads to it
     EBBI_SPAN_LARGE,
-    EBBI_SPAN_HEAP, // metadata of a heap, labels, regions' handles
-    EBBI_SPAN_SHEET, // blocks of a region
+    EBBI_SPAN_HEAP,       // metadata of a heap, labels, regions' handles
+    EBBI_SPAN_SHEET,      // blocks of a region
+    EBBI_SPAN_QUARANTINE, // was a sheet, or a large object of a region; no access
 };
 
 struct ebb_region;

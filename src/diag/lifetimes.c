@@ -90,8 +90,8 @@ static void discount_cached(struct ebbi_heap *heap, void *context)
             void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
             size_t cached = (size_t)(top - m->base - 1);
             walk->line->live_blocks -= ebbi_min(cached, walk->line->live_blocks);
-            walk->line->live_bytes -= ebbi_min(cached * ebbi_classes[c].size,
-                                               walk->line->live_bytes);
+            walk->line->live_bytes -=
+                ebbi_min(cached * ebbi_classes[c].size, walk->line->live_bytes);
         }
     }
 }

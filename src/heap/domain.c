@@ -10,22 +10,19 @@
 // An epoch's end counts what has survived it and, if it has taken much, sends what is free home.
 #include "heap/fast.h"
 
-
-
-
-#define TELL_SCOPES 1024u                  // an epoch's scopes are counted at least so often
-#define TELL_EPOCHS 64u                    // the same of epochs
-#define FLUSH_BYTES ((uint64_t)256 << 10)  // taken since the last time, for an end to flush
-#define BLOCK_BYTES ((uint64_t)64 << 10)   // the same, of a thread that waits
+#define TELL_SCOPES 1024u                 // an epoch's scopes are counted at least so often
+#define TELL_EPOCHS 64u                   // the same of epochs
+#define FLUSH_BYTES ((uint64_t)256 << 10) // taken since the last time, for an end to flush
+#define BLOCK_BYTES ((uint64_t)64 << 10)  // the same, of a thread that waits
 
 enum policy { BY_NOTHING, BY_SCOPES, BY_BYTES, BY_MS, BY_CALL, POLICIES };
 
 struct ebb_domain {
     struct ebbi_label *label;
-    struct ebb_domain *next;  // under the registry lock
-    struct ebbi_heap *idle;   // seats without a thread, through seat.next; under the registry lock
-    uint64_t n;               // atomic, as are the next two
-    uint64_t advance;         // counts ebbi_domain_advance
+    struct ebb_domain *next; // under the registry lock
+    struct ebbi_heap *idle;  // seats without a thread, through seat.next; under the registry lock
+    uint64_t n;              // atomic, as are the next two
+    uint64_t advance;        // counts ebbi_domain_advance
     uint32_t policy;
 };
 
@@ -78,10 +75,12 @@ const struct ebbi_label *ebbi_domain_label(const struct ebb_domain *domain)
 
 bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n)
 {
-    if (policy >= POLICIES || (n == 0 && (policy == BY_SCOPES || policy == BY_BYTES || policy == BY_MS))) {
+    if (policy >= POLICIES ||
+        (n == 0 && (policy == BY_SCOPES || policy == BY_BYTES || policy == BY_MS))) {
         return false;
     }
-    ebbi_store_relaxed(&domain->n, (uint64_t)n); // relaxed: an epoch that begins now may take either
+    // relaxed: an epoch that begins now may take either
+    ebbi_store_relaxed(&domain->n, (uint64_t)n);
     ebbi_store_relaxed(&domain->policy, (uint32_t)policy); // relaxed: as above
     return true;
 }
@@ -115,9 +114,9 @@ static void begin_epoch(struct ebbi_heap *heap)
 {
     struct ebbi_seat *seat = &heap->seat;
     const struct ebb_domain *domain = seat->domain;
-    uint64_t n = ebbi_load_relaxed(&domain->n);             // relaxed: see ebbi_domain_set_policy
-    uint32_t policy = ebbi_load_relaxed(&domain->policy);   // relaxed: as above
-    seat->advance = ebbi_load_relaxed(&domain->advance);    // relaxed: a count
+    uint64_t n = ebbi_load_relaxed(&domain->n);           // relaxed: see ebbi_domain_set_policy
+    uint32_t policy = ebbi_load_relaxed(&domain->policy); // relaxed: as above
+    seat->advance = ebbi_load_relaxed(&domain->advance);  // relaxed: a count
     seat->scopes_end = policy == BY_SCOPES ? seat->scopes + n : UINT64_MAX;
     seat->scopes_limit = ebbi_min(seat->scopes_end, seat->scopes + TELL_SCOPES);
     seat->taken_limit = policy == BY_BYTES ? heap->taken_bytes + n : UINT64_MAX;
@@ -160,6 +159,9 @@ void ebbi_domain_advance(struct ebb_domain *domain)
 {
     (void)ebbi_fetch_add_relaxed(&domain->advance, (uint64_t)1); // relaxed: a count
     struct ebbi_heap *own = ebbi_heap_get();
+    if (own != NULL) {
+        ebbi_send_outbox(own); // blocks of the domain may wait in it
+    }
     for (struct ebbi_heap *heap = own != NULL ? own->seats : NULL; heap != NULL;
          heap = heap->seat.next) {
         if (heap->seat.domain == domain) {
@@ -195,7 +197,7 @@ static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *dom
     }
     ebbi_registry_unlock();
     if (heap != NULL) {
-        ebbi_count(&domain->label->open, 1);
+        ebbi_count(&domain->label->open, domain->label->is_domain); // else it counts regions
         begin_epoch(heap);
     }
     return heap;
@@ -235,7 +237,7 @@ void ebbi_seat_abandon(struct ebbi_heap *heap)
     seat->thread = NULL;
     seat->next = seat->domain->idle;
     seat->domain->idle = heap;
-    ebbi_count(&heap->label->open, (uint64_t)-1);
+    ebbi_count(&heap->label->open, -heap->label->is_domain);
 }
 
 void ebbi_seats_leave(struct ebbi_heap *own)
@@ -400,6 +402,7 @@ void ebbi_domain_block(void)
     }
     heap->seat.scopes++;
     end_epoch(heap);
+    tell(heap);
     if (heap->taken_bytes - heap->seat.taken_flushed >= BLOCK_BYTES) {
         flush(heap);
     }

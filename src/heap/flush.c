@@ -127,7 +127,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
     ebbi_purge_tick(heap);
 }
 
-static void send_outbox(struct ebbi_heap *heap)
+void ebbi_send_outbox(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&heap->lock);
     ebbi_heap_tell_time(heap);
@@ -166,7 +166,7 @@ void ebbi_flush_all(struct ebbi_heap *heap)
             ebbi_flush_class(heap, c);
         }
     }
-    send_outbox(heap);
+    ebbi_send_outbox(heap);
 }
 
 void ebbi_give_one(void *p)
@@ -186,7 +186,7 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
         if (heap->outbox_count == EBBI_OUTBOX) {
-            send_outbox(heap);
+            ebbi_send_outbox(heap);
             heap->events++;
             ebbi_purge_tick(heap);
         }

@@ -61,10 +61,10 @@ struct ebbi_shelf { // slabs of one class
 
 // A thread's part in a domain, of a heap that serves it (domain.c). The thread's alone.
 struct ebbi_seat {
-    struct ebb_domain *domain; // NULL: an ordinary heap
-    struct ebbi_heap *next;    // of the thread's heaps for domains
-    struct ebbi_heap *thread;  // its ordinary heap
-    uint32_t depth;            // enters that have not been left
+    struct ebb_domain *domain;    // NULL: an ordinary heap
+    struct ebbi_heap *next;       // of the thread's heaps for domains
+    struct ebbi_heap *thread;     // its ordinary heap
+    uint32_t depth;               // enters that have not been left
     uint64_t scopes, scopes_told; // left so far; counted under the label so far
     uint32_t closed, drained;     // epochs that the label does not count yet
     uint64_t scopes_limit;        // of `scopes`: to be looked at
@@ -92,22 +92,23 @@ struct ebbi_heap {
     bool alone;      // serves a thread in abort(): takes no other lock
     bool runs_calls; // its thread is in ebbi_calls_run
     size_t slab_count;
-    size_t held_bytes;   // of slabs
-    size_t idle_bytes;   // free blocks of slabs that may hold pages
-    size_t peak_bytes;   // held and not idle at most, lately
-    size_t budget_bytes; // what magazines may still grow by
-    size_t freed_bytes;  // since the last purge by amount
-    size_t out_bytes;    // of blocks that are not in its slabs
-    uint64_t taken_bytes;      // out of its slabs by refills, since the start
-    struct ebbi_label *label;  // whose memory it is; NULL: nobody's
+    size_t held_bytes;        // of slabs
+    size_t idle_bytes;        // free blocks of slabs that may hold pages
+    size_t peak_bytes;        // held and not idle at most, lately
+    size_t budget_bytes;      // what magazines may still grow by
+    size_t freed_bytes;       // since the last purge by amount
+    size_t out_bytes;         // of blocks that are not in its slabs
+    uint64_t taken_bytes;     // out of its slabs by refills, since the start
+    struct ebbi_label *label; // whose memory it is; NULL: nobody's
     struct ebbi_seat seat;
     struct ebbi_heap *seats;   // that the thread of this heap has in domains
     struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
     uint32_t entered_count;    // enters of regions that have not been left
-    struct ebb_region *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
-    bool has_regions;          // its thread may own some
-    uint64_t arrays[2];        // bit c: magazines[c] has an array
-    size_t purged_bytes; // pages of slabs returned since the start
+    struct ebb_region
+        *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
+    bool has_regions;           // its thread may own some
+    uint64_t arrays[2];         // bit c: magazines[c] has an array
+    size_t purged_bytes;        // pages of slabs returned since the start
     struct ebbi_slab *purge_first, *purge_last;
     struct ebbi_heap *next, *previous; // all heaps, under the registry lock
     struct ebbi_heap *abandoned_next;  // under the registry lock
@@ -214,6 +215,7 @@ void *ebbi_alloc_own(size_t bytes);
 void ebbi_flush(struct ebbi_heap *heap, unsigned class_number);       // makes room; takes the lock
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number); // all of it; takes the lock
 void ebbi_flush_all(struct ebbi_heap *heap);     // and the outbox; takes the locks
+void ebbi_send_outbox(struct ebbi_heap *heap);   // takes the lock
 void ebbi_flush_largest(struct ebbi_heap *heap); // whose array others then share; takes the lock
 // Under the lock of the heap, or without one: then all blocks go as other threads'.
 void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count);
@@ -275,7 +277,7 @@ void ebbi_remains_unlock(void);
 // domain.c
 #define EBBI_SCOPE_REGION ((uintptr_t)1)
 #define EBBI_SCOPE_DOMAIN ((uintptr_t)2)
-#define EBBI_SCOPE_NONE ((uintptr_t)4) // an enter that did not happen
+#define EBBI_SCOPE_NONE ((uintptr_t)4)                 // an enter that did not happen
 struct ebb_domain *ebbi_domain_find(const char *name); // NULL: memory refused
 bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n);
 void ebbi_domain_advance(struct ebb_domain *domain);
@@ -287,11 +289,11 @@ uintptr_t ebbi_enter_region(struct ebb_region *region);
 uintptr_t ebbi_enter_domain(struct ebb_domain *domain);
 uintptr_t ebbi_enter_heap(void);
 void ebbi_leave(uintptr_t before);
-void ebbi_domain_block(void);                        // the calling thread is about to wait
-void ebbi_seats_leave(struct ebbi_heap *heap);       // its thread ends
+void ebbi_domain_block(void);                  // the calling thread is about to wait
+void ebbi_seats_leave(struct ebbi_heap *heap); // its thread ends
 void ebbi_seats_flush(struct ebbi_heap *heap);
-void ebbi_seat_abandon(struct ebbi_heap *heap);      // under the registry lock: for the next thread
-void ebbi_scope_abandon(struct ebbi_heap *heap);     // what is current in it is so no more
+void ebbi_seat_abandon(struct ebbi_heap *heap);  // under the registry lock: for the next thread
+void ebbi_scope_abandon(struct ebbi_heap *heap); // what is current in it is so no more
 
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);

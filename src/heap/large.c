@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "heap/fast.h"
+#include "region/quarantine.h"
 
 static void *refuse(void)
 {
@@ -67,6 +68,9 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
 
 void ebbi_report_invalid(const void *p, const char *what)
 {
+    if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what)) {
+        ebbi_fatal("invalid %s: %p belongs to a region that has been released", what, p);
+    }
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
     if (chunk == NULL || granule >= chunk->granules) {
@@ -197,8 +201,8 @@ void *ebbi_realloc(void *p, size_t bytes)
     }
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
-        void *same = tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes)
-                                            : ebbi_large_resize(p, bytes);
+        void *same =
+            tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes) : ebbi_large_resize(p, bytes);
         if (same != NULL) {
             return same;
         }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "heap/fast.h"
+#include "region/quarantine.h"
 
 #define PINNED_MOST ((uint64_t)1 << 20) // by survivors, before regions of the label give way
 
@@ -33,6 +34,15 @@ static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
     return p;
 }
 
+// In debug mode every block's stack is kept: no region has an owner then, so all come this way.
+static void *noted(void *p, const void *caller)
+{
+    if (EBBI_UNLIKELY(ebbi_quarantine_is_on())) {
+        ebbi_stack_note(p, ebbi_stack_take(caller));
+    }
+    return p;
+}
+
 // A region that is closed passes on to its parent, the last one to the heap.
 static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, size_t bytes)
 {
@@ -49,7 +59,7 @@ static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, si
         void *p = large ? take_large(r, align, bytes, &refusal)
                         : ebbi_region_take(r, bytes, align, &refusal);
         if (refusal != EBBI_REGION_IS_CLOSED) {
-            return p != NULL ? p : no_memory();
+            return p != NULL ? noted(p, __builtin_return_address(0)) : no_memory();
         }
     }
     struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
@@ -68,8 +78,7 @@ void *ebbi_region_malloc(struct ebb_region *region, size_t bytes)
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
 {
-    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes)
-                              : take_slow(region, align, bytes);
+    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes) : take_slow(region, align, bytes);
 }
 
 void *ebbi_scoped_aligned(size_t align, size_t bytes)
@@ -85,8 +94,8 @@ void *ebbi_scoped_malloc(size_t bytes)
 struct ebb_region *ebbi_region_of(const void *p)
 {
     unsigned tag = ebbi_tag_of(p);
-    // relaxed: a region that ends beside this call may be found or not
     if (tag == EBBI_TAG_REGION) {
+        // relaxed: a region that ends beside this call may be found or not
         return ebbi_sheet_has(p) ? ebbi_load_relaxed(&ebbi_sheet_of(p)->region) : NULL;
     }
     const struct ebbi_waiting *note =
@@ -110,7 +119,8 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
         return NULL;
     }
     size_t old_bytes = ebbi_usable_size(p);
-    bool same = ebbi_region_of(p) == region;
+    const struct ebb_region *in = ebbi_region_of(p);
+    bool same = in != NULL && in == region;
     if (same && ((bytes <= old_bytes && bytes > old_bytes / 2) ||
                  (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_region_extend(region, p, bytes)))) {
         return p;
@@ -213,10 +223,13 @@ static void wait_for_pins(struct ebbi_sheet *sheets)
     }
 }
 
-static bool sheet_may_go(const struct ebbi_sheet *sheet)
+static bool remains_may_go(uintptr_t start, size_t bytes, uint64_t tag)
 {
-    return ebbi_clock_passed(&ebbi_clock, (uint64_t)sheet->looked) &&
-           !ebbi_hazard_protects((const void *)ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
+    const void *p = (const void *)start;
+    // relaxed: under the lock
+    bool retired =
+        ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_load_relaxed(&ebbi_sheet_of(p)->retired) != 0;
+    return !retired && ebbi_clock_passed(&ebbi_clock, tag) && !ebbi_hazard_protects(p, bytes);
 }
 
 size_t ebbi_remains_purge(bool *some_wait)
@@ -225,14 +238,18 @@ size_t ebbi_remains_purge(bool *some_wait)
     ebbi_lock_take(&remains.lock);
     for (struct ebbi_sheet **link = &remains.first; *link != NULL;) {
         struct ebbi_sheet *sheet = *link;
-        if (sheet_may_go(sheet)) {
+        size_t sheet_bytes = ebbi_sheet_bytes(sheet);
+        if (remains_may_go(ebbi_sheet_start(sheet), sheet_bytes, (uint64_t)sheet->looked)) {
             *link = sheet->next;
-            bytes += ebbi_sheet_bytes(sheet);
+            bytes += sheet_bytes;
             ebbi_sheet_destroy(sheet);
         } else {
             link = &sheet->next;
             *some_wait = true;
         }
+    }
+    if (ebbi_quarantine_is_on()) {
+        ebbi_quarantine_settle(remains_may_go, some_wait);
     }
     ebbi_lock_drop(&remains.lock);
     return bytes;
@@ -241,13 +258,8 @@ size_t ebbi_remains_purge(bool *some_wait)
 void ebbi_remains_lock(void) { ebbi_lock_take(&remains.lock); }
 void ebbi_remains_unlock(void) { ebbi_lock_drop(&remains.lock); }
 
-static void release_one(struct ebb_region *region, bool stays_open)
+static void give_remains(struct ebbi_remains left, bool waits)
 {
-    ebbi_region_run_cleanups(region);
-    // relaxed: whoever retires beside a release is in error
-    bool waits = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 ||
-                 ebbi_load_relaxed(&any_retired);
-    struct ebbi_remains left = ebbi_region_empty(region, !waits, stays_open);
     if (EBBI_UNLIKELY(waits)) {
         free_larges(left.larges, true);
         wait_for_pins(left.sheets);
@@ -259,6 +271,32 @@ static void release_one(struct ebb_region *region, bool stays_open)
         }
         ebbi_helper_kick();
     }
+}
+
+// In debug mode: only what the quarantine has no room for is given back.
+static EBBI_NOINLINE void release_watched(struct ebb_region *region, bool waits, bool stays_open)
+{
+    struct ebbi_release release = {.number = region->id, .stack = ebbi_stack_take(NULL)};
+    ebbi_region_seal(region);
+    struct ebbi_remains left = ebbi_region_empty(region, false, stays_open);
+    release.tag = waits ? ebbi_clock_tag(&ebbi_clock) : 0;
+    ebbi_lock_take(&remains.lock);
+    left = ebbi_quarantine_put(left, &release);
+    ebbi_lock_drop(&remains.lock);
+    give_remains(left, waits);
+}
+
+static void release_one(struct ebb_region *region, bool stays_open)
+{
+    ebbi_region_run_cleanups(region);
+    // relaxed: whoever retires beside a release is in error
+    bool waits = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 ||
+                 ebbi_load_relaxed(&any_retired);
+    if (EBBI_UNLIKELY(ebbi_quarantine_is_on())) {
+        release_watched(region, waits, stays_open);
+        return;
+    }
+    give_remains(ebbi_region_empty(region, !waits, stays_open), waits);
 }
 
 // Ends all regions below `region` and then itself: no recursion, they may be nested deeply.
@@ -304,23 +342,27 @@ void ebbi_region_end(struct ebb_region *region)
 
 // ---- retired blocks ------------------------------------------------------------------------------
 
-// Unless its region has been released since: then it has gone with that.
-static void free_retired(void *p, void *life)
+// Its sheet waits for this, even where its region has been released since.
+static void free_retired(void *p, void *context)
 {
-    ebbi_lock_take(&remains.lock); // so that the sheet stays meanwhile
-    if (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_sheet_of(p)->life == (uintptr_t)life) {
-        ebbi_sheet_free(p);
-    }
+    (void)context;
+    ebbi_lock_take(&remains.lock);
+    // relaxed: looked at under the lock
+    (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
+    ebbi_sheet_free(p);
     ebbi_lock_drop(&remains.lock);
 }
 
 void ebbi_region_retire(void *p)
 {
     int saved = errno;
-    (void)ebbi_sheet_usable(p); // no block in use: abort
+    (void)ebbi_sheet_usable(p);             // no block in use: abort
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
-    void *life = (void *)(uintptr_t)ebbi_sheet_of(p)->life;
-    // Where there is no memory for the call, the block stays in its region until that ends.
-    (void)ebbi_retire_with(NULL, (struct ebbi_call){free_retired, p, life});
+    // relaxed: as in free_retired; a release beside this is in error
+    (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
+    if (!ebbi_retire_with(NULL, (struct ebbi_call){free_retired, p, NULL})) {
+        // relaxed: no memory for the call: the block stays in its region until that ends
+        (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
+    }
     errno = saved;
 }

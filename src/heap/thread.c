@@ -481,6 +481,7 @@ static void fork_child(void)
     ebbi_late_forget();
     ebbi_calls_forget(mine != NULL && mine->runs_calls);
     fork_parent();
-    ebbi_regions_keep_only(ebb_self);
+    ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
+                           mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
     ebbi_helper_forget();
 }

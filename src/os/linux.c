@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: Linux (glibc and musl). The only file that makes system calls.
+// Layer os: Linux (glibc and musl). The only file beside fault.c that makes system calls.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -59,6 +59,17 @@ bool ebbi_os_purge(void *start, size_t bytes)
     bool done = madvise(start, bytes, MADV_DONTNEED) == 0;
     errno = saved;
     return done;
+}
+
+int ebbi_os_guard(void *start, size_t bytes)
+{
+    int saved = errno;
+    int result = mprotect(start, bytes, PROT_NONE) == 0 ? 0 : -ENOMEM;
+    if (result == 0) {
+        (void)madvise(start, bytes, MADV_DONTNEED);
+    }
+    errno = saved;
+    return result;
 }
 
 void ebbi_os_release(void *start, size_t bytes)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: the whole contract with the operating system. linux.c is the only file with system
-// calls; tests/unit/support has a fake that can refuse any single call.
+// calls, but for signals (fault.c); tests/unit/support has a fake that can refuse any single call.
 //
 // Any thread may call any function here. None allocates, none touches errno, and none is called on
 // a fast path. Sizes are bytes and multiples of the page size unless a line says otherwise.
@@ -25,6 +25,10 @@ int ebbi_os_commit(void *start, size_t bytes);
 // Gives the pages back at once; they read as zero afterwards and stay committed. Pages whose
 // return the kernel refuses (locked memory) keep their contents: false.
 bool ebbi_os_purge(void *start, size_t bytes);
+
+// Gives the pages back and lets no access through any more, until they are committed again. 0 or
+// -ENOMEM; on failure nothing has changed. Locked memory keeps its pages.
+int ebbi_os_guard(void *start, size_t bytes);
 
 // Ends a reservation or mapping.
 void ebbi_os_release(void *start, size_t bytes);
@@ -74,6 +78,23 @@ struct ebbi_os_thread {
 // Starts a detached thread with every signal blocked. False when refused. May allocate. `thread`
 // stays where it is.
 bool ebbi_os_start_thread(const struct ebbi_os_thread *thread);
+
+// Calls `look` in the signal handler for each access to memory that the kernel refuses (SIGSEGV,
+// SIGBUS), then what the program had installed before, as if it were alone. Once.
+void ebbi_os_watch_faults(void (*look)(uintptr_t address));
+
+// Once, before the next: may allocate.
+void ebbi_os_stack_prepare(void);
+// Where the calls on this thread's stack were made, innermost (this one) first: up to `room`. Returns
+// how many: 0 where libc cannot tell.
+size_t ebbi_os_stack(uintptr_t *calls, size_t room);
+
+struct ebbi_os_module {
+    uintptr_t base; // address - base: as in the file
+    char name[112]; // path; its end, where it is longer
+};
+// The program or library that the address belongs to; false: none. Takes the dynamic loader's lock.
+bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
 
 // Called by ebbi_fatal between its message and abort(). Set once, at start-up.
 extern EBBI_HIDDEN void (*ebbi_before_abort)(void);

@@ -16,9 +16,9 @@ struct more {
 _Static_assert(sizeof(struct more) <= EBBI_GRANULE, "a granule each");
 
 struct ebbi_board ebb_lifetime_board = {.version = 1};
-static struct ebbi_lock labels_lock;      // rank: label
-static struct more *more_labels;          // written under the lock; the first of the chain
-static size_t label_count;               // of labels; written under the lock
+static struct ebbi_lock labels_lock; // rank: label
+static struct more *more_labels;     // written under the lock; the first of the chain
+static size_t label_count;           // of labels; written under the lock
 
 static struct ebbi_label *label_at(size_t index)
 {
@@ -42,7 +42,8 @@ static bool has_name(const struct ebbi_label *label, const char *name, bool is_d
 // Room for one more. Under the lock.
 static bool room_for_label(void)
 {
-    if (label_count < EBBI_BOARD_LABELS || (label_count - EBBI_BOARD_LABELS) % LABELS_A_GRANULE != 0) {
+    if (label_count < EBBI_BOARD_LABELS ||
+        (label_count - EBBI_BOARD_LABELS) % LABELS_A_GRANULE != 0) {
         return true;
     }
     struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);

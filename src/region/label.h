@@ -24,9 +24,10 @@ struct ebbi_label {
     uint64_t released;
     uint64_t held_bytes; // slabs, sheets and large objects
     uint64_t peak_bytes; // of them
-    uint64_t live_bytes; // of domains: when an epoch last ended; of regions: in use when last measured
-    uint64_t slabs;      // and sheets
-    uint64_t demoted;    // sheets of closed regions
+    uint64_t
+        live_bytes;   // of domains: when an epoch last ended; of regions: in use when last measured
+    uint64_t slabs;   // and sheets
+    uint64_t demoted; // sheets of closed regions
     uint64_t late;
     uint64_t refused;
     uint64_t oldest_ms; // when the oldest demoted sheet became so; 0: none

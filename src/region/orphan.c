@@ -30,7 +30,7 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
         sheet->purged[w] = 0;
     }
     sheet->looked_ms = sheet->orphan_ms = ebbi_os_now_ms();
-    ebbi_store_relaxed(&sheet->owner, &ebbi_owner_nobody);         // relaxed: nobody was it, or this
+    ebbi_store_relaxed(&sheet->owner, &ebbi_owner_nobody); // relaxed: nobody was it, or this
     ebbi_store_relaxed(&sheet->region, (struct ebb_region *)NULL); // relaxed: a look finds either
     ebbi_count(&sheet->label->demoted, 1);
     ebbi_count(&sheet->label->demoted_bytes, ebbi_sheet_bytes(sheet));

@@ -22,9 +22,9 @@ struct handles {
 };
 
 static struct shelf shelves[SHELVES];
-static struct ebbi_lock handles_lock;    // rank: region, after the shelves'
-static struct handles *all_handles;      // under the lock, the newest granule first
-static size_t handle_count;              // in the newest; under the lock
+static struct ebbi_lock handles_lock; // rank: region, after the shelves'
+static struct handles *all_handles;   // under the lock, the newest granule first
+static size_t handle_count;           // in the newest; under the lock
 
 static struct shelf *my_shelf(void)
 {
@@ -212,6 +212,13 @@ static void keep_only(struct ebb_region *region, void *context)
         ebbi_cursor_forget(&region->own);
         region->owner = NULL;
     }
+    ebbi_region_recount(region);
 }
 
-void ebbi_regions_keep_only(const void *owner) { ebbi_regions_each(keep_only, (void *)owner); }
+void ebbi_regions_keep_only(const void *owner, struct ebb_region **entered, size_t count)
+{
+    ebbi_regions_each(keep_only, (void *)owner);
+    for (size_t i = 0; i < count; i++) {
+        entered[i]->users++;
+    }
+}

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer region: how regions begin and end.
-#include "region/region.h"
+#include "region/quarantine.h"
 
 #include <string.h>
 
 #define USERS_CLOSED ((uint32_t)1 << 31) // in `users`: the last one to leave ends the region
 
-static uint64_t last_id;   // atomic
-static uint64_t last_life; // atomic
+static uint64_t last_id; // atomic
 
 void ebbi_region_check(const struct ebb_region *region, const char *what)
 {
-    if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE) { // relaxed: a caller's error is none
+    // relaxed: a caller's error is none
+    if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE) {
         ebbi_fatal("%s a region that has ended (%p, the last one was \"%s\")", what, (void *)region,
                    region->label != NULL ? region->label->name : "?");
     }
@@ -34,13 +34,12 @@ static void link_child(struct ebb_region *parent, struct ebb_region *child)
     ebbi_lock_drop(&parent->lock);
 }
 
-static void drop_user(struct ebb_region *region);
-
-static void unlink_child(struct ebb_region *child)
+// Its parent, which has one user too many now; NULL: it has none.
+static struct ebb_region *unlink_child(struct ebb_region *child)
 {
     struct ebb_region *parent = child->parent;
     if (parent == NULL) {
-        return;
+        return NULL;
     }
     ebbi_lock_take(&parent->lock);
     // relaxed: under the lock
@@ -50,7 +49,7 @@ static void unlink_child(struct ebb_region *child)
         child->next->previous = child->previous;
     }
     ebbi_lock_drop(&parent->lock);
-    drop_user(parent);
+    return parent;
 }
 
 // The label that the handle had before, if it is the one.
@@ -62,6 +61,10 @@ static bool same_label(const struct ebb_region *region, const char *label)
 struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
                                     size_t hard_limit)
 {
+    // relaxed: begin tells by itself
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_quarantine_mode) == EBBI_QUARANTINE_UNKNOWN)) {
+        ebbi_quarantine_begin();
+    }
     struct ebb_region *region = ebbi_handle_take();
     if (region == NULL) {
         return NULL;
@@ -74,7 +77,8 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
         }
         ebbi_region_relabel(region, found);
     }
-    if (region->sheets != NULL && hard_limit != 0 && hard_limit < ebbi_sheet_bytes(region->sheets)) {
+    if (region->sheets != NULL && hard_limit != 0 &&
+        hard_limit < ebbi_sheet_bytes(region->sheets)) {
         ebbi_handle_cool(region);
     }
     region->soft_limit = soft_limit;
@@ -88,7 +92,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     region->opened_ms = ebbi_os_now_ms();
     region->id = ebbi_fetch_add_relaxed(&last_id, (uint64_t)1) + 1; // relaxed: a number
     // relaxed: nobody else has the handle
-    ebbi_store_relaxed(&region->owner, (const void *)ebb_self);
+    ebbi_store_relaxed(&region->owner, ebbi_quarantine_is_on() ? NULL : (const void *)ebb_self);
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_OPEN); // relaxed: as above
     ebbi_count(&region->label->open, 1);
     ebbi_count(&region->label->opened, 1);
@@ -180,10 +184,15 @@ static void forget_larges(struct ebb_region *region)
     region->large_count = 0;
 }
 
-static void begin_life(struct ebb_region *region)
+void ebbi_region_seal(struct ebb_region *region)
 {
-    region->life = ebbi_fetch_add_relaxed(&last_life, (uint64_t)1) + 1; // relaxed: a number
+    ebbi_lock_take(&region->lock);
+    ebbi_cursor_seal(&region->own);
+    ebbi_cursor_seal(&region->common);
+    ebbi_lock_drop(&region->lock);
 }
+
+static void drop_user(struct ebb_region *region);
 
 struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open)
 {
@@ -209,10 +218,8 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     region->sheet_count = kept != NULL;
     region->look = NULL;
     region->held_bytes = kept != NULL ? ebbi_sheet_bytes(kept) : 0;
-    begin_life(region);
     if (kept != NULL) {
         ebbi_sheet_restart(kept, &region->own);
-        kept->life = region->life;
     }
     ebbi_count(&region->label->released, 1);
     if (!stays_open) {
@@ -222,9 +229,10 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     }
     ebbi_lock_drop(&region->lock);
     if (!stays_open) {
-        unlink_child(region);
+        struct ebb_region *parent = unlink_child(region);
         ebbi_count(&region->label->open, (uint64_t)-1);
         ebbi_handle_give(region);
+        drop_user(parent);
     }
     return remains;
 }
@@ -241,14 +249,14 @@ static bool is_drained(const struct ebb_region *region)
     return drained;
 }
 
-// Under the lock, which it drops: closed, and current nowhere. Where the kernel cannot take the region
+// Under the lock, which it drops: closed, and current nowhere. Its parent, as of unlink_child. Where the kernel cannot take the region
 // away from an owner that has it no more, it stays as it is.
-static void finish_close(struct ebb_region *region)
+static struct ebb_region *finish_close(struct ebb_region *region)
 {
     struct ebbi_label *label = region->label;
     if (!ebbi_owner_revoke(&region->owner)) {
         ebbi_lock_drop(&region->lock);
-        return;
+        return NULL;
     }
     ebbi_cursor_seal(&region->own);
     ebbi_cursor_seal(&region->common);
@@ -259,10 +267,8 @@ static void finish_close(struct ebb_region *region)
     region->sheets = kept;
     region->sheet_count = kept != NULL;
     region->look = NULL;
-    begin_life(region);
     if (kept != NULL) {
         ebbi_sheet_restart(kept, &region->own);
-        kept->life = region->life;
     }
     // relaxed: for those who use a handle that has ended
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
@@ -275,8 +281,22 @@ static void finish_close(struct ebb_region *region)
     ebbi_count(&label->closed, 1);
     ebbi_count(&label->drained, drained);
     ebbi_count(&label->open, (uint64_t)-1);
-    unlink_child(region);
+    struct ebb_region *parent = unlink_child(region);
     ebbi_handle_give(region);
+    return parent;
+}
+
+// Whoever takes the last user away from a closed region ends it, which may be its parent's last, and so
+// on.
+static void drop_user(struct ebb_region *region)
+{
+    // release[users-leave -> users-end]: what this thread did in the region
+    // acquire[users-leave <- users-end]: the state
+    while (region != NULL &&
+           ebbi_fetch_add_acq_rel(&region->users, (uint32_t)-1) == (USERS_CLOSED | 1)) {
+        ebbi_lock_take(&region->lock);
+        region = finish_close(region);
+    }
 }
 
 void ebbi_region_close(struct ebb_region *region)
@@ -295,19 +315,17 @@ void ebbi_region_close(struct ebb_region *region)
     // acquire[users-end <- users-leave]: what they did in the region
     // release[users-end -> users-leave]: the state, for the last one to leave
     if (ebbi_fetch_or_acq_rel(&region->users, USERS_CLOSED) == 0) {
-        finish_close(region);
+        drop_user(finish_close(region));
     } else {
         ebbi_lock_drop(&region->lock);
     }
 }
 
-static void drop_user(struct ebb_region *region)
+void ebbi_region_recount(struct ebb_region *region)
 {
-    // release[users-leave -> users-end]: what this thread did in the region
-    // acquire[users-leave <- users-end]: the state
-    if (ebbi_fetch_add_acq_rel(&region->users, (uint32_t)-1) == (USERS_CLOSED | 1)) {
-        ebbi_lock_take(&region->lock);
-        finish_close(region);
+    region->users &= USERS_CLOSED;
+    for (const struct ebb_region *c = region->children; c != NULL; c = c->next) {
+        region->users++;
     }
 }
 
@@ -318,8 +336,10 @@ void ebbi_region_enter(struct ebb_region *region)
     const void *nobody = NULL;
     ebbi_region_check(region, "enter of");
     (void)ebbi_fetch_add_relaxed(&region->users, 1u); // relaxed: see ebbi_region_leave
-    // acquire[owner-enter <- owner-leave]: the cursor as the last owner left it
-    (void)ebbi_cas_acquire(&region->owner, &nobody, (const void *)ebb_self);
+    if (EBBI_LIKELY(!ebbi_quarantine_is_on())) {
+        // acquire[owner-enter <- owner-leave]: the cursor as the last owner left it
+        (void)ebbi_cas_acquire(&region->owner, &nobody, (const void *)ebb_self);
+    }
 }
 
 void ebbi_region_detach(struct ebb_region *region)

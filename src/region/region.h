@@ -28,7 +28,8 @@ struct ebb_region {
     struct ebbi_cursor own;
     struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // guards what follows
     uint8_t state;                                                   // atomic
-    uint32_t users; // enters of it that have not been left, children, and a bit once it is closed; atomic
+    uint32_t
+        users; // enters of it that have not been left, children, and a bit once it is closed; atomic
     struct ebbi_cursor common;
     struct ebbi_sheet *sheets; // youngest first
     struct ebbi_sheet *look;   // where the next search for holes begins
@@ -37,13 +38,12 @@ struct ebb_region {
     struct ebbi_label *label;
     struct ebb_region *parent, *children, *next, *previous; // P3
     uint64_t id;
-    uint64_t life; // one number from open or reset to release or reset; in its sheets too
     uint64_t opened_ms;
     size_t held_bytes, peak_bytes, soft_limit, hard_limit;
     size_t sheet_count, large_count;
     size_t late, refused, pressed;
-    bool closes;      // and is never released
-    void *gives_way;  // to this domain: blocks come from its slabs; NULL: it does not
+    bool closes;     // and is never released
+    void *gives_way; // to this domain: blocks come from its slabs; NULL: it does not
     struct ebb_region *pool_next;
 };
 
@@ -69,6 +69,8 @@ struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool op
 
 // The end, when no child is left and the cleanups have run. `keep`: memory of it may be used again at
 // once. For reset, the region stays open.
+// Before it, in debug mode: every block that lies in its sheets has its bits.
+void ebbi_region_seal(struct ebb_region *region);
 struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open);
 // Closed; over now if it is current nowhere.
 void ebbi_region_close(struct ebb_region *region);
@@ -110,7 +112,9 @@ void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), 
 void ebbi_regions_disown(const void *owner);
 void ebbi_regions_lock(void); // fork()
 void ebbi_regions_unlock(void);
-void ebbi_regions_keep_only(const void *owner); // in the child of a fork
+// In the child of a fork: of all threads, the one whose heap this is goes on, which has entered these.
+void ebbi_regions_keep_only(const void *owner, struct ebb_region **entered, size_t count);
+void ebbi_region_recount(struct ebb_region *region); // its users: children alone
 
 // Under the region's lock: the sheet leaves it.
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);

@@ -69,8 +69,8 @@ static void cursor_open(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, ui
     ebbi_store_relaxed(&sheet->cursor, (const struct ebbi_cursor *)cursor);
 }
 
-struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner,
-                                     struct ebb_region *region, struct ebbi_label *label)
+struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct ebb_region *region,
+                                     struct ebbi_label *label)
 {
     struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SHEET);
     if (span == NULL) {
@@ -90,22 +90,34 @@ struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner,
     sheet->maps =
         (uintptr_t)ebbi_sheet_room(start) - (start >> EBBI_GRANULE_SHIFT) * EBBI_BITMAP_ROOM;
     sheet->since_ms = (uint32_t)ebbi_os_now_ms();
+    sheet->retired = 0;
     ebbi_tags_set(ebbi_span_start(span), granules, EBBI_TAG_REGION);
     ebbi_label_hold(label, ebbi_sheet_bytes(sheet));
     ebbi_count(&label->slabs, 1);
     return sheet;
 }
 
-void ebbi_sheet_destroy(struct ebbi_sheet *sheet)
+void ebbi_sheet_withdraw(struct ebbi_sheet *sheet)
 {
     size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
     ebbi_count(&sheet->label->slabs, (uint64_t)-1);
     ebbi_tags_set((void *)ebbi_sheet_start(sheet), granules, EBBI_TAG_NONE);
+}
+
+void ebbi_sheet_discard(struct ebbi_sheet *sheet)
+{
+    size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     for (size_t g = 1; g < granules; g++) {
         ((struct ebbi_span *)((uintptr_t)sheet + g * EBBI_HEADER))->state = EBBI_SPAN_NONE;
     }
     ebbi_span_free((struct ebbi_span *)sheet);
+}
+
+void ebbi_sheet_destroy(struct ebbi_sheet *sheet)
+{
+    ebbi_sheet_withdraw(sheet);
+    ebbi_sheet_discard(sheet);
 }
 
 void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor)
@@ -199,7 +211,8 @@ void ebbi_cursor_move(struct ebbi_cursor *cursor, uintptr_t p)
 void ebbi_cursor_forget(struct ebbi_cursor *cursor)
 {
     if (cursor->sheet != NULL) {
-        ebbi_store_relaxed(&cursor->sheet->live, (int64_t)INT32_MAX); // relaxed: more than it can have
+        // relaxed: more than it can have
+        ebbi_store_relaxed(&cursor->sheet->live, (int64_t)INT32_MAX);
         // relaxed: as in cursor_set
         ebbi_store_relaxed(&cursor->sheet->cursor, (const struct ebbi_cursor *)NULL);
     }
@@ -224,11 +237,12 @@ EBBI_INLINE uintptr_t find(uintptr_t from, uintptr_t to, bool live)
         const uint64_t *word = word_of(from, START);
         uintptr_t end = ebbi_min(to, ebbi_align_down(from, EBBI_GRANULE) + EBBI_GRANULE);
         unsigned skip = from / EBBI_UNIT % 64;
-        for (uintptr_t at = from - skip * EBBI_UNIT; at < end; at += WORD_BYTES, word++, skip = 0) {
+        for (uintptr_t at = from - (uintptr_t)skip * EBBI_UNIT; at < end;
+             at += WORD_BYTES, word++, skip = 0) {
             // relaxed: as in live_word
             uint64_t found = (live ? live_word(word) : ebbi_load_relaxed(word)) >> skip << skip;
             if (found != 0) {
-                return ebbi_min(at + ebbi_lowest_bit(found) * EBBI_UNIT, to);
+                return ebbi_min(at + (uintptr_t)ebbi_lowest_bit(found) * EBBI_UNIT, to);
             }
         }
         from = end;
@@ -367,6 +381,18 @@ bool ebbi_sheet_has(const void *block)
     uintptr_t p = (uintptr_t)block;
     return p % EBBI_UNIT == 0 && (live_word(word_of(p, START)) & bit_of(p)) != 0 &&
            !is_next(ebbi_sheet_of(block), p);
+}
+
+uintptr_t ebbi_sheet_block(const struct ebbi_sheet *sheet, uintptr_t p, size_t *bytes)
+{
+    uintptr_t start = ebbi_sheet_start(sheet);
+    uintptr_t at = ebbi_align_down(p, EBBI_UNIT);
+    // relaxed: nobody allocates there any more
+    while (at > start && (ebbi_load_relaxed(word_of(at, START)) & bit_of(at)) == 0) {
+        at -= EBBI_UNIT;
+    }
+    *bytes = ebbi_max(block_end(sheet, at) - at, EBBI_UNIT);
+    return at;
 }
 
 size_t ebbi_sheet_usable(const void *block)

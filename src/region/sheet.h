@@ -41,8 +41,9 @@ struct ebbi_cursor {
     uintptr_t limit; // the last place where a block may end
     uintptr_t bits;  // + address / 1024 * 8: the word of `start`
     uintptr_t from;  // where it began
-    uintptr_t stop;  // as limit, for the whole hole, which may go on in later granules: a unit before its
-                     // end, so that `next` never is where a block in use begins
+    // As limit, for the whole hole, which may go on in later granules: a unit before its end, so that
+    // `next` never is where a block in use begins.
+    uintptr_t stop;
     struct ebbi_sheet *sheet;
 };
 
@@ -59,8 +60,8 @@ struct ebbi_sheet {
     int64_t looked;     // live + shared when last looked at, for a hole or for pages
     uint64_t looked_ms; // an orphan: when
     uint32_t starts;    // bits of `start` that stand for blocks, dead or alive, as of the last seal
-    uint32_t since_ms; // when it was made
-    uint64_t life;     // of the region that its blocks belong to
+    uint32_t since_ms;  // when it was made
+    uint32_t retired;   // blocks in use that a call will free; atomic: the sheet stays until then
     uint64_t orphan_ms; // since when it is one
     unsigned char unused[16];
     // Line 2.
@@ -94,11 +95,11 @@ EBBI_INLINE uint64_t *ebbi_sheet_room(uintptr_t p)
     return (uint64_t *)ebbi_span_bitmap_room((struct ebbi_span *)(chunk + index * EBBI_HEADER));
 }
 
-// Whether the cursor's granule has room: a size of 0 and one that overflows have none.
+// Whether the cursor's granule has room, which is a number of whole units, for a block of `bytes`; for
+// one of 0 it says no.
 EBBI_INLINE bool ebbi_cursor_fits(const struct ebbi_cursor *cursor, size_t bytes)
 {
-    size_t size = (bytes + EBBI_UNIT - 1) & ~(size_t)(EBBI_UNIT - 1);
-    return size - 1 < cursor->limit - cursor->next;
+    return bytes - 1 < cursor->limit - cursor->next;
 }
 // Bump allocation where it fits.
 EBBI_INLINE uintptr_t ebbi_cursor_take(struct ebbi_cursor *cursor, size_t bytes)
@@ -113,10 +114,13 @@ EBBI_INLINE uintptr_t ebbi_cursor_take(struct ebbi_cursor *cursor, size_t bytes)
 }
 
 // A sheet of at least `granules` with a cursor over it, tagged. NULL: memory refused.
-struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner,
-                                     struct ebb_region *region, struct ebbi_label *label);
+struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct ebb_region *region,
+                                     struct ebbi_label *label);
 // Gives it back, whatever is in it.
 void ebbi_sheet_destroy(struct ebbi_sheet *sheet);
+// The two halves of that: not tagged and counted any more; given back.
+void ebbi_sheet_withdraw(struct ebbi_sheet *sheet);
+void ebbi_sheet_discard(struct ebbi_sheet *sheet);
 // As new, with the cursor at its start. It is sealed; nothing is left in it, or nobody wants it.
 void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor);
 
@@ -147,6 +151,8 @@ void ebbi_sheet_free(void *p);
 size_t ebbi_sheet_usable(const void *p);
 // Whether a block in use begins at p.
 bool ebbi_sheet_has(const void *p);
+// The block, in use or free, that p lies in.
+uintptr_t ebbi_sheet_block(const struct ebbi_sheet *sheet, uintptr_t p, size_t *bytes);
 // The region goes; the blocks that are left stay. The sheet is sealed and in no list.
 void ebbi_sheet_orphan(struct ebbi_sheet *sheet);
 void ebbi_orphan_end(struct ebbi_sheet *sheet); // by whoever took `shared` to 0

@@ -107,7 +107,6 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
     if (sheet == NULL) {
         return false;
     }
-    sheet->life = region->life;
     sheet->next = region->sheets;
     if (region->sheets != NULL) {
         region->sheets->previous = sheet;
@@ -187,8 +186,8 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
         refusal = EBBI_REGION_IS_CLOSED;
         region->late++;
         ebbi_count(&region->label->late, 1);
-    } else if (region->hard_limit != 0 && bytes > region->hard_limit - ebbi_min(region->hard_limit,
-                                                                              region->held_bytes)) {
+    } else if (region->hard_limit != 0 &&
+               bytes > region->hard_limit - ebbi_min(region->hard_limit, region->held_bytes)) {
         refusal = EBBI_REGION_NO_MEMORY;
         region->refused++;
         ebbi_count(&region->label->refused, 1);

@@ -186,6 +186,33 @@ TEST(RegionRealloc, OtherBlocksMoveWithTheirContents)
     ebb_region_release(region);
 }
 
+// Blocks of one size fill the holes between their like to the last byte: the next block is a neighbour's.
+TEST(RegionRealloc, InHolesThatAreFilledExactly)
+{
+    for (std::size_t bytes : {4096U, 5008U, 8000U, 16000U}) {
+        ebb_region *region = open();
+        support::MappedArray<void *> blocks(400);
+        for (std::size_t i = 0; i < blocks.size(); i++)
+            blocks[i] = take_filled(region, bytes, i);
+        for (std::size_t i = 0; i < blocks.size(); i += 2)
+            api::release(blocks[i]);
+        for (std::size_t i = 0; i < blocks.size(); i += 2) {
+            blocks[i] = take_filled(region, bytes, i);
+            if (i % 4 == 0)
+                blocks[i] = ebb_region_realloc(region, blocks[i], bytes / 3);
+            if (i % 8 == 0)
+                blocks[i] = ebb_region_realloc(region, blocks[i], bytes);
+        }
+        for (std::size_t i = 0; i < blocks.size(); i++) {
+            ASSERT_TRUE(is_filled(blocks[i], bytes / 3, i)) << i;
+            ASSERT_EQ(ebb_region_of(blocks[i]), region) << i;
+            api::release(blocks[i]);
+        }
+        EXPECT_EQ(stats(region).live_blocks, 0U);
+        ebb_region_release(region);
+    }
+}
+
 TEST(RegionRealloc, OfNullOfZeroAndRefused)
 {
     ebb_region *region = open();

@@ -39,8 +39,8 @@ extern "C" {
 struct ebb_participant {
     EBBI_ATOMIC(uint64_t) state;
     const EBBI_ATOMIC(uint64_t) * now; // the clock's word
-    uint32_t busy;   // of a thread: in the middle of a free (src/region)
-    uint32_t thread; // the kernel's number of the thread
+    uint32_t busy;                     // of a thread: in the middle of a free (src/region)
+    uint32_t thread;                   // the kernel's number of the thread
     struct ebb_participant *next, *previous;
     uint64_t released; // a state that was found left for good
 } __attribute__((aligned(64)));

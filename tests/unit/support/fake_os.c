@@ -11,12 +11,19 @@
 #define PURGES 256
 #define CAPTURE 8192
 
-static const char *const names[FAKE_CALLS] = {"reserve",      "reserve_readable",
-                                              "map",          "commit",
-                                              "purge",        "release",
-                                              "resize",       "move",
-                                              "start_thread", "membarrier_register",
-                                              "membarrier",   "yield"};
+static const char *const names[FAKE_CALLS] = {"reserve",
+                                              "reserve_readable",
+                                              "map",
+                                              "commit",
+                                              "purge",
+                                              "guard",
+                                              "release",
+                                              "resize",
+                                              "move",
+                                              "start_thread",
+                                              "membarrier_register",
+                                              "membarrier",
+                                              "yield"};
 
 struct rule {
     size_t calls, refused;
@@ -183,6 +190,11 @@ bool ebbi_os_purge(void *start, size_t bytes)
     size_t number = ebbi_fetch_add_relaxed(&purge_count, (size_t)1);
     purges[number % PURGES] = (struct fake_purge){(uintptr_t)start, bytes};
     return real_os_purge(start, bytes);
+}
+
+int ebbi_os_guard(void *start, size_t bytes)
+{
+    return refuse(FAKE_GUARD) ? -ENOMEM : real_os_guard(start, bytes);
 }
 
 void ebbi_os_release(void *start, size_t bytes)

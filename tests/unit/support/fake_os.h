@@ -16,6 +16,7 @@ enum fake_call {
     FAKE_MAP,
     FAKE_COMMIT,
     FAKE_PURGE,
+    FAKE_GUARD,
     FAKE_RELEASE, // counted, never refused
     FAKE_RESIZE,
     FAKE_MOVE,

@@ -5,6 +5,7 @@
 #define ebbi_os_map real_os_map
 #define ebbi_os_commit real_os_commit
 #define ebbi_os_purge real_os_purge
+#define ebbi_os_guard real_os_guard
 #define ebbi_os_release real_os_release
 #define ebbi_os_resize real_os_resize
 #define ebbi_os_move real_os_move

@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer os: what the debug mode of regions asks of Linux: refused accesses, stacks, whose code it is.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <link.h>
+#include <pthread.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+#if defined(__has_include)
+#if __has_include(<execinfo.h>)
+#include <execinfo.h>
+#define HAVE_BACKTRACE 1
+#endif
+#endif
+
+#include "os/os.h"
+
+// ---- faults --------------------------------------------------------------------------------------
+
+static void (*fault_look)(uintptr_t address);
+static struct sigaction before_fault[2]; // of SIGSEGV, SIGBUS
+
+// The default and, for what the kernel itself sends, "ignore" too: the process ends, by this signal,
+// where it was raised.
+static void end_by_default(int number, bool again)
+{
+    struct sigaction plain = {0};
+    plain.sa_handler = SIG_DFL;
+    (void)sigaction(number, &plain, NULL);
+    if (!again) {
+        (void)raise(number); // when this handler returns
+    }
+}
+
+static void pass_fault_on(int number, siginfo_t *info, void *context)
+{
+    struct sigaction *kept = &before_fault[number == SIGBUS];
+    struct sigaction before = *kept;
+    bool by_kernel = info->si_code > 0; // so it comes again when this handler returns
+    bool takes_info = (before.sa_flags & SA_SIGINFO) != 0;
+    if (!takes_info && before.sa_handler == SIG_IGN && !by_kernel) {
+        return;
+    }
+    if (!takes_info && (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
+        end_by_default(number, by_kernel);
+        return;
+    }
+    if ((before.sa_flags & (int)SA_RESETHAND) != 0) {
+        kept->sa_handler = SIG_DFL;
+        kept->sa_flags = 0;
+    }
+    if ((before.sa_flags & SA_NODEFER) != 0) {
+        sigset_t own;
+        (void)sigemptyset(&own);
+        (void)sigaddset(&own, number);
+        (void)pthread_sigmask(SIG_UNBLOCK, &own, NULL);
+    }
+    if (takes_info) {
+        before.sa_sigaction(number, info, context);
+    } else {
+        before.sa_handler(number);
+    }
+}
+
+static void on_fault(int number, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    if (info->si_code > 0) {
+        fault_look((uintptr_t)info->si_addr);
+    }
+    errno = saved;
+    pass_fault_on(number, info, context);
+}
+
+void ebbi_os_watch_faults(void (*look)(uintptr_t address))
+{
+    static const int signals[] = {SIGSEGV, SIGBUS};
+    int saved = errno;
+    fault_look = look;
+    for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
+        struct sigaction ours = {0};
+        (void)sigaction(signals[i], NULL, &before_fault[i]);
+        ours.sa_sigaction = on_fault;
+        ours.sa_mask = before_fault[i].sa_mask;
+        ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (before_fault[i].sa_flags & SA_RESTART);
+        (void)sigaction(signals[i], &ours, NULL);
+    }
+    errno = saved;
+}
+
+// ---- stacks --------------------------------------------------------------------------------------
+
+#ifdef HAVE_BACKTRACE
+void ebbi_os_stack_prepare(void)
+{
+    uintptr_t call;
+    (void)ebbi_os_stack(&call, 1); // the first time it loads the unwinder
+}
+
+EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
+{
+    int saved = errno;
+    int depth = backtrace((void **)calls, (int)room);
+    for (int i = 0; i < depth; i++) {
+        calls[i]--; // into the call before the place where it returns to
+    }
+    errno = saved;
+    return depth > 0 ? (size_t)depth : 0;
+}
+#else
+void ebbi_os_stack_prepare(void) {}
+
+EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
+{
+    (void)calls;
+    (void)room;
+    return 0;
+}
+#endif
+
+struct module_search {
+    uintptr_t address;
+    struct ebbi_os_module *module;
+};
+
+// The end of the path, where it does not fit. An empty one is the program's.
+static void name_module(struct ebbi_os_module *module, const char *path)
+{
+    char program[512];
+    size_t length = strlen(path);
+    if (length == 0) {
+        ssize_t got = readlink("/proc/self/exe", program, sizeof program);
+        length = got > 0 ? (size_t)got : 0;
+        path = program;
+    }
+    size_t kept = ebbi_min(length, sizeof module->name - 1);
+    memcpy(module->name, path + length - kept, kept);
+    module->name[kept] = '\0';
+}
+
+static int match_module(struct dl_phdr_info *info, size_t size, void *context)
+{
+    const struct module_search *search = context;
+    (void)size;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type == PT_LOAD &&
+            search->address - (info->dlpi_addr + part->p_vaddr) < part->p_memsz) {
+            search->module->base = info->dlpi_addr;
+            name_module(search->module, info->dlpi_name);
+            return 1;
+        }
+    }
+    return 0;
+}
+
+bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module)
+{
+    int saved = errno;
+    struct module_search search = {address, module};
+    bool found = dl_iterate_phdr(match_module, &search) != 0;
+    errno = saved;
+    return found;
+}
