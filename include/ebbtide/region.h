@@ -61,8 +61,8 @@ struct ebb_region_options {
     size_t hard_limit; // bytes held; an allocation that needs more fails with ENOMEM; 0: none
     int closes;        // not 0: the region will be closed; to release or reset it is an error then.
                        // While survivors of the label's closed regions pin more than 1 MiB, such a
-        // region gives way: its blocks come from class slabs, as a domain's do, where
-        // they are dense; ebb_region_of does not know them, and limits do not count them
+    // region gives way: its blocks come from class slabs, as a domain's do, where
+    // they are dense; ebb_region_of does not know them, and limits do not count them
 };
 
 // A region takes the first 64 KiB with its first block, or has them at hand where this thread released one
