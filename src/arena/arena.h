@@ -50,7 +50,7 @@ struct ebb_region;
 struct ebbi_label;
 
 // What the layers above note of a large or huge object.
-struct ebbi_waiting {
+struct ebbi_note {
     void *next;                // object; of those that wait for a grace period
     uint64_t tag;              // 0: not retired; atomic
     struct ebbi_label *label;  // whose it is; NULL: nobody's
@@ -68,7 +68,7 @@ struct ebbi_span {
     struct ebbi_span *next, *previous;             // free: its bin
     struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
     size_t dirty;                                  // free: granules that are dirty
-    struct ebbi_waiting waiting;                   // large
+    struct ebbi_note note;                         // large
     // From byte EBBI_SPAN_COMMON the header of a used span belongs to the layer above.
 };
 
@@ -112,10 +112,10 @@ void ebbi_arena_forget_peak(void);   // by half
 
 // Huge objects: mappings of their own. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);
-bool ebbi_huge_free(void *p);                    // false: no such object
-size_t ebbi_huge_bytes(const void *p);           // 0: no such object
-struct ebbi_waiting *ebbi_huge_waiting(void *p); // NULL: no such object
-void *ebbi_huge_resize(void *p, size_t bytes);   // may move; NULL: refused, p unchanged
+bool ebbi_huge_free(void *p);                  // false: no such object
+size_t ebbi_huge_bytes(const void *p);         // 0: no such object
+struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
+void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));

@@ -13,7 +13,7 @@ struct huge_record {
     void *object;
     size_t bytes;                        // of the object
     struct huge_record *next, *previous; // all of them, under the arena's lock
-    struct ebbi_waiting waiting;
+    struct ebbi_note note;
 };
 
 static struct huge_record *all;
@@ -149,10 +149,10 @@ size_t ebbi_huge_bytes(const void *p)
     return record != NULL ? record->bytes : 0;
 }
 
-struct ebbi_waiting *ebbi_huge_waiting(void *p)
+struct ebbi_note *ebbi_huge_note(void *p)
 {
     struct huge_record *record = find_record(p);
-    return record != NULL ? &record->waiting : NULL;
+    return record != NULL ? &record->note : NULL;
 }
 
 // The pages move, the record among them; NULL when refused. The record is in no list.

@@ -58,7 +58,7 @@ static void count_span(struct label_walk *walk, const struct ebbi_span *span)
         count_slab(walk, (const struct ebbi_slab *)span);
     } else if (span->state == EBBI_SPAN_SHEET) {
         count_sheet(walk, (const struct ebbi_sheet *)span);
-    } else if (span->state == EBBI_SPAN_LARGE && span->waiting.label == walk->label) {
+    } else if (span->state == EBBI_SPAN_LARGE && span->note.label == walk->label) {
         add_use(walk, (uintptr_t)ebbi_span_start(span), span->bytes, span->bytes, 1);
     }
 }
@@ -155,8 +155,8 @@ void ebb_region_stats_get(struct ebb_region *region, struct ebb_region_stats *st
         ebbi_sheet_measure(s, &use);
         stats->resident_bytes += ebbi_resident_in(ebbi_sheet_start(s), ebbi_sheet_bytes(s));
     }
-    for (void *p = region->larges; p != NULL; p = ebbi_large_waiting(p)->after) {
-        stats->resident_bytes += ebbi_resident_in((uintptr_t)p, ebbi_large_waiting(p)->bytes);
+    for (void *p = region->larges; p != NULL; p = ebbi_large_note(p)->after) {
+        stats->resident_bytes += ebbi_resident_in((uintptr_t)p, ebbi_large_note(p)->bytes);
     }
     stats->id = region->id;
     stats->live_blocks = use.blocks + region->large_count;

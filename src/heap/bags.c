@@ -195,24 +195,24 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
     void *p = limbo->large_first;
-    struct ebbi_waiting *waiting = p != NULL ? ebbi_large_waiting(p) : NULL;
+    struct ebbi_note *note = p != NULL ? ebbi_large_note(p) : NULL;
     // relaxed: under the lock, but for claims
-    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&waiting->tag))) {
+    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&note->tag))) {
         return NULL;
     }
     size_t bytes = ebbi_large_bytes(p);
     if (ebbi_hazard_protects(p, bytes)) {
         // relaxed: under the lock, but for claims
-        ebbi_store_relaxed(&waiting->tag, ebbi_clock_tag(&ebbi_clock));
+        ebbi_store_relaxed(&note->tag, ebbi_clock_tag(&ebbi_clock));
         if (limbo->large_last != p) {
-            limbo->large_first = waiting->next;
-            ebbi_large_waiting(limbo->large_last)->next = p;
+            limbo->large_first = note->next;
+            ebbi_large_note(limbo->large_last)->next = p;
             limbo->large_last = p;
-            waiting->next = NULL;
+            note->next = NULL;
         }
         return NULL;
     }
-    limbo->large_first = waiting->next;
+    limbo->large_first = note->next;
     limbo->blocks--;
     limbo->bytes -= bytes;
     ebbi_limbo_count(0, bytes);
@@ -221,6 +221,6 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
 
 void ebbi_large_reclaim(void *p)
 {
-    ebbi_store_relaxed(&ebbi_large_waiting(p)->tag, (uint64_t)0); // relaxed: nobody else's any more
+    ebbi_store_relaxed(&ebbi_large_note(p)->tag, (uint64_t)0); // relaxed: nobody else's any more
     ebbi_large_free(p);
 }

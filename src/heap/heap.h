@@ -298,9 +298,9 @@ void ebbi_scope_abandon(struct ebbi_heap *heap); // what is current in it is so 
 // large.c
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero);
 void ebbi_large_free(void *p);
-size_t ebbi_large_bytes(const void *p);           // aborts when p is no large object
-struct ebbi_waiting *ebbi_large_waiting(void *p); // NULL when p is no large object
-void *ebbi_large_resize(void *p, size_t bytes);   // in place or by moving pages; NULL: copy instead
+size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
+struct ebbi_note *ebbi_large_note(void *p);     // NULL when p is no large object
+void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
 
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 

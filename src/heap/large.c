@@ -27,7 +27,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     }
     void *start = ebbi_span_start(span);
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    span->waiting = (struct ebbi_waiting){0};
+    span->note = (struct ebbi_note){0};
     if (zero && !span->zeroed) {
         memset(start, 0, bytes);
     }
@@ -43,7 +43,7 @@ static void note_domain(void *p)
 {
     struct ebbi_label *label = ebbi_source_get()->label;
     if (label != NULL) {
-        struct ebbi_waiting *note = ebbi_large_waiting(p);
+        struct ebbi_note *note = ebbi_large_note(p);
         note->label = label;
         note->bytes = ebbi_large_bytes(p);
         ebbi_label_hold(label, note->bytes);
@@ -87,22 +87,22 @@ static struct ebbi_span *find_span(const void *p)
     return starts ? ebbi_span_of(p) : NULL;
 }
 
-struct ebbi_waiting *ebbi_large_waiting(void *p)
+struct ebbi_note *ebbi_large_note(void *p)
 {
     struct ebbi_span *span = find_span(p);
-    return span != NULL ? &span->waiting : ebbi_huge_waiting(p);
+    return span != NULL ? &span->note : ebbi_huge_note(p);
 }
 
 void ebbi_large_free(void *p)
 {
     struct ebbi_span *span = find_span(p);
-    struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    struct ebbi_note *note = ebbi_large_note(p);
     // relaxed: for misuse alone
-    if (waiting != NULL && ebbi_load_relaxed(&waiting->tag) != 0) {
+    if (note != NULL && ebbi_load_relaxed(&note->tag) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
-    if (waiting != NULL && waiting->label != NULL) {
-        ebbi_region_forget(waiting);
+    if (note != NULL && note->label != NULL) {
+        ebbi_region_forget(note);
     }
     if (span != NULL) {
         ebbi_tags_set(p, 1, EBBI_TAG_NONE);
@@ -126,8 +126,8 @@ size_t ebbi_large_bytes(const void *p)
 void *ebbi_large_resize(void *p, size_t bytes)
 {
     struct ebbi_span *span = find_span(p);
-    const struct ebbi_waiting *waiting = ebbi_large_waiting(p);
-    if (waiting != NULL && waiting->label != NULL) {
+    const struct ebbi_note *note = ebbi_large_note(p);
+    if (note != NULL && note->label != NULL) {
         return NULL; // what its label and its region know of it would be wrong
     }
     if (span == NULL) {

@@ -25,7 +25,7 @@ static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
     ebbi_source = before;
     *refusal = EBBI_REGION_NO_MEMORY;
     if (p != NULL) {
-        *refusal = ebbi_region_adopt(region, p, ebbi_large_bytes(p), ebbi_large_waiting(p));
+        *refusal = ebbi_region_adopt(region, p, ebbi_large_bytes(p), ebbi_large_note(p));
         if (*refusal != EBBI_REGION_GIVEN) {
             ebbi_large_free(p);
             p = NULL;
@@ -98,8 +98,8 @@ struct ebb_region *ebbi_region_of(const void *p)
         // relaxed: a region that ends beside this call may be found or not
         return ebbi_sheet_has(p) ? ebbi_load_relaxed(&ebbi_sheet_of(p)->region) : NULL;
     }
-    const struct ebbi_waiting *note =
-        tag == EBBI_TAG_LARGE || tag == EBBI_TAG_HUGE ? ebbi_large_waiting((void *)p) : NULL;
+    const struct ebbi_note *note =
+        tag == EBBI_TAG_LARGE || tag == EBBI_TAG_HUGE ? ebbi_large_note((void *)p) : NULL;
     return note != NULL ? ebbi_load_relaxed(&note->region) : NULL; // relaxed: as above
 }
 
@@ -195,7 +195,7 @@ static bool any_retired; // atomic: a block of a region has been retired
 static void free_larges(void *first, bool retire)
 {
     for (void *next; first != NULL; first = next) {
-        next = ebbi_large_waiting(first)->after;
+        next = ebbi_large_note(first)->after;
         if (retire) {
             ebbi_retire_slow(first);
         } else {

@@ -26,7 +26,7 @@ void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expire
     }
     while ((p = ebbi_large_take_passed(heap)) != NULL) {
         expired->bytes += ebbi_large_bytes(p);
-        ebbi_large_waiting(p)->next = expired->large;
+        ebbi_large_note(p)->next = expired->large;
         expired->large = p;
     }
     expired->waiting |= heap->limbo.blocks > 0;
@@ -58,7 +58,7 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
     }
     while (expired->large != NULL) {
         void *p = expired->large;
-        expired->large = ebbi_large_waiting(p)->next;
+        expired->large = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
     }
     while (expired->calls != NULL) {

@@ -199,16 +199,16 @@ static void reclaim_large(struct ebbi_heap *heap)
 static void retire_large(struct ebbi_heap *heap, void *p)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
-    struct ebbi_waiting *waiting = ebbi_large_waiting(p);
+    struct ebbi_note *note = ebbi_large_note(p);
     size_t bytes = ebbi_large_bytes(p);
     ebbi_lock_take(&heap->lock);
-    waiting->next = NULL;
+    note->next = NULL;
     // relaxed: under the lock, but for claims
-    ebbi_store_relaxed(&waiting->tag, ebbi_clock_tag(&ebbi_clock));
+    ebbi_store_relaxed(&note->tag, ebbi_clock_tag(&ebbi_clock));
     if (limbo->large_first == NULL) {
         limbo->large_first = p;
     } else {
-        ebbi_large_waiting(limbo->large_last)->next = p;
+        ebbi_large_note(limbo->large_last)->next = p;
     }
     limbo->large_last = p;
     limbo->blocks++;
@@ -227,10 +227,10 @@ static void claim_large(void *p)
 {
     uint64_t free_to_claim = 0;
     // relaxed: of two threads one is told; the tag itself is written under the heap's lock
-    if (!ebbi_cas_relaxed(&ebbi_large_waiting(p)->tag, &free_to_claim, CLAIMED)) {
+    if (!ebbi_cas_relaxed(&ebbi_large_note(p)->tag, &free_to_claim, CLAIMED)) {
         ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
     }
-    ebbi_region_forget(ebbi_large_waiting(p)); // it leaves by itself now
+    ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
 }
 
 EBBI_NOINLINE void ebbi_retire_slow(void *p)
@@ -244,7 +244,7 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
         return;
     }
     unsigned class_number = ebbi_tag_class(tag);
-    if (class_number == 0 && ebbi_large_waiting(p) == NULL) {
+    if (class_number == 0 && ebbi_large_note(p) == NULL) {
         ebbi_report_invalid(p, "retire");
     }
     if (class_number == 0) {

@@ -16,8 +16,8 @@ void ebbi_strand(void *p)
     uint16_t bin = ebbi_tag_of(p);
     ebbi_lock_take(&stranded.lock);
     if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
-        struct ebbi_waiting *waiting = ebbi_large_waiting(p);
-        waiting->next = stranded.large;
+        struct ebbi_note *note = ebbi_large_note(p);
+        note->next = stranded.large;
         stranded.large = p;
     } else {
         ebbi_slab_strand(ebbi_slab_of(p), p);
@@ -25,7 +25,7 @@ void ebbi_strand(void *p)
     stranded.tag = ebbi_clock_tag(&ebbi_clock);
     if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
         // relaxed: under the lock, but for claims
-        ebbi_store_relaxed(&ebbi_large_waiting(p)->tag, stranded.tag);
+        ebbi_store_relaxed(&ebbi_large_note(p)->tag, stranded.tag);
     }
     ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
     ebbi_lock_drop(&stranded.lock);
@@ -67,7 +67,7 @@ bool ebbi_stranded_release(void)
     ebbi_lock_drop(&stranded.lock);
     while (chain != NULL) {
         void *p = chain;
-        chain = ebbi_large_waiting(p)->next;
+        chain = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
     }
     return waiting;

@@ -74,7 +74,7 @@ int ebbi_start(void)
         if (result == 0) {
             ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
             ebbi_before_abort = enter_abort;
-            ebbi_region_waiting = ebbi_large_waiting;
+            ebbi_region_note = ebbi_large_note;
             // Without a key a thread's heap is not handed on: memory stays usable.
             has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
             if (WATCH_FORK_AT_START) {

@@ -186,7 +186,7 @@ static bool put_sheet(struct ebbi_sheet *sheet, const struct ebbi_release *relea
 
 static bool put_large(void *p, const struct ebbi_release *release)
 {
-    struct ebbi_waiting *waiting = ebbi_region_waiting(p);
+    struct ebbi_note *note = ebbi_region_note(p);
     struct piece *piece = add_piece(release);
     if (piece == NULL) {
         return false;
@@ -194,12 +194,12 @@ static bool put_large(void *p, const struct ebbi_release *release)
     bool huge = ebbi_tag_of(p) == EBBI_TAG_HUGE;
     piece->kind = huge ? PIECE_HUGE : PIECE_LARGE;
     piece->start = (uintptr_t)p;
-    piece->block_bytes = waiting->bytes;
-    piece->bytes = huge ? waiting->bytes : ebbi_align_up(waiting->bytes, EBBI_GRANULE);
-    piece->label = waiting->label;
-    ebbi_region_forget(waiting);
+    piece->block_bytes = note->bytes;
+    piece->bytes = huge ? note->bytes : ebbi_align_up(note->bytes, EBBI_GRANULE);
+    piece->label = note->label;
+    ebbi_region_forget(note);
     // relaxed: so that a free of it while it waits is told
-    ebbi_store_relaxed(&waiting->tag, release->tag);
+    ebbi_store_relaxed(&note->tag, release->tag);
     piece_entered(piece);
     return true;
 }
@@ -219,10 +219,10 @@ struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
         }
     }
     for (void *next; remains.larges != NULL; remains.larges = next) {
-        struct ebbi_waiting *waiting = ebbi_region_waiting(remains.larges);
-        next = waiting->after;
+        struct ebbi_note *note = ebbi_region_note(remains.larges);
+        next = note->after;
         if (!put_large(remains.larges, release)) {
-            waiting->after = left.larges;
+            note->after = left.larges;
             left.larges = remains.larges;
         }
     }

@@ -176,9 +176,9 @@ static struct ebbi_sheet *keep_first(struct ebb_region *region)
 
 static void forget_larges(struct ebb_region *region)
 {
-    for (void *p = region->larges; p != NULL; p = ebbi_region_waiting(p)->after) {
+    for (void *p = region->larges; p != NULL; p = ebbi_region_note(p)->after) {
         // relaxed: see ebbi_region_forget
-        ebbi_store_relaxed(&ebbi_region_waiting(p)->region, (struct ebb_region *)NULL);
+        ebbi_store_relaxed(&ebbi_region_note(p)->region, (struct ebb_region *)NULL);
     }
     region->larges = NULL;
     region->large_count = 0;
@@ -249,8 +249,8 @@ static bool is_drained(const struct ebb_region *region)
     return drained;
 }
 
-// Under the lock, which it drops: closed, and current nowhere. Its parent, as of unlink_child. Where the kernel cannot take the region
-// away from an owner that has it no more, it stays as it is.
+// Under the lock, which it drops: closed, and current nowhere. Its parent, as of unlink_child. Where the
+// kernel cannot take the region away from an owner that has it no more, it stays as it is.
 static struct ebb_region *finish_close(struct ebb_region *region)
 {
     struct ebbi_label *label = region->label;

@@ -33,7 +33,7 @@ struct ebb_region {
     struct ebbi_cursor common;
     struct ebbi_sheet *sheets; // youngest first
     struct ebbi_sheet *look;   // where the next search for holes begins
-    void *larges;              // through struct ebbi_waiting
+    void *larges;              // through struct ebbi_note
     struct ebbi_cleanup *cleanups;
     struct ebbi_label *label;
     struct ebb_region *parent, *children, *next, *previous; // P3
@@ -50,7 +50,7 @@ struct ebb_region {
 // What a release leaves to be given back.
 struct ebbi_remains {
     struct ebbi_sheet *sheets; // through `next`
-    void *larges;              // through struct ebbi_waiting
+    void *larges;              // through struct ebbi_note
 };
 
 // NULL: memory refused. The calling thread is the owner. The parent is open.
@@ -91,11 +91,11 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
 bool ebbi_region_extend(struct ebb_region *region, void *p, size_t bytes);
 // A large object joins the region, which must be open and have room within its limit.
 enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, size_t bytes,
-                                           struct ebbi_waiting *waiting);
+                                           struct ebbi_note *note);
 // A large object that is being freed leaves its region.
-void ebbi_region_forget(struct ebbi_waiting *waiting);
+void ebbi_region_forget(struct ebbi_note *note);
 // Large objects' headers; set once by the layer that has them.
-extern EBBI_HIDDEN struct ebbi_waiting *(*ebbi_region_waiting)(void *p);
+extern EBBI_HIDDEN struct ebbi_note *(*ebbi_region_note)(void *p);
 
 // Whether this thread may bump for that many bytes: it is the owner, and they fit.
 EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t bytes)

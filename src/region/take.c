@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: allocating. In the cursor; else where blocks have been freed in this region's sheets, if
-// a quarter of one is free in a piece; else in a new sheet.
+// Layer region: allocating. In the cursor; else in a hole of a sheet of which a quarter of the blocks has
+// been freed (holes are refilled by bump allocation after Blackburn and McKinley's Immix, 2008); else in a
+// new sheet.
 #include "region/region.h"
 
 #define LOOKS 4 // sheets that are looked at before the region grows
@@ -174,10 +175,10 @@ bool ebbi_region_extend(struct ebb_region *region, void *block, size_t bytes)
 
 // ---- large objects -------------------------------------------------------------------------------
 
-struct ebbi_waiting *(*ebbi_region_waiting)(void *p);
+struct ebbi_note *(*ebbi_region_note)(void *p);
 
 enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, size_t bytes,
-                                           struct ebbi_waiting *waiting)
+                                           struct ebbi_note *note)
 {
     enum ebbi_region_refusal refusal = EBBI_REGION_GIVEN;
     ebbi_lock_take(&region->lock);
@@ -192,13 +193,13 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
         region->refused++;
         ebbi_count(&region->label->refused, 1);
     } else {
-        waiting->region = region;
-        waiting->label = region->label;
-        waiting->bytes = bytes;
-        waiting->before = NULL;
-        waiting->after = region->larges;
+        note->region = region;
+        note->label = region->label;
+        note->bytes = bytes;
+        note->before = NULL;
+        note->after = region->larges;
         if (region->larges != NULL) {
-            ebbi_region_waiting(region->larges)->before = p;
+            ebbi_region_note(region->larges)->before = p;
         }
         region->larges = p;
         region->large_count++;
@@ -209,25 +210,25 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
     return refusal;
 }
 
-void ebbi_region_forget(struct ebbi_waiting *waiting)
+void ebbi_region_forget(struct ebbi_note *note)
 {
     // relaxed: changes under the region's lock alone, and only to NULL
-    struct ebb_region *region = ebbi_load_relaxed(&waiting->region);
+    struct ebb_region *region = ebbi_load_relaxed(&note->region);
     if (region != NULL) {
         ebbi_lock_take(&region->lock);
-        if (waiting->region == region) {
-            *(waiting->before != NULL ? &ebbi_region_waiting(waiting->before)->after
-                                      : &region->larges) = waiting->after;
-            if (waiting->after != NULL) {
-                ebbi_region_waiting(waiting->after)->before = waiting->before;
+        if (note->region == region) {
+            *(note->before != NULL ? &ebbi_region_note(note->before)->after : &region->larges) =
+                note->after;
+            if (note->after != NULL) {
+                ebbi_region_note(note->after)->before = note->before;
             }
             region->large_count--;
-            region->held_bytes -= waiting->bytes;
+            region->held_bytes -= note->bytes;
         }
         ebbi_lock_drop(&region->lock);
     }
-    if (waiting->label != NULL) {
-        ebbi_label_drop(waiting->label, waiting->bytes);
-        waiting->label = NULL;
+    if (note->label != NULL) {
+        ebbi_label_drop(note->label, note->bytes);
+        note->label = NULL;
     }
 }
