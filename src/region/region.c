@@ -208,9 +208,11 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
         ebbi_fatal("release of region \"%s\" (number %llu), which is current in a thread",
                    region->label->name, (unsigned long long)region->id);
     }
-    ebbi_cursor_forget(&region->own);
-    ebbi_cursor_forget(&region->common);
     struct ebbi_sheet *kept = keep ? keep_first(region) : NULL;
+    if (kept == NULL || region->own.sheet != kept) {
+        ebbi_cursor_forget(&region->own);
+    }
+    ebbi_cursor_forget(&region->common);
     remains.sheets = region->sheets;
     remains.larges = region->larges;
     forget_larges(region);
@@ -218,7 +220,9 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     region->sheet_count = kept != NULL;
     region->look = NULL;
     region->held_bytes = kept != NULL ? ebbi_sheet_bytes(kept) : 0;
-    if (kept != NULL) {
+    if (kept != NULL && region->own.sheet == kept) {
+        ebbi_cursor_rewind(&region->own);
+    } else if (kept != NULL) {
         ebbi_sheet_restart(kept, &region->own);
     }
     ebbi_count(&region->label->released, 1);

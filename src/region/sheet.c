@@ -136,6 +136,21 @@ void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor)
     cursor_open(cursor, sheet, start, last);
 }
 
+void ebbi_cursor_rewind(struct ebbi_cursor *cursor)
+{
+    struct ebbi_sheet *sheet = cursor->sheet;
+    uintptr_t start = ebbi_sheet_start(sheet);
+    bool plain = sheet->starts == 0 && sheet->live == 0 && ebbi_sheet_live(sheet) == 0;
+    if (!plain || ebbi_sheet_bytes(sheet) > EBBI_GRANULE) {
+        ebbi_sheet_restart(sheet, cursor);
+        return;
+    }
+    memset(word_of(start, START), 0, ((cursor->next - start) / WORD_BYTES + 1) * sizeof(uint64_t));
+    mark(start, START);
+    mark(last_end(sheet), START);
+    cursor_set(cursor, start);
+}
+
 // By the owner, or under the region's lock where there is none.
 static void live_add(struct ebbi_sheet *sheet, int64_t more)
 {

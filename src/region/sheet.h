@@ -124,6 +124,9 @@ void ebbi_sheet_discard(struct ebbi_sheet *sheet);
 // As new, with the cursor at its start. It is sealed; nothing is left in it, or nobody wants it.
 void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor);
 
+// The same for the sheet that the cursor is open in: little work if nothing has been freed there.
+void ebbi_cursor_rewind(struct ebbi_cursor *cursor);
+
 // Where a block of `size` bytes, a multiple of EBBI_UNIT, goes that the cursor's granule has no room
 // for: on in the next granule of the same hole. 0: the hole ends before.
 uintptr_t ebbi_cursor_cross(struct ebbi_cursor *cursor, size_t size);

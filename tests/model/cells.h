@@ -5,8 +5,8 @@
 // are compiled: it is a T in size and value, and a plain access to a shared one is a relaxed one, which
 // may read what is out of date. Words that are not shared are ordinary memory.
 //
-// Mutants, besides those of relacy_atomics.h: "function:fetch_add_release" is without the acquire,
-// "function:fetch_add_acquire" without the release.
+// Mutants, besides those of relacy_atomics.h: "function:fetch_add_acq_rel" makes it relaxed, and
+// "function:fetch_add_no_acquire", "function:fetch_add_no_release" take one half away; so for fetch_or.
 #ifndef EBB_MODEL_CELLS_H
 #define EBB_MODEL_CELLS_H
 
@@ -93,7 +93,10 @@ public:
     Cell(const Cell &from) : value_(from) {}
     template <typename To> explicit Cell(To *p) : value_(reinterpret_cast<T>(p)) {}
     operator T() const { return load_word(&value_, rl::mo_relaxed, $); }
-    template <typename To> explicit operator To *() const { return reinterpret_cast<To *>(T(*this)); }
+    template <typename To> explicit operator To *() const
+    {
+        return reinterpret_cast<To *>(T(*this));
+    }
     Cell &operator=(T value)
     {
         store_word(&value_, value, rl::mo_relaxed, $);
@@ -134,8 +137,7 @@ template <typename T> struct Operand<T *> {
     static const Value *place(T *const *p) { return (const Value *)p; }
 };
 
-template <typename T>
-T load_any(const T *p, rl::memory_order order, rl::debug_info_param where)
+template <typename T> T load_any(const T *p, rl::memory_order order, rl::debug_info_param where)
 {
     return (T)load_word(Operand<T>::place(p), order, where);
 }
@@ -212,10 +214,10 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
 #undef ebbi_cas_release
 
 #define EBB_MODEL_BOTH(operation)                                                                  \
-    (EBB_MODEL_WEAK(operation "_acq_rel")   ? rl::mo_relaxed                                       \
-     : EBB_MODEL_WEAK(operation "_release") ? rl::mo_release                                       \
-     : EBB_MODEL_WEAK(operation "_acquire") ? rl::mo_acquire                                       \
-                                            : rl::mo_acq_rel)
+    (EBB_MODEL_WEAK(operation "_acq_rel")      ? rl::mo_relaxed                                    \
+     : EBB_MODEL_WEAK(operation "_no_acquire") ? rl::mo_release                                    \
+     : EBB_MODEL_WEAK(operation "_no_release") ? rl::mo_acquire                                    \
+                                               : rl::mo_acq_rel)
 
 #define ebbi_load_relaxed(p) model::load_any((p), rl::mo_relaxed, $)
 #define ebbi_load_acquire(p)                                                                       \

@@ -177,6 +177,27 @@ inline void orphan(struct ebbi_sheet *sheet)
     chosen(sheet);
 }
 
+// As in src/region/pool.c, which is about handles: the end of a thread, and the purge of open regions.
+inline void disown(struct ebb_region *region)
+{
+    const void *me = ebb_self;
+    (void)ebbi_cas_release(&region->owner, &me, static_cast<const void *>(nullptr));
+}
+
+inline void purge(struct ebb_region *region)
+{
+    ebbi_lock_take(&region->lock);
+    struct ebbi_sheet *next;
+    for (struct ebbi_sheet *sheet = region->sheets; sheet != NULL; sheet = next) {
+        next = sheet->next;
+        if (ebbi_load_relaxed(&sheet->cursor) == NULL && ebbi_sheet_live(sheet) == 0) {
+            ebbi_region_unlink(region, sheet);
+            ebbi_sheet_destroy(sheet);
+        }
+    }
+    ebbi_lock_drop(&region->lock);
+}
+
 // A leave that looks before it counts down.
 inline void leave_looks_first(struct ebb_region *region, bool)
 {
