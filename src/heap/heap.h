@@ -107,6 +107,7 @@ struct ebbi_heap {
     struct ebb_region
         *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
     bool has_regions;           // its thread may own some
+    bool had_regions;           // never destroyed: ebbi_owner_revoke may still look at it
     uint64_t arrays[2];         // bit c: magazines[c] has an array
     size_t purged_bytes;        // pages of slabs returned since the start
     struct ebbi_slab *purge_first, *purge_last;

@@ -35,7 +35,7 @@
     }
 struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NOTHING}, .limit = {NOTHING}};
 struct ebbi_fast ebbi_heap_gone = {.pin = NO_PIN};
-struct ebbi_fast ebbi_heap_scoped = {.top = {NOTHING}, .limit = {NOTHING}};
+struct ebbi_fast ebbi_heap_scoped;
 _Thread_local char *ebb_self = (char *)&ebbi_heap_none;
 _Thread_local struct ebbi_fast *ebbi_source = &ebbi_heap_none;
 
@@ -73,6 +73,7 @@ int ebbi_start(void)
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
             ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
+            ebbi_heap_scoped.top[0] = ebbi_heap_scoped.limit[0] = NOTHING;
             ebbi_before_abort = enter_abort;
             ebbi_region_note = ebbi_large_note;
             // Without a key a thread's heap is not handed on: memory stays usable.
@@ -277,7 +278,7 @@ static void push_abandoned(struct ebbi_heap *heap)
 static bool is_empty(const struct ebbi_heap *heap)
 {
     return heap->slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
-           heap->records == NULL && !heap->is_depot;
+           heap->records == NULL && !heap->is_depot && !heap->had_regions;
 }
 
 void ebbi_heap_rest(struct ebbi_heap *heap)
@@ -299,6 +300,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     if (heap->has_regions) {
         ebbi_regions_disown(&heap->fast);
         heap->has_regions = false;
+        heap->had_regions = true;
     }
     ebbi_limbo_seal(heap);
     ebbi_lock_take(&registry);

@@ -420,7 +420,8 @@ size_t ebbi_sheet_usable(const void *block)
 
 bool ebbi_owner_revoke(const void **owner)
 {
-    const void *who = ebbi_load_relaxed(owner); // relaxed: the caller has the region's lock
+    // acquire[owner-enter <- owner-leave]: the frees of the last owner, which may have ended
+    const void *who = ebbi_load_acquire(owner);
     if (who == NULL || who == ebb_self) {
         return true;
     }

@@ -3,7 +3,8 @@
 // ebbtide/detail/atomic.h (src/region). A model says which of these words its threads share; each has
 // a Relacy atomic then, found by its address. Cell<T> stands for the integer types while the sources
 // are compiled: it is a T in size and value, and a plain access to a shared one is a relaxed one, which
-// may read what is out of date. Words that are not shared are ordinary memory.
+// may read what is out of date. Words that are not shared are ordinary memory, of which every load finds
+// the last store.
 //
 // Mutants, besides those of relacy_atomics.h: "function:fetch_add_acq_rel" makes it relaxed, and
 // "function:fetch_add_no_acquire", "function:fetch_add_no_release" take one half away; so for fetch_or.
@@ -32,9 +33,19 @@ inline Words &words()
     return the_words;
 }
 
+// All pointers are read as void *, so their types' aliasing rules do not hold.
+template <typename T> T plain_load(const T *at)
+{
+    T value;
+    std::memcpy(&value, at, sizeof value);
+    return value;
+}
+
+template <typename T> void plain_store(T *at, T value) { std::memcpy(at, &value, sizeof value); }
+
 template <typename T> class Shared {
 public:
-    explicit Shared(T *at) : atomic_(*at)
+    explicit Shared(T *at) : atomic_(plain_load(at))
     {
         alive_($) = 1;
         Words &all = words();
@@ -72,7 +83,7 @@ template <typename T> Shared<T> *find_shared(const void *at)
 template <typename T> T load_word(const T *at, rl::memory_order order, rl::debug_info_param where)
 {
     Shared<T> *shared = find_shared<T>(at);
-    return shared != nullptr ? shared->real().load(order, where) : *at;
+    return shared != nullptr ? shared->real().load(order, where) : plain_load(at);
 }
 
 template <typename T>
@@ -82,7 +93,7 @@ void store_word(T *at, T value, rl::memory_order order, rl::debug_info_param whe
     if (shared != nullptr) {
         shared->real().store(value, order, where);
     } else {
-        *at = value;
+        plain_store(at, value);
     }
 }
 
@@ -190,14 +201,18 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
     using Value = typename Operand<T>::Value;
     Value *at = Operand<T>::place(p), wanted = (Value)*expected;
     Shared<Value> *shared = find_shared<Value>(at);
-    bool done = shared != nullptr ? shared->real().compare_exchange_strong(
-                                        wanted, (Value)value, order, where, rl::mo_relaxed, where)
-                                  : *at == wanted;
-    if (done && shared == nullptr) {
-        *at = (Value)value;
+    if (shared != nullptr) {
+        bool done = shared->real().compare_exchange_strong(wanted, (Value)value, order, where,
+                                                           rl::mo_relaxed, where);
+        *expected = (T)wanted;
+        return done;
     }
-    *expected = (T)(done || shared != nullptr ? wanted : *at);
-    return done;
+    Value found = plain_load(at);
+    *expected = (T)found;
+    if (found == wanted) {
+        plain_store(at, (Value)value);
+    }
+    return found == wanted;
 }
 
 } // namespace model

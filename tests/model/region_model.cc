@@ -11,68 +11,39 @@ using model::Shared;
 using model::Stage;
 using model::start_late;
 
-// The owner closes while two others free the last blocks.
-struct SheetEnds : OneSheet<0, 3> {
-    ~SheetEnds() { is_over(); }
+// The owner closes while two others free. `left`: one more block stays, and the sheet ends with it.
+template <unsigned left> struct OwnerCloses : OneSheet<0, 3 + left> {
+    ~OwnerCloses() { this->is_over(left); }
     void thread(unsigned index)
     {
         start_late();
-        use_and_free(index);
+        this->use_and_free(index);
         if (index == 0) {
-            ebbi_region_close(region);
-        }
-    }
-};
-
-// The same with a block that survives: the sheet ends with it.
-struct SheetStays : OneSheet<0, 4> {
-    ~SheetStays() { one_is_left(); }
-    void thread(unsigned index)
-    {
-        start_late();
-        use_and_free(index);
-        if (index == 0) {
-            ebbi_region_close(region);
+            ebbi_region_close(this->region);
         }
     }
 };
 
 // One that does not own the region closes it, while the owner and a third one free.
-struct TakenAway : OneSheet<1, 3> {
-    ~TakenAway() { is_over(); }
+template <unsigned left> struct OtherCloses : OneSheet<1, 3 + left> {
+    ~OtherCloses() { this->is_over(left); }
     void thread(unsigned index)
     {
         start_late();
         if (index == 0) {
-            ebbi_region_close(region);
+            ebbi_region_close(this->region);
         } else if (index == 1) {
-            use_and_free(0);
-            use_and_free(1);
+            this->use_and_free(0);
+            this->use_and_free(1);
         } else {
-            use_and_free(2);
-        }
-    }
-};
-
-struct TakenStays : OneSheet<1, 4> {
-    ~TakenStays() { one_is_left(); }
-    void thread(unsigned index)
-    {
-        start_late();
-        if (index == 0) {
-            ebbi_region_close(region);
-        } else if (index == 1) {
-            use_and_free(0);
-            use_and_free(1);
-        } else {
-            use_and_free(2);
+            this->use_and_free(2);
         }
     }
 };
 
 // The owner's thread frees and ends, while another one closes.
 struct OwnerExits : OneSheet<1, 4> {
-    ~OwnerExits() { one_is_left(); }
+    ~OwnerExits() { is_over(1); }
     void thread(unsigned index)
     {
         start_late();
@@ -204,7 +175,7 @@ struct HandedOver : OneSheet<0, 1> {
         ebbi_region_close(region);
         RL_ASSERT(destroyed == 0);
         use_and_free(0);
-        is_over();
+        is_over(0);
     }
     void thread(unsigned)
     {
@@ -221,10 +192,10 @@ struct HandedOver : OneSheet<0, 1> {
 };
 
 const model::Scenario scenarios[] = {
-    {"sheet_ends", rl::simulate<model::Suite<SheetEnds>>},
-    {"sheet_stays", rl::simulate<model::Suite<SheetStays>>},
-    {"taken_away", rl::simulate<model::Suite<TakenAway>>},
-    {"taken_stays", rl::simulate<model::Suite<TakenStays>>},
+    {"sheet_ends", rl::simulate<model::Suite<OwnerCloses<0>>>},
+    {"sheet_stays", rl::simulate<model::Suite<OwnerCloses<1>>>},
+    {"taken_away", rl::simulate<model::Suite<OtherCloses<0>>>},
+    {"taken_stays", rl::simulate<model::Suite<OtherCloses<1>>>},
     {"owner_exits", rl::simulate<model::Suite<OwnerExits>>},
     {"purged", rl::simulate<model::Suite<Purged>>},
     {"last_leaves", rl::simulate<model::Suite<LastLeaves>>},

@@ -91,11 +91,9 @@ struct Stage {
             blocks[i].reuse();
         }
     }
+    virtual ~Stage() = default;
     virtual void on_destroy() {}
     virtual void on_end(struct ebb_region *) {}
-
-protected:
-    ~Stage() = default;
 };
 
 // The words of the first sheet that threads share.
@@ -170,20 +168,19 @@ template <int opener, unsigned count, size_t bytes = EBBI_UNIT> struct OneSheet 
             reuse();
         }
     }
-    void is_over() const
+    // `left`: the last block is in use still, the others are not.
+    void is_over(unsigned left)
     {
-        RL_ASSERT(ended[0] == 1 && oldest == nullptr && youngest == nullptr);
-        RL_ASSERT(destroyed + kept == 1);
-    }
-    // Of `count` blocks the last one is in use still.
-    void one_is_left()
-    {
-        RL_ASSERT(ended[0] == 1 && destroyed == 0 && !kept);
-        for (unsigned i = 0; i < count; i++) {
-            RL_ASSERT(is_in_use(i) == (i == count - 1));
+        RL_ASSERT(ended[0] == 1);
+        if (left == 1) {
+            RL_ASSERT(destroyed == 0 && !kept);
+            for (unsigned i = 0; i < count; i++) {
+                RL_ASSERT(is_in_use(i) == (i == count - 1));
+            }
+            use_and_free(count - 1);
         }
-        use_and_free(count - 1);
-        is_over();
+        RL_ASSERT(destroyed + kept == 1);
+        RL_ASSERT(oldest == nullptr && youngest == nullptr);
     }
 };
 
