@@ -24,7 +24,7 @@ from ebbtide_lab.show.status import human_age, human_bytes, print_status
 BOARD = 0x1000
 NOW_MS = 500_000
 NUMBERS = ("is_domain", "open", "opened", "closed", "drained", "released", "held", "peak", "live")
-NUMBERS += ("slabs", "demoted", "late", "refused", "since")
+NUMBERS += ("slabs", "demoted", "late", "refused", "since", "demoted_bytes")
 
 
 class Bytes:
@@ -97,9 +97,9 @@ def test_regions_that_nobody_measured_have_no_live_bytes(
 
 
 def test_labels_of_any_bytes_are_shown() -> None:
-    longest, broken = read(row("x" * 31, held=2), ROW.pack(b"\xff\xfe[red]", *([0] * 14)))
+    longest, broken = read(row("x" * 31, held=2), ROW.pack(b"\xff\xfe[red]", *([0] * 15)))
     assert longest.label == "x" * 31
-    assert "[red]" in shown(ROW.pack(b"\xff\xfe[red]", *([0] * 14)))
+    assert "[red]" in shown(ROW.pack(b"\xff\xfe[red]", *([0] * 15)))
     assert broken.label.endswith("[red]")
 
 
@@ -152,7 +152,7 @@ MADE_UP = """
 #include <stdint.h>
 __attribute__((visibility("default"))) struct {
     uint32_t version, rows;
-    struct { char label[32]; uint64_t numbers[14]; } row[64];
+    struct { char label[32]; uint64_t numbers[15]; } row[64];
 } ebb_lifetime_board = {1, 2, {
     {"requests", {1, 2, 1000, 10, 9, 0, 131072, 262144, 4096, 2, 0, 0, 0, 0}},
     {"parse", {0, 1, 500, 0, 0, 499, 65536, 65536, 1000, 1, 0, 4, 0, 0}},

@@ -241,7 +241,9 @@ void ebbi_cursor_forget(struct ebbi_cursor *cursor)
 static uint64_t live_word(const uint64_t *word)
 {
     // relaxed: frees that are on their way are found the next time
-    uint64_t dead = ebbi_load_relaxed(&word[GONE]) | ebbi_load_relaxed(&word[REMOTE]);
+    uint64_t gone = ebbi_load_relaxed(&word[GONE]);
+    // acquire[hole-find <- bit-set]: others are done with their blocks
+    uint64_t dead = gone | ebbi_load_acquire(&word[REMOTE]);
     return ebbi_load_relaxed(&word[START]) & ~dead; // relaxed: as above
 }
 
@@ -350,8 +352,8 @@ EBBI_INLINE uint64_t *check(const struct ebbi_sheet *sheet, uintptr_t p)
 static EBBI_NOINLINE void free_shared(struct ebbi_sheet *sheet, uintptr_t p)
 {
     uint64_t *word = check(sheet, p);
-    // relaxed: of two that free the same block one finds the bit set
-    if ((ebbi_fetch_or_relaxed(&word[REMOTE], bit_of(p)) & bit_of(p)) != 0) {
+    // release[bit-set -> hole-find]: this thread is done with the block
+    if ((ebbi_fetch_or_release(&word[REMOTE], bit_of(p)) & bit_of(p)) != 0) {
         report(sheet, p);
     }
     // release[sheet-free -> sheet-empty]: this thread is done with the block

@@ -285,8 +285,10 @@ TEST(ReclaimStats, MayBeAskedForWhileThreadsRun)
             ebb_retire(ebb_malloc(100));
         }
     });
-    for (int i = 0; i < 500; i++)
-        EXPECT_LE(stats().pinned, stats().participants);
+    for (int i = 0; i < 500; i++) {
+        const ebb_reclaim_stats now = stats();
+        EXPECT_LE(now.pinned, now.participants);
+    }
     stop.store(true);
     busy.join();
     EXPECT_TRUE(drain());

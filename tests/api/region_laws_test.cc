@@ -235,6 +235,8 @@ TEST(LawR2, OpenRegionRecyclesWhatHasDrained)
 // Small blocks and large ones, given back without a trim once the purge delay has passed.
 TEST_F(LawR2Resident, ReleaseGivesItsMemoryBack)
 {
+    if (support::emulated)
+        GTEST_SKIP() << "the emulator's own memory grows meanwhile";
     const std::size_t before = support::resident_bytes();
     ebb_region *region = open("R2 released");
     for (std::size_t i = 0; i < 100 * KiB; i++)
@@ -448,7 +450,9 @@ TEST(LawR6, EmptyRegionsCostTheirHandles)
         region = open("R6");
         ASSERT_NE(region, nullptr);
     }
-    support::expect_at_most((support::resident_bytes() - before) / count, 512, "bytes a handle");
+    if (!support::emulated)
+        support::expect_at_most((support::resident_bytes() - before) / count, 512,
+                                "bytes a handle");
     const ebb_lifetime_stats now = line("R6");
     EXPECT_EQ(now.open, count);
     EXPECT_EQ(now.held_bytes + now.slabs + now.resident_bytes, 0U);

@@ -114,6 +114,13 @@ inline std::size_t resident_bytes()
     return static_cast<std::size_t>(std::strtoull(end, nullptr, 10)) * page_bytes();
 }
 
+// By user-mode emulation of another machine, whose translated code is resident too.
+#ifdef EBBTEST_EMULATED
+inline constexpr bool emulated = true;
+#else
+inline constexpr bool emulated = false;
+#endif
+
 // A sanitizer's shadow and quarantine hide what the allocator holds, so nothing is judged there.
 inline void expect_at_most(std::size_t bytes, std::size_t limit, const char *otherwise)
 {

@@ -40,6 +40,7 @@ pub struct Options {
     label: [u8; sys::EBB_LABEL_BYTES], // filled up with NULs: the last byte is always one
     soft_limit: usize,
     hard_limit: usize,
+    gives_way: bool,
 }
 
 impl Options {
@@ -49,6 +50,7 @@ impl Options {
             label: [0; sys::EBB_LABEL_BYTES],
             soft_limit: 0,
             hard_limit: 0,
+            gives_way: false,
         }
     }
 
@@ -84,6 +86,15 @@ impl Options {
         self
     }
 
+    /// For a [`Phase`](super::Phase), which is always closed: while survivors of closed phases of the
+    /// label pin more than 1 MiB, its blocks come from class slabs, where they are dense. Such a phase
+    /// does not know its blocks, and limits do not count them. A [`Region`] takes no notice.
+    #[must_use]
+    pub const fn gives_way(mut self) -> Self {
+        self.gives_way = true;
+        self
+    }
+
     /// Opens a region. It takes no memory before its first allocation.
     ///
     /// # Errors
@@ -114,7 +125,7 @@ impl Options {
             parent,
             soft_limit: self.soft_limit,
             hard_limit: self.hard_limit,
-            closes: closes.into(),
+            closes: (closes && self.gives_way).into(),
         };
         // SAFETY: the label ends with a NUL, and the parent is null or open.
         NonNull::new(unsafe { sys::ebb_region_open(&options) }).ok_or_else(io::Error::last_os_error)
