@@ -238,7 +238,9 @@ static bool scope_owns(const struct scope *scope, const void *block)
 void scope_probe(struct scope *scope, size_t bytes)
 {
     void *block = scope_alloc(scope, bytes);
-    scope->astray += block == NULL || !scope_owns(scope, block);
+    // A region that gives way to class slabs does not know its blocks: only those that are closed do.
+    bool may_give_way = scope_kind == SCOPE_REGION && keeps_some;
+    scope->astray += block == NULL || !(may_give_way || scope_owns(scope, block));
     if (block != NULL && scope_frees_objects())
         scope_free(scope, block);
 }
