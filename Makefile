@@ -12,7 +12,7 @@ help:
 	@echo 'make test                build and run the tests, plain and under sanitizers (30 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
-	@echo 'make lib                 build/release/libebbtide.so and libebbtide.a'
+	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, conc/libebbtide_conc.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
 	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
@@ -47,7 +47,7 @@ check: setup-test
 
 lib: setup-build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --target ebbtide ebbtide_static
+	@cmake --build --preset release --target ebbtide ebbtide_static ebbtide_conc
 
 bench-programs: lib
 	@cmake --build --preset release --target bench_programs

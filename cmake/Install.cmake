@@ -8,7 +8,9 @@ set(templates ${PROJECT_SOURCE_DIR}/packaging)
 # The prefix is chosen when installing, so the description finds it from where it lies.
 file(RELATIVE_PATH EBBTIDE_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" EBBTIDE_PC_TO_PREFIX ${EBBTIDE_PC_TO_PREFIX})
-configure_file(${templates}/ebbtide.pc.in ebbtide.pc @ONLY)
+foreach(package IN ITEMS ebbtide ebbtide-conc)
+  configure_file(${templates}/${package}.pc.in ${package}.pc @ONLY)
+endforeach()
 configure_package_config_file(${templates}/EbbtideConfig.cmake.in EbbtideConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(EbbtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
@@ -20,7 +22,8 @@ install(EXPORT EbbtideTargets NAMESPACE Ebbtide:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/EbbtideConfig.cmake
               ${PROJECT_BINARY_DIR}/EbbtideConfigVersion.cmake
   DESTINATION ${package_dir})
-install(FILES ${PROJECT_BINARY_DIR}/ebbtide.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+install(FILES ${PROJECT_BINARY_DIR}/ebbtide.pc ${PROJECT_BINARY_DIR}/ebbtide-conc.pc
+  DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")
 install(FILES LICENSE-MIT LICENSE-APACHE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -7,9 +7,13 @@
 //
 // Every function may be called by any thread at any time after fork() too, none is
 // async-signal-safe. Sizes are bytes. Unless said otherwise a function that fails returns NULL with
-// errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer that is
-// not a live block of the heap (freed before, inside a block, from elsewhere) ends the process by
-// abort() after one line on stderr that starts with "ebbtide: ".
+// errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer into a block,
+// or from elsewhere, ends the process by abort() after one line on stderr that starts with "ebbtide: ",
+// the program's name and its process: "ebbtide: redis-server[1234]: double free: ...". So does a block
+// that is free already, as far as ebb_free says.
+//
+// None of them creates a thread, takes a lock of libc, or is a point of cancellation. A signal handler
+// that calls one which it has interrupted is told so, in the same way, instead of waiting for itself.
 #ifndef EBBTIDE_H
 #define EBBTIDE_H
 
@@ -42,8 +46,10 @@ EBB_EXPORT void *ebb_calloc(size_t count, size_t size) EBB_NOEXCEPT;
 // page tables where they can.
 EBB_EXPORT void *ebb_realloc(void *p, size_t bytes) EBB_NOEXCEPT;
 
-// Frees a block; NULL is allowed; keeps errno. A double free that is still in a thread's magazine
-// is found when the magazine is flushed.
+// Frees a block; NULL is allowed; keeps errno. A second free of the block ends the process at once if
+// the calling thread has freed at most two others of its size class since and has not been given it
+// again, if it is above 128 KiB, or in a region. Else it is found when the magazine is flushed, unless
+// malloc has handed the block out before: then it has two owners.
 EBB_EXPORT void ebb_free(void *p) EBB_NOEXCEPT;
 
 // As free; the sizes (C23) are those of the allocation and save nothing here: they are not read.
@@ -66,21 +72,30 @@ EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 // Returns everything to the OS that is free now, without waiting for the delay. Bytes returned.
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
+// Starts the thread that returns memory while the others sleep, for the rest of the process's life. It
+// starts by itself at the program's first thread where libebbtide.so is preloaded or linked, and at the
+// calls of region.h and reclaim.h; malloc and free never create a thread. For programs that link the
+// static library and use none of those. 0, or -1 with errno = EAGAIN: refused, or EBB_PURGE_THREAD=0.
+// Not in a child of vfork, and not in an atfork handler.
+EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
+
 // What the process holds, in bytes unless named otherwise. The resident_* items add up to
-// `resident` exactly; blocks in magazines of running threads are as of each thread's last slow call.
+// `resident` exactly. Blocks in magazines and on their way to another thread's heap are cached, not
+// live; blocks that wait for a grace period are live until it is over. What running threads do in the
+// meantime may be missed.
 struct ebb_stats {
-    size_t resident;      // VmRSS
+    size_t resident;      // VmRSS; the sum of our own items where /proc cannot be read
     size_t resident_live; // pages' parts under what the program asked for
     size_t
         resident_rounding;  // parts that rounding up to block sizes added (an estimate by sampling)
-    size_t resident_cached; // parts under blocks in magazines (an estimate)
+    size_t resident_cached; // parts under blocks in magazines
     size_t resident_pinned; // parts under free blocks of part-full slabs
     size_t resident_free;   // free spans, not yet returned
     size_t resident_metadata; // headers, bitmaps, heaps
     size_t resident_other;    // not ours: code, stacks, files, other mappings
     size_t live_bytes;        // blocks and large objects in use, by their full size
     size_t live_blocks;       // their number
-    size_t cached_bytes;      // in magazines
+    size_t cached_bytes;      // in magazines, by their full size, on untouched pages too
     size_t slab_bytes;        // address space of slabs
     size_t large_bytes;       // spans of large objects
     size_t huge_bytes;        // mappings of huge objects
@@ -91,8 +106,9 @@ struct ebb_stats {
     size_t slabs;             // number
 };
 
-// A snapshot. O(slabs), with a system call for each: not for hot paths. Takes the heaps' locks one
-// at a time.
+// A snapshot. O(slabs), with a system call for each: not for hot paths. Threads whose malloc or free
+// needs their heap's lock wait for the end of it. Maps memory of its own for the time, a word a cached
+// block; where that is refused, cached blocks are an estimate.
 EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 
 // The snapshot as text or as JSON, NUL-terminated, cut to `size`. Returns the length that the whole

@@ -123,7 +123,8 @@ public:
     explicit collector(unsigned flags = 0) : collector_(detail::need(ebb_collector_create(flags)))
     {
     }
-    ~collector() { ebb_collector_destroy(collector_); } // reclaims all; nobody may be pinned in it
+    // Reclaims all. Nobody may be pinned in it, nor this thread in the default one.
+    ~collector() { ebb_collector_destroy(collector_); }
     collector(const collector &) = delete;
     collector &operator=(const collector &) = delete;
 

@@ -4,7 +4,8 @@
 //     cc -std=gnu17 -O3 -fPIC -shared -fvisibility=hidden -ftls-model=initial-exec -fno-builtin
 //        -Isrc -Iinclude src/one.c -o libebbtide.so
 //
-// With -DEBB_NO_OVERRIDE, ebb_* alone; with -DEBB_STATIC, what may be linked statically.
+// With -DEBB_NO_OVERRIDE, ebb_* alone; with -DEBB_STATIC, what may be linked statically; C++
+// programs then want override/cxx.c, with -DEBB_STATIC, as a second file.
 #define _GNU_SOURCE
 // clang-format off
 #include "os/linux.c"
@@ -13,7 +14,7 @@
 #include "os/fatal.c"
 #include "os/options.c"
 #include "epoch/clock.c"
-#include "arena/tags.c"
+#include "arena/window.c"
 #include "arena/chunk.c"
 #include "arena/span.c"
 #include "arena/purge.c"
@@ -23,6 +24,7 @@
 #include "slab/purge.c"
 #include "region/label.c"
 #include "region/sheet.c"
+#include "region/audit.c"
 #include "region/orphan.c"
 #include "region/pool.c"
 #include "region/stack.c"
@@ -30,6 +32,7 @@
 #include "region/escape.c"
 #include "region/take.c"
 #include "region/region.c"
+#include "region/closing.c"
 #include "heap/shelf.c"
 #include "heap/magazine.c"
 #include "heap/refill.c"
@@ -37,6 +40,7 @@
 #include "heap/retire.c"
 #include "heap/stranded.c"
 #include "heap/hazard.c"
+#include "heap/suspects.c"
 #include "heap/deferred.c"
 #include "heap/collector.c"
 #include "heap/reclaim.c"
@@ -45,13 +49,18 @@
 #include "heap/large.c"
 #include "heap/purge.c"
 #include "heap/depot.c"
+#include "heap/remains.c"
 #include "heap/lifetime.c"
 #include "heap/domain.c"
 #include "heap/helper.c"
+#include "heap/park.c"
+#include "heap/registry.c"
 #include "heap/thread.c"
+#include "heap/fork.c"
 #include "api/api.c"
 #include "api/reclaim.c"
 #include "api/region.c"
+#include "diag/cached.c"
 #include "diag/stats.c"
 #include "diag/reclaim.c"
 #include "diag/lifetimes.c"
@@ -59,9 +68,10 @@
 #ifndef EBB_NO_OVERRIDE
 #include "override/malloc.c"
 #include "override/libc.c"
-#include "override/cxx.c"
 #include "override/dlopen.c"
 #ifndef EBB_STATIC
+#include "override/cxx.c"
 #include "override/block.c"
+#include "override/threads.c"
 #endif
 #endif

@@ -17,12 +17,13 @@
 // alone. Plain pins, retired memory and hazard pointers work together on the same blocks.
 //
 // Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
-// signal handler of a thread that has called ebb_pin before; nothing else here may, and on aarch64,
-// where the delivery of a signal is no full fence, not these either. A child
+// signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
+// nothing else here may, and on aarch64, where the delivery of a signal is no full fence, not these
+// either. A child
 // of fork() goes on with its own pins; those of the other threads are gone with them. A thread that
 // ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
-// on stderr that starts with "ebbtide: ".
+// on stderr that starts with "ebbtide: NAME[PID]: ".
 #ifndef EBBTIDE_RECLAIM_H
 #define EBBTIDE_RECLAIM_H
 
@@ -42,7 +43,10 @@ extern "C" {
 // Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
-// passed to ebb_retire_with.
+// passed to ebb_retire_with, 82 at most: what is left goes on at the thread's next unpins. In a process
+// without the library's helper thread it also takes home a little of what the thread has retired (16
+// bags or large blocks at most), until nothing waits that could go. Only what was retired in this very
+// pin is looked after while the thread blocks a signal that has a handler: it may be in that one.
 EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
 // Ends the pin and begins it anew, so that what was retired before can go; pointers that were
 // loaded before must not be used any more. Does nothing in a nested pin or when there is no need.
@@ -70,11 +74,14 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
-// retired, here or when it ends an outermost pin in which it called this, in the functions below, or
-// in the library's helper thread (which a process with one thread does not have: there the last few
-// wait for the next of these calls): never inside a pin of the default collector, and with no lock of
-// Ebbtide held, so it may allocate, free, pin and retire. p need not be a block of Ebbtide. 0, or -1 with errno =
-// ENOMEM; then nothing has changed.
+// retired, here or when it ends an outermost pin (82 calls at most each time), in the functions below,
+// or in the library's helper thread, which both run all that can (and which a process with one thread
+// does not have: there the last few, 200 at most, wait for the next of these calls): never inside a pin of the
+// default collector, and with no lock of Ebbtide held, so it may allocate, free, pin and retire. It
+// must return, and end the pins that it begins: what is left by longjmp or an exception counts as
+// running for ever. (It may end its thread, by pthread_exit or cancellation: the calls behind it then
+// run elsewhere.) p need not be a block of Ebbtide. 0, or -1 with errno = ENOMEM; then nothing has
+// changed.
 EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
                                void *context) EBB_NOEXCEPT;
 
@@ -84,7 +91,7 @@ EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
 // Waits until every pin that was there when it was called has ended.
 EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
 // Waits until all destructors that were passed to ebb_retire_with before, by any thread, have run.
-// Not to be called in a destructor.
+// Not to be called in a destructor (abort).
 EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
 // Frees and destroys what can go now, of all threads' but for the youngest few blocks that the
 // other threads still collect. Does not wait. Returns the bytes of blocks freed.
@@ -103,18 +110,22 @@ enum {
     // Every outermost pin makes a full fence, and no advance of the clock ever interrupts a thread.
     // Otherwise, and in the default collector unless EBB_PIN_FENCE=1, threads that have not pinned
     // for a while are found out by a membarrier system call (about 1 to 10 us) when much waits for
-    // them. Where the kernel has no such call all collectors are fenced.
+    // them. Where the kernel has no such call all collectors are fenced;
+    // where it refuses one later (a filter of system calls) a collector becomes fenced then, and waits
+    // for a second once.
     EBB_COLLECTOR_FENCED = 1,
 };
 
 // NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
 EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCEPT;
 // Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No
-// thread may be pinned in it (abort) or use it any more. Not inside a pin of it, nor in a destructor
-// (abort). Nothing is done for NULL.
+// thread may be pinned in it (abort) or use it any more. Not inside a pin of the default collector
+// (abort: it runs destructors). In a destructor it only marks the collector: all this is done when the
+// thread's outermost run of destructors has ended. Nothing is done for NULL; twice, or for what is
+// none: abort.
 EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
 // Whether every outermost pin makes a fence. Known at a collector's creation, and for the default one
-// from the process's first pin on.
+// from the process's first pin on; 0 may become 1 when the kernel refuses membarriers, see above.
 EBB_EXPORT int ebb_collector_is_fenced(const struct ebb_collector *collector) EBB_NOEXCEPT;
 
 // The calling thread's record in a collector: found, or made at the thread's first call. For this
@@ -141,6 +152,9 @@ EBB_EXPORT int ebb_participant_retire_with(struct ebb_participant *me, void *p,
                                            void (*destroy)(void *p, void *context),
                                            void *context) EBB_NOEXCEPT;
 
+// As those without a collector. Inside a pin of the default one ebb_collector_barrier aborts, and
+// ebb_collector_reclaim runs nothing: what it would have run waits on. A collector that was destroyed:
+// abort, unless another has its address.
 EBB_EXPORT void ebb_collector_synchronize(struct ebb_collector *collector) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_collector_barrier(struct ebb_collector *collector) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOEXCEPT;
@@ -154,9 +168,10 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 
 struct ebb_hazard;
 
-// NULL with errno = ENOMEM when refused. O(1), takes a lock: keep it for the thread's life.
+// NULL with errno = ENOMEM when refused. O(open ones / 63), takes a lock: keep it for the thread's
+// life.
 EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
-// Ends the protection too. NULL is allowed.
+// Ends the protection too. NULL is allowed; closed twice: abort.
 EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 
 // Inline, in ebbtide/detail/hazard.h, with their descriptions:

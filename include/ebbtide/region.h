@@ -35,7 +35,12 @@
 // A handle ends with its region's release or close and must not be used after: where its memory has not
 // been used again this is found and ends the process by abort() after one line on stderr, as do the
 // other errors that are named below. In the child of a fork() regions and domains go on; those that
-// were another thread's own have no owner then, and blocks that it was just allocating are lost.
+// were another thread's own have no owner then, blocks that it was just allocating are lost, and one that
+// it was just freeing may stay counted: its 64 KiB or more last as long as the region then, or for ever
+// once that is closed. A closed region that only threads of the parent were in has ended in the child.
+// Where the kernel refuses membarrier (old ones, some seccomp filters), a region that another thread than
+// its owner closes ends a second later, without a wait for anybody but who releases its parent meanwhile;
+// from then on no region has an owner.
 #ifndef EBBTIDE_REGION_H
 #define EBBTIDE_REGION_H
 
@@ -65,15 +70,15 @@ struct ebb_region_options {
     // they are dense; ebb_region_of does not know them, and limits do not count them
 };
 
-// A region takes the first 64 KiB with its first block, or has them at hand where this thread released one
-// lately, and more as it grows, in steps of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
+// A region takes the first 64 KiB with its first block, or has them at hand where one that this thread
+// opened was released lately, and more as it grows, in steps of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
 // NULL with errno = ENOMEM when memory is refused, EINVAL when the parent is closed. O(1).
 EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *options)
     EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order, then gives everything back that is left in the region, in time
-// O(slabs), and ends the handle. (A thread keeps the first 64 KiB of up to 8 regions for the next ones
-// until the purge delay; they are counted under the label.) Children are released first, newest first. Where threads use ebb_pin,
+// O(slabs), and ends the handle. (The thread that opened it keeps the first 64 KiB of up to 8 regions for its
+// next ones until the purge delay; they are counted under the label.) Children are released first, newest first. Where threads use ebb_pin,
 // the memory itself waits for the grace period. The region, or a child, being current in any thread is
 // an error. NULL is allowed.
 EBB_EXPORT void ebb_region_release(struct ebb_region *region) EBB_NOEXCEPT;

@@ -169,21 +169,52 @@ def test_an_interrupted_session_says_how_to_go_on_and_does(
     assert len((tmp_path / "out" / "runs.jsonl").read_text().splitlines()) == 4
 
 
+# In place of the program `true`: once a run is on record it says so and stays.
+STAYS = """
+#include <sys/stat.h>
+#include <unistd.h>
+int main(void)
+{
+    struct stat runs;
+    if (stat("RUNS", &runs) == 0 && runs.st_size > 0) {
+        mkdir("WAITS", 0755);
+        for (;;)
+            pause();
+    }
+    return 0;
+}
+"""
+
+
+def with_a_program_that_stays(layout: Layout, folder: Path, runs: Path, waits: Path) -> Layout:
+    programs = folder / "programs"
+    programs.mkdir()
+    for each in layout.programs.iterdir():
+        (programs / each.name).symlink_to(each)
+    (programs / "true").unlink()
+    code = STAYS.replace("RUNS", str(runs)).replace("WAITS", str(waits))
+    command = ["gcc", "-x", "c", "-", "-o", str(programs / "true")]
+    subprocess.run(command, input=code, text=True, check=True, timeout=60)
+    return replace(layout, programs=programs)
+
+
 def test_ctrl_c_keeps_the_finished_runs(layout: Layout, tmp_path: Path) -> None:
-    """A real signal to a real session, sent when the first run is written."""
-    runs = tmp_path / "out" / "runs.jsonl"
-    arguments = ["bench", "start", "--arms", "glibc", "--runs", "500", "--out", str(runs.parent)]
-    with subprocess.Popen(
-        user_command(layout, *arguments), stdout=subprocess.PIPE, text=True
-    ) as ebb:
-        while not runs.is_file() or not runs.read_text().count("\n"):
+    """A real signal to a real session, sent in its second run, which has no other end."""
+    out, waits = tmp_path / "out", tmp_path / "waits"
+    places = with_a_program_that_stays(layout, tmp_path, out / "runs.jsonl", waits)
+    arguments = ["bench", "start", "--arms", "glibc", "--runs", "2", "--out", str(out)]
+    command = user_command(places, *arguments)
+    # Where the tests run in the background SIGINT may be ignored, which children inherit.
+    command[2] = f"import signal; signal.signal(2, signal.default_int_handler); {command[2]}"
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as ebb:
+        while not waits.is_dir():
             assert ebb.poll() is None
             time.sleep(0.01)
         ebb.send_signal(signal.SIGINT)
         output, _ = ebb.communicate(timeout=60)
     assert ebb.returncode == 130
     assert "--resume" in output
-    assert journal.load(runs.parent).rows[0].samples["glibc"]
+    assert len(journal.load(out).rows[0].samples["glibc"]) == 1
 
 
 @pytest.mark.usefixtures("short_set")

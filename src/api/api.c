@@ -18,6 +18,13 @@ void *ebb_memalign(size_t align, size_t bytes) { return ebbi_family_aligned(alig
 size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
 size_t ebb_trim(void) { return ebbi_trim(); }
 
+int ebb_helper_start(void)
+{
+    bool done = ebbi_start() == 0 && ebbi_helper_keep();
+    errno = done ? errno : EAGAIN;
+    return done ? 0 : -1;
+}
+
 void ebb_free_sized(void *p, size_t bytes)
 {
     (void)bytes;

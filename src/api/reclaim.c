@@ -18,6 +18,7 @@ void ebb_retire(void *p) { ebbi_retire(p); }
 
 static int result(bool done)
 {
+    ebbi_helper_look(); // what waits is left to it
     if (!done) {
         errno = ENOMEM;
     }
@@ -107,6 +108,7 @@ size_t ebb_collector_reclaim(struct ebb_collector *collector)
 
 struct ebb_hazard *ebb_hazard_open(void)
 {
+    ebbi_helper_look();
     (void)ebbi_heap_get(); // ebb_self then stands for this thread
     struct ebb_hazard *hazard = ebbi_hazard_open(ebb_self);
     if (hazard == NULL) {

@@ -5,12 +5,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/fast.h"
 
 _Static_assert(EBB_LABEL_BYTES == EBBI_LABEL_BYTES, "one length");
 
 struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
 {
+    ebbi_helper_look();
     static const struct ebb_region_options plain;
     const struct ebb_region_options *o = wanted != NULL ? wanted : &plain;
     if (o->parent != NULL) {
@@ -32,6 +33,9 @@ struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
         ebbi_region_detach(region);
     } else {
         heap->has_regions = true;
+        if (EBBI_UNLIKELY(o->hard_limit != 0)) {
+            ebbi_helper_kick(); // the sheet of its handle may have been above it
+        }
         if (o->closes != 0) {
             ebbi_region_promise_close(region);
         }
@@ -43,15 +47,21 @@ void ebb_region_release(struct ebb_region *region)
 {
     if (region != NULL) {
         ebbi_region_release(region, false);
+        ebbi_helper_look();
     }
 }
 
-void ebb_region_reset(struct ebb_region *region) { ebbi_region_release(region, true); }
+void ebb_region_reset(struct ebb_region *region)
+{
+    ebbi_region_release(region, true);
+    ebbi_helper_look();
+}
 
 void ebb_region_close(struct ebb_region *region)
 {
     if (region != NULL) {
         ebbi_region_end(region);
+        ebbi_helper_look();
     }
 }
 
@@ -112,6 +122,7 @@ struct ebb_domain *ebb_domain_open(const char *label)
         errno = EINVAL;
         return NULL;
     }
+    ebbi_helper_look();
     struct ebb_domain *domain = ebbi_start() == 0 ? ebbi_domain_find(label) : NULL;
     if (domain == NULL) {
         errno = ENOMEM;

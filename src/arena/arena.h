@@ -2,8 +2,9 @@
 // Layer arena: where memory comes from and goes back to. Chunks of address space, spans of
 // granules within them, huge objects outside.
 //
-// A chunk is up to 1 GiB of reserved address space at a 1 GiB boundary, so the header of any
-// granule is found from an address by masking: no search, any number of chunks.
+// A chunk is up to 1 GiB of reserved address space at a 1 GiB boundary of the window (tags.h), so the
+// header of any granule is found from an address by masking: no search. The first is small, each
+// further one as large as all before it: no more than about twice of what is in use is reserved.
 //
 //     chunk: | headers, 256 bytes a granule | bitmap room, 1.5 KiB a granule | granules ... |
 //            ^ 1 GiB boundary; the first headers' place holds struct ebbi_chunk
@@ -73,9 +74,9 @@ struct ebbi_span {
 };
 
 struct ebbi_chunk {
-    uint32_t first;     // granule: below it the chunk's own metadata
+    uint32_t first;     // granule: below it the chunk's own metadata, and what is left out
     uint32_t granules;  // end of the reservation
-    uint32_t committed; // granules from 0; the rest cannot be touched yet
+    uint32_t committed; // end of the granules from `first` that can be touched
     uint32_t number;    // in order of creation
     uint64_t free_map[EBBI_MAP_WORDS];
     uint64_t dirty_map[EBBI_MAP_WORDS];
@@ -110,9 +111,10 @@ size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
 size_t ebbi_arena_peak_bytes(void);  // most of these lately; a hint
 void ebbi_arena_forget_peak(void);   // by half
 
-// Huge objects: mappings of their own. `align` is a power of two.
+// Huge objects: mappings of their own, anywhere. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);
 bool ebbi_huge_free(void *p);                  // false: no such object
+bool ebbi_huge_is(const void *p);              // one starts at p
 size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
 void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
@@ -126,6 +128,9 @@ void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context
 // fork(): taken before, dropped after, in parent and child.
 void ebbi_arena_lock(void);
 void ebbi_arena_unlock(void);
+bool ebbi_arena_is_mine(void); // this thread holds the lock
+void ebbi_arena_forked(
+    void); // in the child, under the lock: what other threads were purging is free
 
 extern EBBI_HIDDEN uint8_t ebbi_chunk_known[]; // by address >> EBBI_CHUNK_SHIFT
 

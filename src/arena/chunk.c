@@ -5,15 +5,10 @@
 // Below 2 MiB, so that a small program is not given a transparent huge page.
 #define FIRST_STEP 31
 #define LARGEST_STEP 1024
-#define NARROW_START ((uintptr_t)4 << 30)
-#define NARROW_CHUNK ((size_t)16 << 20)
-#define PLACE_TRIES 16
-// The metadata of a chunk of up to 128 MiB is committed in one call with its first granules: the first
-// chunk of a process is one, because every call counts at the start of a small program.
+// The metadata of a chunk of up to 128 MiB is committed in one call.
 #define SMALL_CHUNK (((size_t)128 << 20) >> EBBI_GRANULE_SHIFT)
 
 uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
-size_t ebbi_reserved_bytes;
 size_t ebbi_committed_granules;
 enum ebbi_os_huge ebbi_arena_advice;
 
@@ -30,54 +25,6 @@ _Static_assert(sizeof(struct ebbi_span) <= EBBI_HEADER, "a header holds a span")
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 {
     return (struct ebbi_span *)((uintptr_t)chunk + granule * (size_t)EBBI_HEADER);
-}
-
-static void *place_narrow(size_t bytes, void *(*take)(void *at, size_t bytes))
-{
-    for (uintptr_t at = NARROW_START; at + bytes <= EBBI_WINDOW_END; at += EBBI_CHUNK) {
-        void *got = take((void *)at, bytes);
-        if (got != NULL) {
-            return got;
-        }
-    }
-    return NULL;
-}
-
-// Where the address space is narrower than our own choice of place: somewhere, cut to measure.
-static void *place_anywhere(size_t bytes, void *(*take)(void *at, size_t bytes))
-{
-    char *got = take(NULL, bytes + EBBI_CHUNK);
-    if (got == NULL) {
-        return NULL;
-    }
-    char *start = (char *)ebbi_align_up((uintptr_t)got, EBBI_CHUNK);
-    if (start > got) {
-        ebbi_os_release(got, (size_t)(start - got));
-    }
-    size_t tail = (size_t)(got + EBBI_CHUNK - start);
-    if (tail > 0) {
-        ebbi_os_release(start + bytes, tail);
-    }
-    return start;
-}
-
-void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes))
-{
-    if (ebbi_tags_narrow()) {
-        return place_narrow(bytes, take);
-    }
-    static uintptr_t next; // under the arena lock
-    if (next == 0) {
-        next = ((uintptr_t)16 << 40) + (ebbi_os_entropy() % ((uintptr_t)8 << 10)) * EBBI_CHUNK;
-    }
-    for (int i = 0; i < PLACE_TRIES; i++) {
-        void *got = take((void *)next, bytes);
-        next += ebbi_align_up(bytes, EBBI_CHUNK);
-        if (got != NULL) {
-            return got;
-        }
-    }
-    return place_anywhere(bytes, take);
 }
 
 // Granules that the metadata of a chunk of `granules` takes, at least as many as have their headers
@@ -132,39 +79,31 @@ bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
 // Reserves the largest chunk that the OS grants, not below `least` granules.
 static void *reserve_chunk(size_t least, size_t *granules)
 {
-    size_t wanted = chunk_count == 0 ? ebbi_max(SMALL_CHUNK, least) : EBBI_CHUNK_GRANULES;
-    if (ebbi_tags_narrow()) {
-        size_t grown = NARROW_CHUNK >> EBBI_GRANULE_SHIFT << ebbi_min(chunk_count, 6);
-        wanted = ebbi_min(ebbi_max(grown, least), EBBI_CHUNK_GRANULES);
+    size_t bytes;
+    void *first = ebbi_place_first(least << EBBI_GRANULE_SHIFT, &bytes);
+    if (first != NULL) {
+        *granules = bytes >> EBBI_GRANULE_SHIFT;
+        return first;
     }
+    size_t wanted = ebbi_max(ebbi_place_grown() >> EBBI_GRANULE_SHIFT, least);
     for (;; wanted = ebbi_max(wanted / 2, least)) {
-        void *got = ebbi_place(wanted << EBBI_GRANULE_SHIFT, ebbi_os_reserve);
-        if (got != NULL) {
+        void *got = ebbi_place(wanted << EBBI_GRANULE_SHIFT);
+        if (got != NULL || wanted == least) {
             *granules = wanted;
             return got;
-        }
-        if (wanted == least) {
-            return NULL;
         }
     }
 }
 
-// What a new chunk must have before a span of it can be in a list. Raises *usable, the end of the
-// granules that can be touched, when these come in the same call.
-static bool commit_metadata(uintptr_t base, size_t granules, size_t *usable)
+// What a new chunk must have before a span of it can be in a list.
+static bool commit_metadata(uintptr_t base, size_t granules, size_t first)
 {
-    size_t first = *usable;
     uintptr_t header = base + first * EBBI_HEADER;
-    if (granules > SMALL_CHUNK) {
-        return commit_range(base, base + sizeof(struct chunk_record)) &&
-               commit_range(header, header + EBBI_HEADER);
+    if (granules <= SMALL_CHUNK) {
+        return commit_range(base, base + (metadata_granules(granules) << EBBI_GRANULE_SHIFT));
     }
-    size_t end = ebbi_min(first + FIRST_STEP, granules);
-    if (commit_range(base, base + (end << EBBI_GRANULE_SHIFT))) {
-        *usable = end;
-        return true;
-    }
-    return commit_range(base, base + (first << EBBI_GRANULE_SHIFT));
+    return commit_range(base, base + sizeof(struct chunk_record)) &&
+           commit_range(header, header + EBBI_HEADER);
 }
 
 // The fewest granules of a chunk in which a span of that many fits.
@@ -175,6 +114,28 @@ static size_t least_granules(size_t span_granules)
         least = span_granules + metadata_granules(least);
     }
     return least;
+}
+
+// The first usable granule. In the first chunk a random one, as far as the span leaves room: its boundary
+// alone would tell too much about where the memory of a small program is.
+static size_t first_granule(size_t granules, size_t span_granules)
+{
+    size_t first = metadata_granules(granules);
+    size_t skipped = (size_t)(ebbi_os_entropy() >> 40) % (granules / 2);
+    bool skips = chunk_count == 0 && first + skipped + span_granules <= granules;
+    return first + (skips ? skipped : 0);
+}
+
+static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
+{
+    ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_arena_advice);
+    chunk->first = chunk->committed = (uint32_t)first;
+    chunk->granules = (uint32_t)granules;
+    chunk->number = chunk_count++;
+    ((struct chunk_record *)chunk)->next = first_chunk;
+    first_chunk = chunk;
+    // relaxed: pointers into the chunk are handed out after this, which orders it
+    ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)1);
 }
 
 struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
@@ -188,26 +149,15 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     if (chunk == NULL) {
         return NULL;
     }
-    size_t first = metadata_granules(granules);
-    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
+    size_t first = first_granule(granules, span_granules);
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
-    uintptr_t base = (uintptr_t)chunk;
-    size_t usable = first;
-    if (!commit_metadata(base, granules, &usable) || ebbi_tags_prepare(chunk, bytes) != 0) {
-        ebbi_os_release(chunk, bytes);
+    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
+    if (!commit_metadata((uintptr_t)chunk, granules, first) ||
+        ebbi_tags_prepare(chunk, bytes) != 0) {
+        ebbi_unplace(chunk, bytes);
         return NULL;
     }
-    ebbi_os_advise_huge(chunk, bytes, ebbi_arena_advice);
-    chunk->first = (uint32_t)first;
-    chunk->granules = (uint32_t)granules;
-    chunk->committed = (uint32_t)usable;
-    ebbi_committed_granules += usable - first;
-    chunk->number = chunk_count++;
-    ((struct chunk_record *)chunk)->next = first_chunk;
-    first_chunk = chunk;
-    ebbi_reserved_bytes += bytes;
-    // relaxed: pointers into the chunk are handed out after this, which orders it
-    ebbi_store_relaxed(&ebbi_chunk_known[base >> EBBI_CHUNK_SHIFT], (uint8_t)1);
+    begin_chunk(chunk, first, granules);
     return chunk;
 }
 
@@ -221,9 +171,8 @@ void ebbi_chunk_destroy(struct ebbi_chunk *chunk)
     // relaxed: nobody holds a pointer into it
     ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)0);
     size_t bytes = (size_t)chunk->granules << EBBI_GRANULE_SHIFT;
-    ebbi_reserved_bytes -= bytes;
     ebbi_committed_granules -= chunk->committed - chunk->first;
-    ebbi_os_release(chunk, bytes);
+    ebbi_unplace(chunk, bytes);
 }
 
 struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk)

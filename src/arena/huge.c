@@ -1,77 +1,100 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: huge objects, each a mapping of its own:
+// Layer arena: huge objects, each a mapping of its own, anywhere:
 //
 //     | page with the record | object, whole pages |
-//                            ^ at a granule boundary, tag EBBI_TAG_HUGE
+//                            ^ at a granule boundary
 //
-// An object is known by its tag and by the record before it, whose `self` must agree: a pointer
-// into the same granule that is not the start finds another place there.
+// Found by the number of that granule in a hash of chains, under the arena's lock: on slow paths alone.
 #include "arena/internal.h"
 
+#define CHAINS_LOG2 10
+
 struct huge_record {
-    struct huge_record *self; // this very address
-    void *object;
-    size_t bytes;                        // of the object
-    struct huge_record *next, *previous; // all of them, under the arena's lock
+    struct huge_record *next; // of its chain
+    size_t bytes;             // of the object
     struct ebbi_note note;
 };
 
-static struct huge_record *all;
+static struct huge_record *chains[1u << CHAINS_LOG2];
 
 size_t ebbi_huge_total_bytes;
 size_t ebbi_huge_total_count;
 
 static size_t record_bytes(void) { return ebbi_os_page_size(); }
 
-static struct huge_record *record_of(const void *object)
+static void *object_of(const struct huge_record *record)
 {
-    return (struct huge_record *)((uintptr_t)object - record_bytes());
+    return (void *)((uintptr_t)record + record_bytes());
+}
+
+// The link that leads to the record of the object at p, or the end of p's chain. Under the lock.
+static struct huge_record **find_link(const void *p)
+{
+    uint64_t mixed = ((uint64_t)(uintptr_t)p >> EBBI_GRANULE_SHIFT) * 0x9E3779B97F4A7C15u;
+    struct huge_record **link = &chains[mixed >> (64 - CHAINS_LOG2)];
+    while (*link != NULL && object_of(*link) != p) {
+        link = &(*link)->next;
+    }
+    return link;
 }
 
 static struct huge_record *find_record(const void *p)
 {
-    if (ebbi_tag_of(p) != EBBI_TAG_HUGE || (uintptr_t)p % EBBI_GRANULE != 0) {
-        return NULL;
-    }
-    struct huge_record *record = record_of(p);
-    return record->self == record && record->object == p ? record : NULL;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct huge_record *record = *find_link(p);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return record;
 }
 
 static void link_record(struct huge_record *record)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    record->previous = NULL;
-    record->next = all;
-    if (all != NULL) {
-        all->previous = record;
-    }
-    all = record;
+    record->next = NULL;
+    *find_link(object_of(record)) = record;
     ebbi_huge_total_bytes += record->bytes;
     ebbi_huge_total_count++;
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
-static void unlink_record(struct huge_record *record)
+// NULL: no object starts at p.
+static struct huge_record *unlink_record(const void *p)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    *(record->previous != NULL ? &record->previous->next : &all) = record->next;
-    if (record->next != NULL) {
-        record->next->previous = record->previous;
+    struct huge_record **link = find_link(p);
+    struct huge_record *record = *link;
+    if (record != NULL) {
+        *link = record->next;
+        ebbi_huge_total_bytes -= record->bytes;
+        ebbi_huge_total_count--;
     }
-    ebbi_huge_total_bytes -= record->bytes;
-    ebbi_huge_total_count--;
     ebbi_lock_drop(&ebbi_arena_mutex);
+    return record;
 }
 
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes))
 {
     size_t total = 0;
     ebbi_lock_take(&ebbi_arena_mutex);
-    for (const struct huge_record *r = all; r != NULL; r = r->next) {
-        total += measure((uintptr_t)r, r->bytes + record_bytes());
+    for (size_t i = 0; i < (size_t)1 << CHAINS_LOG2; i++) {
+        for (const struct huge_record *r = chains[i]; r != NULL; r = r->next) {
+            total += measure((uintptr_t)r, r->bytes + record_bytes());
+        }
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return total;
+}
+
+// By `take` (reserve or map), if need be in place of chunks that are free.
+static char *take_anywhere(size_t bytes, void *(*take)(void *at, size_t bytes))
+{
+    char *got = take(NULL, bytes);
+    if (got == NULL) {
+        ebbi_lock_take(&ebbi_arena_mutex);
+        bool more = ebbi_release_free_chunks();
+        ebbi_lock_drop(&ebbi_arena_mutex);
+        got = more ? take(NULL, bytes) : NULL;
+    }
+    return got;
 }
 
 // A reservation or mapping in which [record][bytes] fits with the object at a multiple of align.
@@ -83,14 +106,7 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
     if (roomy < bytes) {
         return NULL;
     }
-    char *got;
-    if (ebbi_tags_narrow()) {
-        ebbi_lock_take(&ebbi_arena_mutex);
-        got = ebbi_place(roomy, take);
-        ebbi_lock_drop(&ebbi_arena_mutex);
-    } else {
-        got = take(NULL, roomy);
-    }
+    char *got = take_anywhere(roomy, take);
     if (got == NULL) {
         return NULL;
     }
@@ -102,21 +118,15 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
     if (start + total < got + roomy) {
         ebbi_os_release(start + total, (size_t)((got + roomy) - (start + total)));
     }
-    if (ebbi_tags_prepare(object, 1) != 0) {
-        ebbi_os_release(start, total);
-        return NULL;
-    }
     return start;
 }
 
 static void *publish(char *start, size_t bytes)
 {
     struct huge_record *record = (struct huge_record *)start;
-    void *object = start + record_bytes();
-    *record = (struct huge_record){.self = record, .object = object, .bytes = bytes};
+    *record = (struct huge_record){.bytes = bytes};
     link_record(record);
-    ebbi_tags_set(object, 1, EBBI_TAG_HUGE);
-    return object;
+    return object_of(record);
 }
 
 void *ebbi_huge_alloc(size_t bytes, size_t align)
@@ -132,16 +142,14 @@ void *ebbi_huge_alloc(size_t bytes, size_t align)
 
 bool ebbi_huge_free(void *p)
 {
-    struct huge_record *record = find_record(p);
-    if (record == NULL) {
-        return false;
+    struct huge_record *record = unlink_record(p);
+    if (record != NULL) {
+        ebbi_os_release(record, record->bytes + record_bytes());
     }
-    ebbi_tags_set(p, 1, EBBI_TAG_NONE);
-    unlink_record(record);
-    record->self = NULL;
-    ebbi_os_release(record, record->bytes + record_bytes());
-    return true;
+    return record != NULL;
 }
+
+bool ebbi_huge_is(const void *p) { return find_record(p) != NULL; }
 
 size_t ebbi_huge_bytes(const void *p)
 {
@@ -162,25 +170,22 @@ static void *move_record(struct huge_record *record, size_t bytes)
     if (to == NULL) {
         return NULL;
     }
-    void *old = record->object;
     size_t extra = record_bytes();
     if (!ebbi_os_move(record, record->bytes + extra, to, bytes + extra)) {
         ebbi_os_release(to, bytes + extra);
         return NULL;
     }
-    ebbi_tags_set(old, 1, EBBI_TAG_NONE);
     return publish(to, bytes);
 }
 
 void *ebbi_huge_resize(void *p, size_t bytes)
 {
-    struct huge_record *record = find_record(p);
     size_t extra = record_bytes();
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    if (bytes == record->bytes) {
+    if (ebbi_huge_bytes(p) == bytes) {
         return p;
     }
-    unlink_record(record);
+    struct huge_record *record = unlink_record(p);
     if (!ebbi_os_resize(record, record->bytes + extra, bytes + extra)) {
         void *moved = move_record(record, bytes);
         if (moved == NULL) {

@@ -8,9 +8,17 @@
 extern EBBI_HIDDEN struct ebbi_lock ebbi_arena_mutex;
 extern EBBI_HIDDEN enum ebbi_os_huge ebbi_arena_advice;
 
+// window.c. Under the lock, but for the first, which is called once, alone: 0 or -ENOMEM, after which
+// it may be called again.
+int ebbi_window_open(void);
+// Reserves address space at an EBBI_CHUNK boundary of the window; NULL when refused.
+void *ebbi_place(size_t bytes);
+void *ebbi_place_first(size_t least_bytes, size_t *bytes); // what start-up has reserved, if enough
+size_t ebbi_place_grown(void); // bytes that the next chunk should have: as all before it together
+void ebbi_unplace(void *start, size_t bytes);
+extern EBBI_HIDDEN size_t ebbi_reserved_bytes;
+
 // chunk.c
-// Address space at an EBBI_CHUNK boundary, by `take` (reserve or map); NULL when refused.
-void *ebbi_place(size_t bytes, void *(*take)(void *at, size_t bytes));
 // A new chunk with room for a span of `granules`; its usable part is one free span that the caller
 // must insert. NULL when refused. Under the lock.
 struct ebbi_chunk *ebbi_chunk_create(size_t granules);
@@ -20,11 +28,12 @@ struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk); // NULL: the first
 // Makes granules below `end` usable. False when refused. Under the lock.
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);
-extern EBBI_HIDDEN size_t ebbi_reserved_bytes, ebbi_committed_granules;
+extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
 // span.c
 void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before); // free, coalesced
 void ebbi_span_remove(struct ebbi_span *span);
+bool ebbi_release_free_chunks(void); // true: address space is free that was not. Under the lock
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
 extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock

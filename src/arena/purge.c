@@ -2,7 +2,9 @@
 // Layer arena: free spans go back to the OS, oldest first; start-up, totals and fork.
 #include "arena/internal.h"
 
-static size_t purged_granules, purge_calls; // under the lock
+// Under the lock.
+static size_t purged_granules, purge_calls;
+static struct ebbi_span *purging; // spans that are in no list, while the kernel takes their pages
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
@@ -45,6 +47,33 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
     }
 }
 
+static void purging_add(struct ebbi_span *span)
+{
+    span->previous = NULL;
+    span->next = purging;
+    if (purging != NULL) {
+        purging->previous = span;
+    }
+    purging = span;
+}
+
+static void purging_remove(struct ebbi_span *span)
+{
+    *(span->previous != NULL ? &span->previous->next : &purging) = span->next;
+    if (span->next != NULL) {
+        span->next->previous = span->previous;
+    }
+}
+
+void ebbi_arena_forked(void)
+{
+    while (purging != NULL) {
+        struct ebbi_span *span = purging;
+        purging = span->next;
+        ebbi_span_restore(span, span->bytes);
+    }
+}
+
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
     size_t left = limit_bytes >> EBBI_GRANULE_SHIFT;
@@ -58,7 +87,9 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
         }
         ebbi_span_remove(span);
         span->state = EBBI_SPAN_NONE;
+        purging_add(span);
         size_t granules = purge_span(span, &calls);
+        purging_remove(span);
         ebbi_span_restore(span, now_ms);
         purged_granules += granules;
         refused = granules == 0; // locked memory: not worth another try soon
@@ -76,7 +107,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 int ebbi_arena_init(enum ebbi_os_huge advice)
 {
     ebbi_arena_advice = advice;
-    return ebbi_tags_init();
+    return ebbi_window_open();
 }
 
 size_t ebbi_arena_dirty_bytes(void)
@@ -121,4 +152,5 @@ void ebbi_arena_totals(struct ebbi_arena_totals *totals)
 }
 
 void ebbi_arena_lock(void) { ebbi_lock_take(&ebbi_arena_mutex); }
+bool ebbi_arena_is_mine(void) { return ebbi_lock_is_mine(&ebbi_arena_mutex); }
 void ebbi_arena_unlock(void) { ebbi_lock_drop(&ebbi_arena_mutex); }

@@ -146,7 +146,7 @@ static struct ebbi_span *best_fit(size_t granules)
 }
 
 // Chunks that are wholly free end, so that their address space can be had in one piece.
-static bool release_free_chunks(void)
+bool ebbi_release_free_chunks(void)
 {
     bool any = false;
     struct ebbi_chunk *next;
@@ -169,7 +169,7 @@ static struct ebbi_span *find_or_grow(size_t granules)
         return span;
     }
     struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
-    if (chunk == NULL && release_free_chunks()) {
+    if (chunk == NULL && ebbi_release_free_chunks()) {
         chunk = ebbi_chunk_create(granules);
     }
     if (chunk != NULL) {
@@ -232,7 +232,8 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     return got;
 }
 
-// Merges with free neighbours; the result is in no list yet and as young as its youngest part.
+// Merges with free neighbours; the result is in no list yet and as old as its
+// largest dirty part: what is used and freed beside much free memory does not keep that young for ever.
 static struct ebbi_span *coalesce(struct ebbi_span *span)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
@@ -243,16 +244,16 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
         ebbi_span_remove(next);
+        freed_ms = next->dirty > dirty ? next->bytes : freed_ms;
         end += next->granules;
         dirty += next->dirty;
-        freed_ms = ebbi_max(freed_ms, next->bytes);
     }
     if (start > chunk->first && ebbi_bits_test(chunk->free_map, start - 1)) {
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
         span = ebbi_chunk_header(chunk, start);
         ebbi_span_remove(span);
+        freed_ms = span->dirty > dirty ? span->bytes : freed_ms;
         dirty += span->dirty;
-        freed_ms = ebbi_max(freed_ms, span->bytes);
     }
     span->granules = (uint32_t)(end - start);
     span->dirty = dirty;
@@ -260,11 +261,23 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     return span;
 }
 
+// In the dirty list, which is in order: what was freed lately is at its end.
+static struct ebbi_span *first_younger(uint64_t freed_ms)
+{
+    struct ebbi_span *found = NULL;
+    for (struct ebbi_span *s = dirty_last; s != NULL && s->bytes > freed_ms;
+         s = s->dirty_previous) {
+        found = s;
+    }
+    return found;
+}
+
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 {
     span->state = EBBI_SPAN_FREE;
     span->bytes = freed_ms;
-    ebbi_span_insert(coalesce(span), NULL);
+    struct ebbi_span *whole = coalesce(span);
+    ebbi_span_insert(whole, first_younger(whole->bytes));
 }
 
 static void give_back(struct ebbi_span *span)

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: the tag table, two bytes for each 64 KiB granule of the user address space.
+// Layer arena: the window and its tag table, two bytes for each 64 KiB granule.
 //
-// free() indexes it by p >> 16 without a range check. A tag is the bin of the slab that covers the
-// granule, EBBI_TAG_LARGE or EBBI_TAG_HUGE at the start of an object of its own, EBBI_TAG_REGION, or 0
-// for all else: NULL, memory that is not ours, our own metadata, the inside of a large object.
+// All chunks lie in the window, a range of addresses whose place is random (window.c). Nobody reserves
+// it: only the chunks in it and its table exist. free() subtracts the base, shifts, compares with the
+// number of granules and loads. A tag is the bin of the slab that covers the granule, EBBI_TAG_LARGE
+// at the start of an object of its own, EBBI_TAG_REGION, or 0 for all else: memory that is not ours,
+// our own metadata, the inside of a large object. What lies outside of the window is a huge object
+// (huge.c) or not ours.
 //
 // The table is reserved readable and made writable where memory is ours, so it is not charged and
-// only touched pages exist (4 GiB of reservation on x86-64, 8 GiB on aarch64). When the process has
-// a limit on its address space (ulimit -v) or the reservation is refused, the table covers only
-// the addresses below EBBI_WINDOW_END and everything of ours is placed there ("narrow"); freeing a
-// foreign pointer then faults on the table instead of being named.
+// only touched pages exist: 8 MiB for a window of 256 GiB.
 //
 // P1  a tag is not 0 only while its granule belongs to a live slab or starts a live object.
 // Written by whoever owns the granule, before the first pointer into it is handed out; read by
@@ -29,38 +29,36 @@
 #else
 #error "Ebbtide knows x86-64 and aarch64"
 #endif
-#define EBBI_TAG_MASK (((size_t)1 << (EBBI_ADDRESS_BITS - EBBI_GRANULE_SHIFT)) - 1)
-#define EBBI_WINDOW_END ((uintptr_t)64 << 30)
 
 // Bins of ordinary slabs are below 253, those of domains' slabs EBBI_TAG_DOMAIN above them.
 enum {
     EBBI_TAG_NONE = 0,
     EBBI_TAG_REGION = 253,
-    EBBI_TAG_HUGE = 254,
     EBBI_TAG_LARGE = 255,
     EBBI_TAG_DOMAIN = 256,
     EBBI_TAG_COUNT = 512,
 };
 
-extern EBBI_HIDDEN uint16_t
-    *ebbi_tags; // never NULL; before ebbi_tags_init it knows only the granule of NULL
-extern EBBI_HIDDEN size_t ebbi_tag_count; // granules covered
+// Constant once there are granules: read by all without more ado. One cache line.
+struct ebbi_window {
+    uintptr_t base;  // a multiple of EBBI_CHUNK
+    size_t granules; // 0 before ebbi_window_open
+    uint16_t *tags;
+} __attribute__((aligned(32)));
+extern EBBI_HIDDEN struct ebbi_window ebbi_window;
 
-// Once, before any other call here, alone. 0 or -ENOMEM.
-int ebbi_tags_init(void);
-// Makes the tags of a range writable. 0 or -ENOMEM.
+// Makes the tags of a range of the window writable. 0 or -ENOMEM.
 int ebbi_tags_prepare(const void *start, size_t bytes);
 
-EBBI_INLINE bool ebbi_tags_narrow(void)
+// Below ebbi_window.granules if p is in the window, else not: any pointer value.
+EBBI_INLINE size_t ebbi_granule_of(const void *p)
 {
-    return ebbi_tag_count < (size_t)1 << (EBBI_ADDRESS_BITS - EBBI_GRANULE_SHIFT);
+    return ((uintptr_t)p - ebbi_window.base) >> EBBI_GRANULE_SHIFT;
 }
-
-EBBI_INLINE size_t ebbi_granule_of(const void *p) { return (uintptr_t)p >> EBBI_GRANULE_SHIFT; }
 
 EBBI_INLINE void ebbi_tags_set(const void *start, size_t granules, uint16_t tag)
 {
-    uint16_t *tags = ebbi_tags + ebbi_granule_of(start);
+    uint16_t *tags = ebbi_window.tags + ebbi_granule_of(start);
     for (size_t i = 0; i < granules; i++) {
         ebbi_store_relaxed(&tags[i], tag); // relaxed: P1, the hand-over of a pointer orders it
     }
@@ -71,7 +69,8 @@ EBBI_INLINE uint16_t ebbi_tag_of(const void *p)
 {
     size_t granule = ebbi_granule_of(p);
     // relaxed: P1
-    return granule < ebbi_tag_count ? ebbi_load_relaxed(&ebbi_tags[granule]) : EBBI_TAG_NONE;
+    return granule < ebbi_window.granules ? ebbi_load_relaxed(&ebbi_window.tags[granule])
+                                          : EBBI_TAG_NONE;
 }
 
 #endif

@@ -24,7 +24,7 @@
 #define EBBI_HAVE_ASSERT 0
 #endif
 
-// Prints "ebbtide: <message>" on stderr and aborts; locks of a heap may be held, the arena's may
+// Prints "ebbtide: <program>[<pid>]: <message>" on stderr and aborts; locks of a heap may be held, the arena's may
 // not. Defined in os/, because base makes no system calls.
 EBBI_NORETURN void ebbi_fatal(const char *format, ...) EBBI_PRINTF(1, 2);
 
@@ -49,10 +49,8 @@ EBBI_INLINE bool ebbi_is_power_of_two(size_t n) { return n != 0 && (n & (n - 1))
 
 EBBI_INLINE unsigned ebbi_lowest_bit(uint64_t word) { return (unsigned)__builtin_ctzll(word); }
 
-EBBI_INLINE unsigned ebbi_highest_bit(uint64_t word)
-{
-    return 63u - (unsigned)__builtin_clzll(word);
-}
+#define EBBI_HIGHEST_BIT(word) (63u - (unsigned)__builtin_clzll(word)) // of constants, too
+EBBI_INLINE unsigned ebbi_highest_bit(uint64_t word) { return EBBI_HIGHEST_BIT(word); }
 
 // Sideways addition: the builtin is a call where the instruction is not certain to be there.
 EBBI_INLINE unsigned ebbi_count_bits(uint64_t word)

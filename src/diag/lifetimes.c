@@ -6,12 +6,14 @@
 
 #include <string.h>
 
+#include "diag/cached.h"
 #include "diag/stats.h"
 #include "heap/heap.h"
 
 struct label_walk {
     const struct ebbi_label *label;
     struct ebb_lifetime_stats *line;
+    struct ebbi_cached cached;
 };
 
 static void add_use(struct label_walk *walk, uintptr_t start, size_t bytes, size_t live_bytes,
@@ -33,9 +35,11 @@ static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
 {
     if (slab->heap->label == walk->label) {
         const struct ebbi_class *c = ebbi_slab_class(slab);
-        size_t blocks = ebbi_slab_blocks_in_use(slab);
+        struct ebbi_slab_use use;
+        ebbi_slab_measure(slab, &walk->cached, &use);
         add_use(walk, (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab),
-                (size_t)c->granules << EBBI_GRANULE_SHIFT, blocks * c->size, blocks);
+                (size_t)c->granules << EBBI_GRANULE_SHIFT, use.live_blocks * c->size,
+                use.live_blocks);
         add_age(walk, slab->since_ms);
     }
 }
@@ -72,27 +76,29 @@ static void count_chunk(struct ebbi_chunk *chunk, void *context)
     }
 }
 
-// Blocks in magazines look like live ones to their slabs; scopes are told now and then.
-static void discount_cached(struct ebbi_heap *heap, void *context)
+// Without memory for the addresses: blocks in magazines look live to their slabs.
+static void estimate_label(struct ebbi_heap *heap, void *context)
 {
-    struct label_walk *walk = context;
-    if (heap->label != walk->label) {
-        return;
+    const struct label_walk *walk = context;
+    struct ebb_lifetime_stats *line = walk->line;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT && heap->label == walk->label; c++) {
+        size_t blocks = ebbi_magazine_count(heap, c);
+        line->live_blocks -= ebbi_min(blocks, line->live_blocks);
+        line->live_bytes -= ebbi_min(blocks * ebbi_classes[c].size, line->live_bytes);
     }
-    // relaxed: counts that the owner goes on with
-    walk->line->opened += ebbi_load_relaxed(&heap->seat.scopes) - heap->seat.scopes_told;
-    walk->line->closed += heap->seat.closed;
-    walk->line->drained += heap->seat.drained;
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        const struct ebbi_magazine *m = &heap->magazines[c];
-        if (m->slots != 0) {
-            // relaxed: the owner goes on meanwhile
-            void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
-            size_t cached = (size_t)(top - m->base - 1);
-            walk->line->live_blocks -= ebbi_min(cached, walk->line->live_blocks);
-            walk->line->live_bytes -=
-                ebbi_min(cached * ebbi_classes[c].size, walk->line->live_bytes);
-        }
+}
+
+// Seats tell their label now and then. One that does so meanwhile is counted short, never twice: the
+// label was read before.
+static void add_seat(struct ebbi_heap *heap, void *context)
+{
+    const struct label_walk *walk = context;
+    if (heap->label == walk->label) {
+        const struct ebbi_seat *seat = &heap->seat;
+        uint64_t told = ebbi_load_relaxed(&seat->scopes_told);         // relaxed: a count
+        walk->line->opened += ebbi_load_relaxed(&seat->scopes) - told; // relaxed: a count
+        walk->line->closed += ebbi_load_relaxed(&seat->closed);        // relaxed: a count
+        walk->line->drained += ebbi_load_relaxed(&seat->drained);      // relaxed: a count
     }
 }
 
@@ -113,16 +119,26 @@ static void copy_counts(struct ebb_lifetime_stats *line, const struct ebbi_label
     line->refused = ebbi_load_relaxed(&label->refused);       // relaxed: a count
 }
 
+static void measure_frozen(struct label_walk *walk)
+{
+    bool known = ebbi_cached_collect(&walk->cached);
+    ebbi_regions_lock();
+    copy_counts(walk->line, walk->label);
+    ebbi_arena_each_chunk(count_chunk, walk);
+    ebbi_regions_unlock();
+    ebbi_heaps_visit(add_seat, walk);
+    if (!known) {
+        ebbi_heaps_visit(estimate_label, walk);
+    }
+    ebbi_cached_drop(&walk->cached);
+}
+
 static void measure(const struct ebbi_label *label, struct ebb_lifetime_stats *line)
 {
     struct label_walk walk = {.label = label, .line = line};
     memset(line, 0, sizeof *line);
     ebbi_heaps_freeze(NULL, NULL);
-    ebbi_regions_lock();
-    copy_counts(line, label);
-    ebbi_arena_each_chunk(count_chunk, &walk);
-    ebbi_heaps_visit(discount_cached, &walk);
-    ebbi_regions_unlock();
+    measure_frozen(&walk);
     ebbi_heaps_thaw();
     line->pinned_bytes = line->resident_bytes - ebbi_min(line->resident_bytes, line->live_bytes);
 }

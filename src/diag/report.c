@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer diag: the snapshot as text, JSON and XML, and EBB_STATS. Nothing here allocates.
 #define _GNU_SOURCE
-#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,7 +59,9 @@ size_t ebb_stats_text(char *out, size_t size)
     struct sink sink = {out, size, 0};
     struct ebb_stats s;
     ebb_stats_get(&s);
-    put(&sink, "ebbtide: where the resident memory is\n");
+    char head[EBBI_HEAD_ROOM];
+    (void)ebbi_message_head(head);
+    put(&sink, "%swhere the resident memory is\n", head);
     put_line(&sink, "requested by the program", s.resident_live, s.resident);
     put_line(&sink, "rounding to block sizes (estimate)", s.resident_rounding, s.resident);
     put_line(&sink, "cached in magazines", s.resident_cached, s.resident);
@@ -129,31 +130,49 @@ void ebbi_stats_to_stderr(void)
     ebbi_os_write(2, text, ebbi_min(length, sizeof text - 1));
 }
 
-// The report takes locks that the interrupted thread may hold: it is left to a thread that waits
-// for the signal, never run in a handler.
+// The report takes locks that the interrupted thread may hold: it is left to a thread that waits, the
+// handler only wakes it. No mask of the program's threads changes.
+static uint32_t asked; // atomic: so often
+
+static void on_signal_asked(void)
+{
+    (void)ebbi_fetch_add_relaxed(&asked, 1u); // relaxed: the futex orders it
+    ebbi_os_wake(&asked, 1);
+}
+
 static void answer_signals(void)
 {
-    sigset_t wanted;
-    int got;
-    (void)sigemptyset(&wanted);
-    (void)sigaddset(&wanted, SIGUSR2);
-    while (sigwait(&wanted, &got) == 0) {
-        ebbi_stats_to_stderr();
+    for (uint32_t answered = 0;;) {
+        uint32_t now = ebbi_load_relaxed(&asked); // relaxed: as above
+        if (now == answered) {
+            ebbi_os_wait(&asked, now, 0);
+        } else {
+            answered = now;
+            ebbi_stats_to_stderr();
+        }
     }
 }
 
-__attribute__((constructor)) static void start_reports(void)
+static void start_signals(void)
 {
-    (void)ebbi_start();
+    static const struct ebbi_os_thread thread = {answer_signals, "ebb-stats"};
+    int number = (int)ebbi_option(EBBI_OPTION_STATS_SIGNAL);
+    if (ebbi_os_watch_signal(number, on_signal_asked)) {
+        ebbi_threads_more(); // it takes locks: a fork must not take the process for one of one thread
+        (void)ebbi_os_start_thread(&thread);
+    } else {
+        ebbi_message("EBB_STATS=signal: the program handles signal %d itself, or nobody can; "
+                     "EBB_STATS_SIGNAL names another",
+                     number);
+    }
+}
+
+void ebbi_reports_start(void)
+{
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
         (void)atexit(ebbi_stats_to_stderr);
     } else if (mode == EBBI_STATS_SIGNAL) {
-        sigset_t wanted;
-        (void)sigemptyset(&wanted);
-        (void)sigaddset(&wanted, SIGUSR2);
-        (void)sigprocmask(SIG_BLOCK, &wanted, NULL); // before any other thread, which inherits it
-        static const struct ebbi_os_thread thread = {answer_signals, "ebb-stats"};
-        (void)ebbi_os_start_thread(&thread);
+        start_signals();
     }
 }

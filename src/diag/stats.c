@@ -6,13 +6,15 @@
 
 #include <string.h>
 
+#include "diag/cached.h"
 #include "heap/heap.h"
 
 #define PAGES_AT_ONCE 256
 
 struct snapshot {
     struct ebb_stats *stats;
-    size_t rounding; // resident bytes that rounding added to blocks in use or cached
+    struct ebbi_cached cached;
+    size_t rounding; // resident bytes that rounding added to blocks in use
     struct {
         uint64_t bytes;
         uint64_t count;
@@ -47,35 +49,35 @@ size_t ebbi_resident_in(uintptr_t start, size_t bytes)
     return total;
 }
 
-size_t ebbi_slab_blocks_in_use(const struct ebbi_slab *slab)
-{
-    size_t free_blocks = slab->free_count;
-    for (unsigned w = 0; w < slab->words; w++) {
-        // relaxed: a count, out of date at once
-        free_blocks += ebbi_count_bits(ebbi_load_relaxed(&ebbi_slab_remote(slab)[w]));
-    }
-    size_t blocks = ebbi_slab_class(slab)->blocks;
-    return blocks - ebbi_min(free_blocks, blocks);
-}
-
-// Bytes of the page at `at` that lie under blocks in use.
-static size_t live_in_page(const struct ebbi_slab *slab, uintptr_t at, size_t page)
+// Bytes of the page at `at` that lie under the blocks of `bits`.
+static size_t bytes_in_page(const struct ebbi_slab *slab, const uint64_t *bits, uintptr_t at,
+                            size_t page)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uintptr_t first = slab->first_block;
-    size_t live = 0;
+    size_t bytes = 0;
     size_t block = at > first ? (at - first) / c->size : 0;
     for (; block < c->blocks && first + block * c->size < at + page; block++) {
-        // relaxed: a count, out of date at once
-        uint64_t remote = ebbi_load_relaxed(&ebbi_slab_remote(slab)[block / 64]);
-        uint64_t free_bits = slab->local[block / 64] | remote;
-        if ((free_bits >> (block % 64) & 1) == 0) {
+        if ((bits[block / 64] >> (block % 64) & 1) != 0) {
             uintptr_t from = ebbi_max(first + block * c->size, at);
             uintptr_t to = ebbi_min(first + (block + 1) * c->size, at + page);
-            live += to - from;
+            bytes += to - from;
         }
     }
-    return live;
+    return bytes;
+}
+
+static void add_page(struct snapshot *snapshot, const struct ebbi_slab *slab,
+                     const struct ebbi_slab_use *use, uintptr_t at)
+{
+    struct ebb_stats *s = snapshot->stats;
+    size_t page = ebbi_os_page_size();
+    size_t live = bytes_in_page(slab, use->live, at, page);
+    size_t cached = bytes_in_page(slab, use->cached, at, page);
+    s->resident_live += live;
+    s->resident_cached += cached;
+    s->resident_pinned += page - live - cached;
+    snapshot->rounding += rounding_in(snapshot, slab->class_number, live);
 }
 
 static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
@@ -83,23 +85,22 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     struct ebb_stats *s = snapshot->stats;
     const struct ebbi_class *c = ebbi_slab_class(slab);
     unsigned char vector[PAGES_AT_ONCE];
+    struct ebbi_slab_use use;
     size_t page = ebbi_os_page_size();
     uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    size_t blocks = ebbi_slab_blocks_in_use(slab);
+    ebbi_slab_measure(slab, &snapshot->cached, &use);
     s->slabs++;
     s->slab_bytes += bytes;
-    s->live_blocks += blocks;
-    s->live_bytes += blocks * c->size;
+    s->live_blocks += use.live_blocks;
+    s->live_bytes += use.live_blocks * c->size;
+    s->cached_bytes += use.cached_blocks * c->size;
     if (!ebbi_os_resident((void *)start, bytes, vector)) {
         return;
     }
     for (size_t i = 0; i < bytes / page; i++) {
         if ((vector[i] & 1) != 0) {
-            size_t live = live_in_page(slab, start + i * page, page);
-            s->resident_live += live;
-            s->resident_pinned += page - live;
-            snapshot->rounding += rounding_in(snapshot, slab->class_number, live);
+            add_page(snapshot, slab, &use, start + i * page);
         }
     }
 }
@@ -155,35 +156,18 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
 static void add_heap(struct ebbi_heap *heap, void *context)
 {
     struct snapshot *snapshot = context;
-    struct ebb_stats *s = snapshot->stats;
-    s->heaps++;
-    s->purged_bytes += heap->purged_bytes;
+    snapshot->stats->heaps++;
+    snapshot->stats->purged_bytes += heap->purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        const struct ebbi_magazine *m = &heap->magazines[c];
-        snapshot->asked[c].bytes += m->asked_bytes;
-        snapshot->asked[c].count += m->asked_count;
-        if (m->slots != 0) {
-            // relaxed: the owner goes on meanwhile
-            void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
-            s->cached_bytes += (size_t)(top - m->base - 1) * ebbi_classes[c].size;
-        }
+        snapshot->asked[c].bytes += heap->magazines[c].asked_bytes;
+        snapshot->asked[c].count += heap->magazines[c].asked_count;
     }
 }
 
-void ebb_stats_get(struct ebb_stats *stats)
+static void add_huge(struct ebb_stats *stats)
 {
     struct ebbi_arena_totals totals;
-    struct snapshot snapshot;
-    memset(stats, 0, sizeof *stats);
-    memset(&snapshot, 0, sizeof snapshot);
-    snapshot.stats = stats;
-    ebbi_heaps_freeze(add_heap, &snapshot);
-    ebbi_regions_lock();
-    ebbi_arena_each_chunk(add_granules, &snapshot);
-    ebbi_regions_unlock();
-    ebbi_heaps_thaw();
     ebbi_arena_totals(&totals);
-    stats->resident = ebbi_os_resident_bytes();
     stats->huge_bytes = totals.huge_bytes;
     stats->live_blocks += totals.huge_count;
     stats->live_bytes += totals.huge_bytes;
@@ -191,14 +175,71 @@ void ebb_stats_get(struct ebb_stats *stats)
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
     stats->purged_bytes += totals.purged_bytes;
-    // Blocks in magazines look like live ones to their slabs.
-    stats->cached_bytes = ebbi_min(stats->cached_bytes, stats->live_bytes);
-    stats->live_bytes -= stats->cached_bytes;
-    stats->resident_cached = ebbi_min(stats->cached_bytes, stats->resident_live);
-    stats->resident_live -= stats->resident_cached;
-    stats->resident_rounding = ebbi_min(snapshot.rounding, stats->resident_live);
-    stats->resident_live -= stats->resident_rounding;
-    size_t ours = stats->resident_live + stats->resident_rounding + stats->resident_cached +
-                  stats->resident_pinned + stats->resident_free + stats->resident_metadata;
-    stats->resident_other = stats->resident - ebbi_min(ours, stats->resident);
+}
+
+static size_t take_off(size_t *item, size_t most)
+{
+    size_t part = ebbi_min(*item, most);
+    *item -= part;
+    return part;
+}
+
+// Without memory for the addresses: the cached blocks look live to their slabs.
+static void estimate_heap(struct ebbi_heap *heap, void *context)
+{
+    struct ebb_stats *s = context;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        size_t blocks = ebbi_magazine_count(heap, c);
+        size_t bytes = take_off(&s->live_bytes, blocks * ebbi_classes[c].size);
+        (void)take_off(&s->live_blocks, blocks);
+        s->cached_bytes += bytes;
+        s->resident_cached += take_off(&s->resident_live, bytes);
+    }
+}
+
+// The kernel's count of pages lags behind by some, and has no page that was only read: those take
+// nothing, though mincore reports them.
+static void balance(struct ebb_stats *s)
+{
+    size_t *const items[] = {&s->resident_live,     &s->resident_pinned, &s->resident_free,
+                             &s->resident_rounding, &s->resident_cached, &s->resident_metadata};
+    size_t ours = 0;
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        ours += *items[i];
+    }
+    if (s->resident == 0) { // unknown
+        s->resident = ours;
+    }
+    size_t excess = ours - ebbi_min(ours, s->resident);
+    s->resident_other = s->resident - ebbi_min(ours, s->resident);
+    for (size_t i = 0; i < sizeof items / sizeof items[0]; i++) {
+        excess -= take_off(items[i], excess);
+    }
+}
+
+static void take_frozen(struct snapshot *snapshot)
+{
+    bool known = ebbi_cached_collect(&snapshot->cached);
+    ebbi_regions_lock();
+    ebbi_arena_each_chunk(add_granules, snapshot);
+    ebbi_regions_unlock();
+    ebbi_cached_drop(&snapshot->cached);
+    add_huge(snapshot->stats);
+    if (!known) {
+        ebbi_heaps_visit(estimate_heap, snapshot->stats);
+    }
+    snapshot->stats->resident = ebbi_os_resident_bytes();
+}
+
+void ebb_stats_get(struct ebb_stats *stats)
+{
+    struct snapshot snapshot;
+    memset(stats, 0, sizeof *stats);
+    memset(&snapshot, 0, sizeof snapshot);
+    snapshot.stats = stats;
+    ebbi_heaps_freeze(add_heap, &snapshot);
+    take_frozen(&snapshot);
+    ebbi_heaps_thaw();
+    stats->resident_rounding = take_off(&stats->resident_live, snapshot.rounding);
+    balance(stats);
 }

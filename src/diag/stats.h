@@ -10,8 +10,6 @@
 size_t ebbi_stats_xml(char *out, size_t size);
 void ebbi_stats_to_stderr(void);
 
-struct ebbi_slab;
-size_t ebbi_slab_blocks_in_use(const struct ebbi_slab *slab); // those in magazines included
-size_t ebbi_resident_in(uintptr_t start, size_t bytes);       // bytes of it in resident pages
+size_t ebbi_resident_in(uintptr_t start, size_t bytes); // bytes of it in resident pages
 
 #endif

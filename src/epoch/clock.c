@@ -31,7 +31,9 @@ void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
 {
     ebbi_store_relaxed(&me->state, EBB_PIN_ATTENTION); // relaxed: not in the list yet
     me->now = &clock->now;
-    me->released = 0;
+    me->released = me->looked = 0;
+    me->due = me->in_vain = 0;
+    ebbi_store_relaxed(&me->busy, 0u); // relaxed: nobody waits for a thread that begins
     me->thread = ebbi_os_thread_number();
     me->previous = NULL;
     ebbi_lock_take(&clock->lock);
@@ -111,11 +113,19 @@ static void move_to_front(struct ebbi_clock *clock, struct ebb_participant *p)
     clock->participants = p;
 }
 
+// Fenced, and no pin without a fence is on its way any more. Under the lock.
+static bool is_settled(struct ebbi_clock *clock)
+{
+    if (clock->turned_ms != 0 && ebbi_os_now_ms() - clock->turned_ms >= EBBI_CLOCK_TURN_MS) {
+        clock->turned_ms = 0;
+    }
+    return ebbi_clock_is_fenced(clock) && clock->turned_ms == 0;
+}
+
 // The greatest hindrance. Under the lock, behind a full fence.
-static enum hindrance scan(struct ebbi_clock *clock, uint64_t now)
+static enum hindrance scan(struct ebbi_clock *clock, uint64_t now, bool fenced)
 {
     enum hindrance greatest = NOBODY;
-    bool fenced = ebbi_clock_is_fenced(clock);
     for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
         enum hindrance found = hindrance_of(p, now, fenced);
         greatest = found > greatest ? found : greatest;
@@ -143,13 +153,32 @@ static bool release_away(struct ebbi_clock *clock, uint64_t now)
     return true;
 }
 
+// The kernel has broken its promise. Under the lock.
+static void become_fenced(struct ebbi_clock *clock)
+{
+    uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
+    clock->turned_ms = ebbi_max(ebbi_os_now_ms(), 1);
+    // release[epoch-advance -> epoch-read]: the epoch is the same, and what came before it
+    ebbi_store_release(&clock->now, now | 1);
+}
+
+static bool find_out_away(struct ebbi_clock *clock, uint64_t now)
+{
+    if (ebbi_os_membarrier()) {
+        return release_away(clock, now);
+    }
+    become_fenced(clock);
+    return false;
+}
+
 static bool may_move(struct ebbi_clock *clock, uint64_t now, bool press)
 {
+    bool settled = is_settled(clock);
     // full[advance <-> pin]: an announcement that this scan misses sees what was unlinked before it
     ebbi_fence_full();
-    enum hindrance hindrance = scan(clock, now);
-    if (hindrance == AWAY && press && ebbi_os_membarrier()) {
-        return release_away(clock, now);
+    enum hindrance hindrance = scan(clock, now, settled);
+    if (hindrance == AWAY && press && !ebbi_clock_is_fenced(clock)) {
+        return find_out_away(clock, now);
     }
     return hindrance == NOBODY;
 }
@@ -211,13 +240,14 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
         next = p->next;
         if (p != kept) {
             unlink_participant(clock, p);
+            ebbi_store_relaxed(&p->busy, 0u); // relaxed: its thread is gone
         }
     }
     if (kept != NULL) {
         kept->thread = ebbi_os_thread_number();
     }
-    if (!ebbi_clock_is_fenced(clock)) {
-        (void)
-            ebbi_os_membarrier_register(); // if refused, no advance is made while somebody is away
+    if (!ebbi_clock_is_fenced(clock) && !ebbi_os_membarrier_register()) {
+        become_fenced(clock);
     }
+    clock->turned_ms = 0; // this thread is the only one, and sees its own stores
 }

@@ -21,10 +21,24 @@
 // after, finds the clock beyond e, and R announces anew, as everybody does. Is it behind, then the
 // depth is visible now. So R is found pinned, or it is `released`: it will not pin in e again.
 //
-// C1  `now` is changed under the lock alone, by one epoch at a time.
+// When the kernel refuses the membarrier that it has promised (a filter of system calls that came
+// later), a biased clock becomes a fenced one, once: the word gets its flag, `turned_ms` says when.
+// Every pin that looks at the word from then on announces with a fence. Left are those that looked
+// before, and whose depths, stored without a fence, may still be on their way to memory. So for one
+// second (EBBI_CLOCK_TURN_MS) whoever is away stays in the way, as before; then what an unpinned state
+// says can be believed, as in a fenced clock. Nothing in an architecture's manual bounds the time that
+// a store may take to become visible: that a second is enough is an assumption about the machine, not
+// a proof. It rests on this: a store buffer drains as fast as the caches answer, in less than
+// microseconds, and in any case when its processor takes an interrupt, switches threads or goes to
+// sleep, which happens many times a second; and the look at the word is one load, which no processor
+// holds back for so long. The wait happens once a clock.
+//
+// C1  `now` is changed under the lock alone: by one epoch at a time, and once by its flag.
 // C2  a participant is in the list while its thread may pin; joining and leaving take the lock.
-// C3  whether the clock is biased is decided before its first pin and does not change.
-// C4  a participant whose state equals its `released` does not pin before it has announced anew.
+// C3  whether the clock is biased is decided before its first pin; then it may become fenced, once.
+// C4  a participant whose state equals its `released` does not pin before it has announced anew. One
+//     that is not pinned in an old epoch neither, in a clock that was fenced from the start or became
+//     so a second ago.
 #ifndef EBB_EPOCH_CLOCK_H
 #define EBB_EPOCH_CLOCK_H
 
@@ -39,10 +53,12 @@ struct ebbi_clock {
     struct ebb_participant *participants; // under the lock, as is all below
     size_t count;
     uint64_t changed_ms; // when the epoch became what it is; atomic for a look
+    uint64_t turned_ms;  // when it became fenced, less than a second ago; 0: long ago, or never
 };
 
 #define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1) // fenced until it is decided
 #define EBBI_GRACE (EBB_EPOCH_ONE * 2)
+#define EBBI_CLOCK_TURN_MS 1000
 
 // The clock of the default collector.
 extern EBBI_HIDDEN struct ebbi_clock ebbi_clock;
@@ -57,7 +73,7 @@ EBBI_INLINE bool ebbi_clock_is_used(const struct ebbi_clock *clock)
 }
 EBBI_INLINE bool ebbi_clock_is_fenced(const struct ebbi_clock *clock)
 {
-    return (ebbi_load_relaxed(&clock->now) & 1) != 0; // relaxed: C3
+    return (ebbi_load_relaxed(&clock->now) & 1) != 0; // relaxed: under the lock, or as of just now
 }
 
 // The first pin of `me` goes through ebb_pin_slow.
@@ -96,7 +112,7 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state);
 // `kept`, which may be NULL.
 void ebbi_clock_lock(struct ebbi_clock *clock);
 void ebbi_clock_unlock(struct ebbi_clock *clock);
-// A biased clock asks the kernel again.
+// A biased clock asks the kernel again, and becomes fenced where it refuses.
 void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept);
 
 #endif

@@ -5,8 +5,8 @@
 #include "heap/fast.h"
 
 size_t ebbi_limbo_waiting_bytes;
-static size_t limit_bytes; // atomic; 0: nobody asked
-static struct ebbi_lock limit_lock;
+static size_t limit_bytes;                                // atomic; 0: nobody asked
+static struct ebbi_lock limit_lock;                       // nothing is taken under it
 static void (*limit_notify)(size_t bytes, void *context); // these under limit_lock
 static void *limit_context;
 static bool limit_exceeded;
@@ -70,6 +70,9 @@ void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *conte
     ebbi_lock_drop(&limit_lock);
 }
 
+void ebbi_limit_lock(void) { ebbi_lock_take(&limit_lock); }
+void ebbi_limit_unlock(void) { ebbi_lock_drop(&limit_lock); }
+
 static void check_one(const struct ebbi_bag *bag, size_t i)
 {
     (void)ebbi_slab_block(ebbi_slab_of(bag->blocks[i]), bag->blocks[i]);
@@ -118,16 +121,29 @@ void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)
         queue->last->next = bag;
     }
     queue->last = bag;
+    bag->is_free = false;
 }
 
-static bool is_protected(const struct ebbi_bag *bag)
+static EBBI_NOINLINE bool is_protected(const struct ebbi_bag *bag)
 {
+    struct ebbi_suspects suspects;
+    ebbi_suspects_start(&suspects);
     for (size_t i = 0; i < bag->count; i++) {
-        if (ebbi_hazard_protects(bag->blocks[i], block_bytes(bag, i))) {
-            return true;
-        }
+        ebbi_suspects_add(&suspects, bag->blocks[i], block_bytes(bag, i));
     }
-    return false;
+    return ebbi_suspects_any(&suspects);
+}
+
+static bool is_free(struct ebbi_bag *bag)
+{
+    bag->is_free = bag->is_free || ebbi_hazards_count() == 0 || !is_protected(bag);
+    return bag->is_free;
+}
+
+bool ebbi_bag_has_surplus(const struct ebbi_heap *heap, unsigned queue)
+{
+    const struct ebbi_bag *bag = heap->limbo.queues[queue].first;
+    return bag != NULL && (queue == EBBI_MIXED || (bag->next != NULL && bag->next->next != NULL));
 }
 
 struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue)
@@ -141,7 +157,7 @@ bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue_number)
 {
     struct ebbi_bag_queue *queue = &heap->limbo.queues[queue_number];
     while (queue->first != NULL && ebbi_clock_passed(&ebbi_clock, queue->first->tag)) {
-        if (EBBI_LIKELY(ebbi_hazards_count() == 0) || !is_protected(queue->first)) {
+        if (is_free(queue->first)) {
             return true;
         }
         ebbi_bag_enqueue(heap, ebbi_bag_dequeue(queue)); // with a new tag: the loop ends
@@ -191,28 +207,77 @@ void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag)
     ebbi_lock_drop(&owner->lock);
 }
 
+static bool large_passed(const void *p)
+{
+    // relaxed: under the lock, but for claims
+    return ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&ebbi_large_note((void *)p)->tag));
+}
+
+void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
+{
+    struct ebbi_limbo *limbo = &heap->limbo;
+    ebbi_large_note(p)->next = NULL;
+    // relaxed: under the lock, but for claims
+    ebbi_store_relaxed(&ebbi_large_note(p)->tag, ebbi_clock_tag(&ebbi_clock));
+    if (limbo->large_first == NULL) {
+        limbo->large_first = p;
+    } else {
+        ebbi_large_note(limbo->large_last)->next = p;
+    }
+    limbo->large_last = p;
+}
+
+static void large_push(struct ebbi_limbo *limbo, void *p)
+{
+    ebbi_large_note(p)->next = limbo->large_first;
+    limbo->large_last = limbo->large_first == NULL ? p : limbo->large_last;
+    limbo->large_first = p;
+}
+
+// The first of the chain that have passed, up to a number, are looked for in one go. Those that are
+// held go to its end.
+static EBBI_NOINLINE size_t large_look(struct ebbi_heap *heap)
+{
+    struct ebbi_limbo *limbo = &heap->limbo;
+    struct ebbi_suspects suspects;
+    void *p = limbo->large_first;
+    ebbi_suspects_start(&suspects);
+    for (; p != NULL && suspects.count < EBBI_SUSPECTS && large_passed(p);
+         p = ebbi_large_note(p)->next) {
+        ebbi_suspects_add(&suspects, p, ebbi_large_bytes(p));
+    }
+    ebbi_suspects_mark(&suspects);
+    size_t held = 0;
+    limbo->large_first = p;
+    for (size_t i = suspects.count; i-- > 0;) {
+        p = (void *)suspects.list[i].start;
+        held += suspects.marks[i];
+        if (suspects.marks[i]) {
+            ebbi_large_enqueue(heap, p);
+        } else {
+            large_push(limbo, p);
+        }
+    }
+    return suspects.count - held;
+}
+
 void *ebbi_large_take_passed(struct ebbi_heap *heap)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
     void *p = limbo->large_first;
-    struct ebbi_note *note = p != NULL ? ebbi_large_note(p) : NULL;
-    // relaxed: under the lock, but for claims
-    if (p == NULL || !ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&note->tag))) {
+    if (p == NULL || !large_passed(p)) {
         return NULL;
     }
+    if (limbo->large_free == 0) {
+        limbo->large_free = ebbi_hazards_count() == 0 ? 1 : large_look(heap);
+    }
+    if (limbo->large_free == 0) {
+        return NULL;
+    }
+    p = limbo->large_first;
     size_t bytes = ebbi_large_bytes(p);
-    if (ebbi_hazard_protects(p, bytes)) {
-        // relaxed: under the lock, but for claims
-        ebbi_store_relaxed(&note->tag, ebbi_clock_tag(&ebbi_clock));
-        if (limbo->large_last != p) {
-            limbo->large_first = note->next;
-            ebbi_large_note(limbo->large_last)->next = p;
-            limbo->large_last = p;
-            note->next = NULL;
-        }
-        return NULL;
-    }
-    limbo->large_first = note->next;
+    limbo->large_free--;
+    limbo->large_first = ebbi_large_note(p)->next;
     limbo->blocks--;
     limbo->bytes -= bytes;
     ebbi_limbo_count(0, bytes);

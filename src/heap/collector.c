@@ -39,6 +39,21 @@ struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
     return record;
 }
 
+// Under the registry lock.
+static bool is_known(const struct ebbi_collector *collector)
+{
+    const struct ebbi_collector *c = collectors;
+    while (c != NULL && c != collector) {
+        c = c->next;
+    }
+    return c != NULL;
+}
+
+static EBBI_NORETURN void report_unknown(const struct ebbi_collector *collector)
+{
+    ebbi_fatal("%p is no collector, or was destroyed before", (const void *)collector);
+}
+
 static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
     struct ebbi_record *record = ebbi_alloc_own(sizeof *record);
@@ -47,6 +62,10 @@ static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_col
     }
     *record = (struct ebbi_record){.collector = collector, .heap = heap};
     ebbi_registry_lock();
+    if (!is_known(collector)) {
+        ebbi_registry_unlock();
+        report_unknown(collector);
+    }
     record->next_of_collector = collector->records;
     collector->records = record;
     ebbi_lock_take(&heap->lock);
@@ -190,7 +209,7 @@ static void destroy_records(struct ebbi_collector *collector)
     ebbi_registry_unlock();
 }
 
-void ebbi_collector_destroy(struct ebbi_collector *collector)
+static void check_nobody_pinned(struct ebbi_collector *collector)
 {
     struct ebbi_clock_state state;
     ebbi_clock_state(&collector->clock, &state);
@@ -198,11 +217,97 @@ void ebbi_collector_destroy(struct ebbi_collector *collector)
         ebbi_fatal("collector %p destroyed while thread %u is pinned in it", (void *)collector,
                    state.oldest_thread);
     }
+}
+
+static void finish(struct ebbi_collector *collector)
+{
     struct ebbi_limbo_totals totals;
+    check_nobody_pinned(collector);
     do {
-        ebbi_barrier(collector); // advances at once: nobody is pinned
+        ebbi_calls_finish(collector); // advances at once: nobody is pinned
         ebbi_limbo_totals(collector, &totals);
     } while (totals.calls > 0); // destructors may retire
+}
+
+static void let_go(struct ebbi_collector *collector)
+{
     destroy_records(collector);
     ebbi_give_one(collector);
+}
+
+void ebbi_collector_check(const struct ebbi_collector *collector)
+{
+    if (collector == NULL) {
+        return;
+    }
+    ebbi_registry_lock();
+    bool known = is_known(collector);
+    ebbi_registry_unlock();
+    if (!known) {
+        report_unknown(collector);
+    }
+}
+
+static void doom(struct ebbi_collector *collector)
+{
+    ebbi_registry_lock();
+    bool fresh = is_known(collector) && !collector->ends;
+    if (fresh) {
+        collector->ends = true;
+    }
+    ebbi_registry_unlock();
+    if (!fresh) {
+        report_unknown(collector);
+    }
+}
+
+static void unlink_doomed(struct ebbi_heap *heap, struct ebbi_collector *collector)
+{
+    struct ebbi_collector **link = &heap->doomed;
+    while (*link != collector) {
+        link = &(*link)->next_doomed;
+    }
+    *link = collector->next_doomed;
+}
+
+// One by one: what they run may doom more. One stays in the list until all has run: if a call ends the
+// thread, ebbi_calls_abandon comes here again.
+void ebbi_collectors_bury(struct ebbi_heap *heap)
+{
+    if (heap->buries) {
+        return;
+    }
+    heap->buries = true;
+    for (struct ebbi_collector *collector; (collector = heap->doomed) != NULL;) {
+        finish(collector);
+        unlink_doomed(heap, collector);
+        let_go(collector);
+    }
+    heap->buries = false;
+}
+
+static void bury_now(struct ebbi_heap *heap, struct ebbi_collector *collector)
+{
+    check_nobody_pinned(collector);
+    if (ebbi_is_pinned(NULL)) {
+        ebbi_fatal("collector %p destroyed inside a pin of the default one: it runs destructors",
+                   (void *)collector);
+    }
+    ebbi_collectors_bury(heap);
+}
+
+void ebbi_collector_destroy(struct ebbi_collector *collector)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    doom(collector);
+    if (heap == NULL) {
+        finish(collector);
+        let_go(collector);
+        return;
+    }
+    collector->next_doomed = heap->doomed;
+    heap->doomed = collector;
+    if (!heap->runs_calls) {
+        bury_now(heap, collector);
+    }
 }

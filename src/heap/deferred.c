@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: calls that wait for a grace period. Under the lock of the heap they belong to, so that
 // any thread can seal and run those of one that sleeps.
+#include <string.h>
+
 #include "heap/fast.h"
 
 _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size of block for both");
@@ -8,6 +10,7 @@ _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size o
 // Records of calls taken out of their queues and not run to the end. Raised under the lock of the
 // queue, so whoever finds a queue empty and this 0 knows that all that was in it has run.
 static size_t in_flight; // atomic
+static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred)
 {
@@ -47,7 +50,8 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
         if (fresh == NULL) {
             return EBBI_REFUSED;
         }
-        fresh->count = 0;
+        fresh->count = fresh->begun = 0;
+        fresh->clock = clock;
         ebbi_lock_take(lock);
     }
     if (deferred->filling == NULL) { // no other thread of its kind was faster
@@ -60,23 +64,31 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
 
-static bool holds_protected(const struct ebbi_calls *calls)
+static bool first_passed(struct ebbi_clock *clock, const struct ebbi_deferred *deferred)
 {
-    for (size_t i = 0; i < calls->count; i++) {
-        const struct ebbi_call *call = &calls->calls[i];
-        size_t bytes = call->run == NULL ? ebbi_usable_size(call->p) : 1; // else not our block
-        if (ebbi_hazard_protects(call->p, bytes)) {
-            return true;
-        }
-    }
-    return false;
+    return deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->tag);
 }
 
-void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)
+{
+    struct ebbi_suspects suspects;
+    ebbi_suspects_start(&suspects);
+    for (size_t i = 0; i < calls->count; i++) {
+        const struct ebbi_call *call = &calls->calls[i];
+        if (call->p != NULL) {
+            bool is_block = call->run == NULL || call->run == ebbi_region_free_retired;
+            size_t bytes = is_block ? ebbi_usable_size(call->p) : 1;
+            ebbi_suspects_add(&suspects, call->p, bytes);
+        }
+    }
+    return ebbi_suspects_any(&suspects);
+}
+
+bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t *most,
                         struct ebbi_expired *expired)
 {
     struct ebbi_calls *held_back = NULL;
-    while (deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->tag)) {
+    while (*most > 0 && first_passed(clock, deferred)) {
         struct ebbi_calls *calls = deferred->first;
         deferred->first = calls->next;
         if (EBBI_UNLIKELY(ebbi_hazards_count() != 0) && holds_protected(calls)) {
@@ -84,6 +96,7 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             held_back = calls;
             continue;
         }
+        --*most;
         deferred->count -= calls->count;
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
@@ -91,6 +104,7 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         *expired->calls_end = calls;
         expired->calls_end = &calls->next;
     }
+    bool more = first_passed(clock, deferred);
     while (held_back != NULL) { // oldest first again; they have passed and are looked at next time
         struct ebbi_calls *calls = held_back;
         held_back = calls->next;
@@ -100,29 +114,106 @@ void ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         calls->next = deferred->first;
         deferred->first = calls;
     }
+    return more;
 }
 
-void ebbi_calls_run(struct ebbi_calls *calls)
+void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
-    bool nested = heap != NULL && heap->runs_calls;
-    if (heap != NULL) {
-        heap->runs_calls = true;
+    deferred->last = deferred->first == NULL ? calls : deferred->last;
+    calls->next = deferred->first;
+    deferred->first = calls;
+    deferred->count += calls->count;
+    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
+}
+
+static void run_call(const struct ebbi_call *call)
+{
+    if (call->run != NULL) {
+        call->run(call->p, call->context);
+    } else {
+        ebbi_free(call->p);
     }
-    for (size_t i = 0; i < calls->count; i++) {
-        const struct ebbi_call *call = &calls->calls[i];
-        if (call->run != NULL) {
-            call->run(call->p, call->context);
-        } else {
-            ebbi_free(call->p);
-        }
+}
+
+// The first record of the list, where it stays until all its calls have run.
+static void run_record(struct ebbi_calls **list)
+{
+    struct ebbi_calls *calls = *list;
+    while (calls->begun < calls->count) {
+        run_call(&calls->calls[calls->begun++]);
     }
-    if (heap != NULL) {
-        heap->runs_calls = nested;
-    }
+    *list = calls->next;
     ebbi_give_one(calls);
     // release[calls-run -> calls-done]: what the calls have done
     (void)ebbi_fetch_sub_release(&in_flight, 1);
+}
+
+// A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
+static void run_list(struct ebbi_calls **list, struct ebbi_calls *first, struct ebbi_calls **end)
+{
+    struct ebbi_calls *outer = *list;
+    *end = outer;
+    *list = first;
+    while (*list != outer) {
+        run_record(list);
+    }
+}
+
+void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
+{
+    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebbi_calls *list = NULL;
+    if (heap == NULL) {
+        run_list(&list, first, end);
+        return;
+    }
+    bool nested = heap->runs_calls;
+    if (!nested) {
+        heap->run_frame = __builtin_frame_address(0);
+    }
+    heap->runs_calls = true;
+    run_list(&heap->running, first, end);
+    heap->runs_calls = nested;
+    if (!nested) {
+        ebbi_collectors_bury(heap);
+    }
+}
+
+// Those that have not begun.
+static void put_back(struct ebbi_calls *calls)
+{
+    calls->count -= calls->begun;
+    memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
+    calls->begun = 0;
+    ebbi_late_put(calls);
+    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before in_flight is lowered
+}
+
+void ebbi_calls_attach(struct ebbi_heap *heap)
+{
+    heap->runs_calls = heap->buries = false;
+    heap->running = NULL;
+    heap->doomed = NULL;
+}
+
+void ebbi_calls_abandon(struct ebbi_heap *heap)
+{
+    if (heap->running != NULL) {
+        ebbi_helper_abandon();
+    }
+    while (heap->running != NULL) {
+        struct ebbi_calls *calls = heap->running;
+        heap->running = calls->next;
+        if (calls->begun < calls->count) {
+            put_back(calls);
+        } else {
+            ebbi_give_one(calls);
+        }
+        // release[calls-run -> calls-done]: as above, and that they went back
+        (void)ebbi_fetch_sub_release(&in_flight, 1);
+    }
+    heap->runs_calls = heap->buries = false;
+    ebbi_collectors_bury(heap);
 }
 
 bool ebbi_calls_in_flight(void)
@@ -131,7 +222,16 @@ bool ebbi_calls_in_flight(void)
     return ebbi_load_acquire(&in_flight) != 0;
 }
 
-void ebbi_calls_forget(bool mine)
+size_t ebbi_calls_returned(void)
 {
-    ebbi_store_relaxed(&in_flight, (size_t)mine); // relaxed: there is no other thread
+    return ebbi_load_relaxed(&returned); // relaxed: ordered by in_flight
+}
+
+void ebbi_calls_forget(struct ebbi_heap *mine)
+{
+    size_t count = 0;
+    for (struct ebbi_calls *c = mine != NULL ? mine->running : NULL; c != NULL; c = c->next) {
+        count++;
+    }
+    ebbi_store_relaxed(&in_flight, count); // relaxed: there is no other thread
 }

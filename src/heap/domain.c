@@ -10,7 +10,7 @@
 // An epoch's end counts what has survived it and, if it has taken much, sends what is free home.
 #include "heap/fast.h"
 
-#define TELL_SCOPES 1024u                 // an epoch's scopes are counted at least so often
+#define TELL_SCOPES 1024u                 // a label learns of them so late, or by half
 #define TELL_EPOCHS 64u                   // the same of epochs
 #define FLUSH_BYTES ((uint64_t)256 << 10) // taken since the last time, for an end to flush
 #define BLOCK_BYTES ((uint64_t)64 << 10)  // the same, of a thread that waits
@@ -100,14 +100,24 @@ static size_t cached_bytes(const struct ebbi_heap *heap)
     return total;
 }
 
-static void tell(struct ebbi_heap *heap)
+static void tell(struct ebbi_heap *heap, size_t live)
 {
     struct ebbi_seat *seat = &heap->seat;
+    ebbi_count(&heap->label->live_bytes, live - seat->live_told);
     ebbi_count(&heap->label->opened, seat->scopes - seat->scopes_told);
     ebbi_count(&heap->label->closed, seat->closed);
     ebbi_count(&heap->label->drained, seat->drained);
-    seat->scopes_told = seat->scopes;
-    seat->closed = seat->drained = 0;
+    seat->live_told = live;
+    // A snapshot that reads these meanwhile misses what has just been told.
+    ebbi_store_relaxed(&seat->scopes_told, seat->scopes); // relaxed: a count
+    ebbi_store_relaxed(&seat->closed, 0u);                // relaxed: a count
+    ebbi_store_relaxed(&seat->drained, 0u);               // relaxed: a count
+}
+
+// Few at first, so that a thread that soon falls asleep is not unknown to its label.
+static uint64_t tells_at(const struct ebbi_seat *seat)
+{
+    return seat->scopes + ebbi_min(seat->scopes, TELL_SCOPES);
 }
 
 static void begin_epoch(struct ebbi_heap *heap)
@@ -118,7 +128,7 @@ static void begin_epoch(struct ebbi_heap *heap)
     uint32_t policy = ebbi_load_relaxed(&domain->policy); // relaxed: as above
     seat->advance = ebbi_load_relaxed(&domain->advance);  // relaxed: a count
     seat->scopes_end = policy == BY_SCOPES ? seat->scopes + n : UINT64_MAX;
-    seat->scopes_limit = ebbi_min(seat->scopes_end, seat->scopes + TELL_SCOPES);
+    seat->scopes_limit = ebbi_min(seat->scopes_end, tells_at(seat));
     seat->taken_limit = policy == BY_BYTES ? heap->taken_bytes + n : UINT64_MAX;
     seat->ends_ms = policy == BY_MS ? ebbi_os_now_ms() + n : 0;
 }
@@ -142,12 +152,10 @@ static void end_epoch(struct ebbi_heap *heap)
 {
     struct ebbi_seat *seat = &heap->seat;
     size_t live = live_bytes(heap);
-    seat->closed++;
-    seat->drained += live == 0;
-    if (seat->closed >= TELL_EPOCHS || live != seat->live_told) {
-        ebbi_count(&heap->label->live_bytes, live - seat->live_told);
-        seat->live_told = live;
-        tell(heap);
+    ebbi_store_relaxed(&seat->closed, seat->closed + 1);             // relaxed: a count
+    ebbi_store_relaxed(&seat->drained, seat->drained + (live == 0)); // relaxed: a count
+    if (seat->closed >= ebbi_min(TELL_EPOCHS, seat->scopes_told) || live != seat->live_told) {
+        tell(heap, live);
     }
     if (heap->taken_bytes - seat->taken_flushed >= FLUSH_BYTES) {
         flush(heap);
@@ -225,9 +233,11 @@ void *ebbi_domain_alloc(struct ebb_domain *domain, size_t align, size_t bytes)
     if (heap == NULL || heap->seat.domain != domain) {
         heap = find_seat(own, domain);
     }
+    struct ebbi_heap *inside = ebbi_inside();
     struct ebbi_fast *before = ebbi_source_swap(heap != NULL ? &heap->fast : &own->fast);
     void *p = align <= EBBI_QUANTUM ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
-    ebbi_source = before;
+    ebbi_source_set(before);
+    ebbi_outside(inside);
     return p;
 }
 
@@ -240,13 +250,22 @@ void ebbi_seat_abandon(struct ebbi_heap *heap)
     ebbi_count(&heap->label->open, -heap->label->is_domain);
 }
 
+void ebbi_seats_rest(struct ebbi_heap *own)
+{
+    if (own->seats != NULL) {
+        ebbi_send_outbox(own); // blocks of domains may wait in it
+    }
+    for (struct ebbi_heap *heap = own->seats; heap != NULL; heap = heap->seat.next) {
+        ebbi_heap_rest(heap);
+        tell(heap, live_bytes(heap));
+    }
+}
+
 void ebbi_seats_leave(struct ebbi_heap *own)
 {
     while (own->seats != NULL) {
         struct ebbi_heap *heap = own->seats;
         own->seats = heap->seat.next;
-        ebbi_heap_rest(heap);
-        tell(heap);
         ebbi_seat_abandon(heap);
     }
 }
@@ -255,21 +274,27 @@ void ebbi_seats_leave(struct ebbi_heap *own)
 
 static uintptr_t current_scope(const struct ebbi_heap *own)
 {
-    if (EBBI_LIKELY(ebbi_source == &own->fast)) {
+    struct ebbi_fast *source = ebbi_source_now();
+    if (EBBI_LIKELY(source == &own->fast || source == &ebbi_heap_parked)) {
         return 0;
     }
-    return ebbi_source == &ebbi_heap_scoped ? (uintptr_t)own->region | EBBI_SCOPE_REGION
-                                            : (uintptr_t)ebbi_source | EBBI_SCOPE_DOMAIN;
+    return source == &ebbi_heap_scoped ? (uintptr_t)own->region | EBBI_SCOPE_REGION
+                                       : (uintptr_t)source | EBBI_SCOPE_DOMAIN;
 }
 
-static void set_scope(struct ebbi_heap *own, uintptr_t scope)
+// The scope that was current.
+static uintptr_t set_scope(struct ebbi_heap *own, uintptr_t scope)
 {
+    struct ebbi_heap *inside = ebbi_inside();
+    uintptr_t before = current_scope(own);
     if ((scope & EBBI_SCOPE_REGION) != 0) {
         own->region = (struct ebb_region *)(scope - EBBI_SCOPE_REGION);
-        ebbi_source = &ebbi_heap_scoped;
+        ebbi_source_set(&ebbi_heap_scoped);
     } else {
-        ebbi_source = scope == 0 ? &own->fast : (struct ebbi_fast *)(scope - EBBI_SCOPE_DOMAIN);
+        ebbi_source_set(scope == 0 ? &own->fast : (struct ebbi_fast *)(scope - EBBI_SCOPE_DOMAIN));
     }
+    ebbi_outside(inside);
+    return before;
 }
 
 uintptr_t ebbi_enter_region(struct ebb_region *region)
@@ -278,15 +303,13 @@ uintptr_t ebbi_enter_region(struct ebb_region *region)
     if (own == NULL) {
         return EBBI_SCOPE_NONE;
     }
-    uintptr_t before = current_scope(own);
     ebbi_region_enter(region);
     own->has_regions = true;
     if (own->entered_count < EBBI_ENTERED) {
         own->entered[own->entered_count] = region;
     }
     own->entered_count++;
-    set_scope(own, (uintptr_t)region | EBBI_SCOPE_REGION);
-    return before;
+    return set_scope(own, (uintptr_t)region | EBBI_SCOPE_REGION);
 }
 
 uintptr_t ebbi_enter_domain(struct ebb_domain *domain)
@@ -302,13 +325,11 @@ uintptr_t ebbi_enter_domain(struct ebb_domain *domain)
             return EBBI_SCOPE_NONE;
         }
     }
-    uintptr_t before = current_scope(own);
     // relaxed: a count
     if (heap->seat.depth++ == 0 && ebbi_load_relaxed(&domain->advance) != heap->seat.advance) {
         end_epoch(heap);
     }
-    ebbi_source = &heap->fast;
-    return before;
+    return set_scope(own, (uintptr_t)&heap->fast | EBBI_SCOPE_DOMAIN);
 }
 
 uintptr_t ebbi_enter_heap(void)
@@ -317,9 +338,7 @@ uintptr_t ebbi_enter_heap(void)
     if (own == NULL) {
         return EBBI_SCOPE_NONE;
     }
-    uintptr_t before = current_scope(own);
-    set_scope(own, 0);
-    return before;
+    return set_scope(own, 0);
 }
 
 static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
@@ -330,8 +349,8 @@ static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
         ebbi_load_relaxed(&seat->domain->advance) != seat->advance) { // relaxed: a count
         end_epoch(heap);
     } else if (seat->scopes >= seat->scopes_limit) {
-        tell(heap);
-        seat->scopes_limit = ebbi_min(seat->scopes_end, seat->scopes + TELL_SCOPES);
+        tell(heap, live_bytes(heap));
+        seat->scopes_limit = ebbi_min(seat->scopes_end, tells_at(seat));
     }
 }
 
@@ -341,7 +360,7 @@ static void leave_domain(struct ebbi_heap *heap)
     if (--seat->depth > 0) {
         return;
     }
-    seat->scopes++;
+    ebbi_store_relaxed(&seat->scopes, seat->scopes + 1); // relaxed: a count
     if (EBBI_UNLIKELY(seat->scopes >= seat->scopes_limit || seat->ends_ms != 0 ||
                       heap->taken_bytes >= seat->taken_limit ||
                       // relaxed: a count
@@ -356,13 +375,16 @@ void ebbi_leave(uintptr_t before)
         return;
     }
     struct ebbi_heap *own = ebbi_heap_get();
-    uintptr_t scope = current_scope(own);
-    set_scope(own, before);
+    uintptr_t scope = set_scope(own, before);
     if ((scope & EBBI_SCOPE_DOMAIN) != 0) {
         leave_domain((struct ebbi_heap *)(scope - EBBI_SCOPE_DOMAIN));
     } else if ((scope & EBBI_SCOPE_REGION) != 0) {
+        struct ebb_region *region = (struct ebb_region *)(scope - EBBI_SCOPE_REGION);
         own->entered_count--;
-        ebbi_region_leave((struct ebb_region *)(scope - EBBI_SCOPE_REGION), scope == before);
+        ebbi_region_leave(region, scope == before);
+        if (EBBI_UNLIKELY(!ebbi_region_is_open(region))) {
+            ebbi_helper_kick(); // that may have been its end
+        }
     }
 }
 
@@ -393,16 +415,16 @@ void ebbi_domain_block(void)
     if (domain == NULL) {
         return;
     }
-    if (ebbi_source == &own->fast) {
+    if (current_scope(own) == 0) {
         (void)ebbi_enter_domain(domain); // for good
     }
     struct ebbi_heap *heap = own->seats;
-    if (heap == NULL || ebbi_source != &heap->fast || heap->seat.domain != domain) {
+    if (heap == NULL || ebbi_source_now() != &heap->fast || heap->seat.domain != domain) {
         return; // the program has its own idea of what is current
     }
-    heap->seat.scopes++;
+    ebbi_store_relaxed(&heap->seat.scopes, heap->seat.scopes + 1); // relaxed: a count
     end_epoch(heap);
-    tell(heap);
+    tell(heap, heap->seat.live_told);
     if (heap->taken_bytes - heap->seat.taken_flushed >= BLOCK_BYTES) {
         flush(heap);
     }

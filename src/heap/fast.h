@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the three fast paths. Their instruction counts are pinned in tests/golden.
+// Layer heap: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
 //   malloc: size -> bin -> pop             empty, large, no heap: ebbi_malloc_slow
-//   free:   granule -> tag = bin -> push   full, foreign, large, NULL: ebbi_free_slow
+//   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
+//   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow
 #ifndef EBB_HEAP_FAST_H
 #define EBB_HEAP_FAST_H
 
@@ -14,7 +15,7 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
     if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX)) {
         return ebbi_malloc_slow(bytes);
     }
-    struct ebbi_fast *heap = ebbi_source;
+    struct ebbi_fast *heap = ebbi_source_now();
     size_t bin = heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
     void **top = heap->top[bin];
     void *block = top[-1];
@@ -25,25 +26,40 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
     return block;
 }
 
+// Whether p is one of the three blocks that were last pushed; it may say so of what lies below them.
+EBBI_INLINE bool ebbi_was_freed_lately(void **top, const void *p)
+{
+    return top[-1] == p || top[-2] == p || top[-3] == p;
+}
+
 EBBI_INLINE void ebbi_free(void *p)
 {
-    // Set before p was handed out. An address above the user's range must not leave the table: its
-    // alias is some other granule, mostly untagged, and otherwise found out at the flush.
-    size_t bin = ebbi_tags[ebbi_granule_of(p) & EBBI_TAG_MASK];
-    struct ebbi_fast *heap = ebbi_source;
-    void **top = heap->top[bin];
-    if (EBBI_UNLIKELY(top == heap->limit[bin])) {
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.granules)) { // huge, foreign, NULL
         ebbi_free_slow(p);
         return;
     }
-    *top = p;
-    ebbi_compiler_fence(); // another thread's fork() must not find a top without its block
+    size_t bin = ebbi_window.tags[granule]; // set before p was handed out
+    struct ebbi_fast *heap = ebbi_source_now();
+    void **top = heap->top[bin];
+    if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, bin) ||
+                      ebbi_was_freed_lately(top, p))) {
+        ebbi_free_slow(p);
+        return;
+    }
+    ebbi_store_relaxed(top, p); // relaxed: a snapshot reads it meanwhile, as a hint
+    ebbi_compiler_fence();      // another thread's fork() must not find a top without its block
     ebbi_store_relaxed(&heap->top[bin], top + 1); // relaxed: others only count
 }
 
 EBBI_INLINE void ebbi_retire(void *p)
 {
-    size_t bin = ebbi_tags[ebbi_granule_of(p) & EBBI_TAG_MASK]; // as in ebbi_free
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.granules)) {
+        ebbi_retire_slow(p);
+        return;
+    }
+    size_t bin = ebbi_window.tags[granule]; // as in ebbi_free
     struct ebbi_bag_top *bag = &ebbi_current()->limbo[bin];
     void **top = bag->top;
     if (EBBI_UNLIKELY(top == bag->limit)) {
@@ -53,6 +69,14 @@ EBBI_INLINE void ebbi_retire(void *p)
     *top = p;
     ebbi_compiler_fence();                  // as in ebbi_free
     ebbi_store_relaxed(&bag->top, top + 1); // relaxed: others only count
+}
+
+EBBI_INLINE void *ebbi_region_malloc(struct ebb_region *region, size_t bytes)
+{
+    if (EBBI_UNLIKELY(!ebbi_region_is_easy(region, bytes))) {
+        return ebbi_region_slow(region, 1, bytes);
+    }
+    return (void *)ebbi_cursor_take(&region->own, bytes);
 }
 
 #endif

@@ -176,6 +176,19 @@ void ebbi_give_one(void *p)
     ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
 }
 
+// A block that may be pushed: one starts at p, and it is not among those that the fast path looked at.
+static void check_block(const struct ebbi_heap *heap, void *p, unsigned tag)
+{
+    (void)ebbi_slab_block(ebbi_slab_of(p), p);
+    void **base = heap->magazines[ebbi_tag_class(tag)].base;
+    void **top = heap->fast.top[tag];
+    for (void **slot = top - 1; base != NULL && slot > base && slot >= top - 3; slot--) {
+        if (*slot == p) {
+            ebbi_slab_report_double_free(p);
+        }
+    }
+}
+
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
 // way of the outbox.
 static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
@@ -190,11 +203,13 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
             heap->events++;
             ebbi_purge_tick(heap);
         }
-        heap->outbox[heap->outbox_count] = p;
+        // relaxed: a snapshot reads both meanwhile, as hints
+        ebbi_store_relaxed(&heap->outbox[heap->outbox_count], p);
         ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
-        heap->outbox_count++;
+        ebbi_store_relaxed(&heap->outbox_count, heap->outbox_count + 1); // relaxed: as above
         return;
     }
+    check_block(heap, p, tag);
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
         ebbi_flush(heap, class_number);
     }
@@ -203,7 +218,7 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
         return;
     }
     void **top = heap->fast.top[tag];
-    *top = p;
+    ebbi_store_relaxed(top, p);                        // relaxed: as in ebbi_free
     ebbi_compiler_fence();                             // as in ebbi_free
     ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
 }
@@ -217,12 +232,14 @@ static EBBI_NOINLINE void free_other(void *p, unsigned tag)
         ebbi_large_free(p);
         return;
     }
-    struct ebbi_heap *heap = ebbi_source_get();
+    struct ebbi_heap *inside = ebbi_inside();
+    struct ebbi_heap *heap = ebbi_source_for_free();
     if (heap == NULL) {
         ebbi_give_one(p);
     } else {
         free_block(heap, p, tag);
     }
+    ebbi_outside(inside);
 }
 
 EBBI_NOINLINE void ebbi_free_slow(void *p)

@@ -16,7 +16,7 @@
 //
 // P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
 // P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
-// P3  every slab of the heap with a free block is `current` of its class or in one bucket.
+// P3  every slab of the heap with a free block is `current` of its class, in one bucket, or away.
 //
 // The thread alone touches the fast part, the magazines and the outbox, its slow paths under the
 // lock of the owner of the slabs concerned, which they take once per refill or flush. Slabs and
@@ -48,10 +48,11 @@ struct ebbi_magazine {
     uint64_t
         asked_bytes; // of the requests that met it empty: a sample of what is asked of the class
     uint32_t asked_count;
-    uint16_t slots; // of the array, the sentinel's included; 0: no array yet
-    uint8_t streak; // refills or flushes in a row
-    bool flushed;   // the last event was a flush
-    bool busy;      // used since the last sweep
+    uint16_t slots;  // of the array, the sentinel's included; 0: no array yet
+    uint16_t stolen; // see park.c
+    uint8_t streak;  // refills or flushes in a row
+    bool flushed;    // the last event was a flush
+    bool busy;       // used since the last sweep
 };
 
 struct ebbi_shelf { // slabs of one class
@@ -89,8 +90,15 @@ struct ebbi_heap {
     uint8_t exit_rounds; // of the thread's destructors
     bool is_depot;       // see depot.c; never destroyed
     bool attached;
-    bool alone;      // serves a thread in abort(): takes no other lock
+    bool alone; // serves a thread in abort(): takes no other lock
+    uint32_t
+        inside; // how deep its thread is in slow calls; atomic, see park.c, as are the next two
+    uint32_t parked;
+    struct ebbi_fast **slot;
     bool runs_calls; // its thread is in ebbi_calls_run
+    bool buries;     // and in ebbi_collectors_bury
+    bool counted;    // its thread, among those that helper.c counts
+    uint32_t holds;  // of walkers; under the registry lock
     size_t slab_count;
     size_t held_bytes;        // of slabs
     size_t idle_bytes;        // free blocks of slabs that may hold pages
@@ -111,6 +119,7 @@ struct ebbi_heap {
     uint64_t arrays[2];         // bit c: magazines[c] has an array
     size_t purged_bytes;        // pages of slabs returned since the start
     struct ebbi_slab *purge_first, *purge_last;
+    struct ebbi_slab *away;            // slabs whose pages are being returned, through `next`
     struct ebbi_heap *next, *previous; // all heaps, under the registry lock
     struct ebbi_heap *abandoned_next;  // under the registry lock
     void **slot_free[EBBI_SLOT_SIZES]; // recycled arrays
@@ -122,6 +131,9 @@ struct ebbi_heap {
     struct ebbi_limbo limbo;
     struct ebbi_deferred deferred; // of the default collector
     struct ebbi_record *records;   // in others
+    struct ebbi_calls *running;    // its thread's, as are these: records taken, innermost run first
+    const void *run_frame;         // of the outermost ebbi_calls_run
+    struct ebbi_collector *doomed; // to be destroyed behind it
 };
 
 // The calling thread's heap: the static none before its first call and gone after its last.
@@ -131,15 +143,55 @@ EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)eb
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
-// What ebbi_source was.
+// The helper writes it, too (park.c).
+EBBI_INLINE struct ebbi_fast *ebbi_source_now(void)
+{
+    return ebbi_load_relaxed(&ebbi_source); // relaxed: one's own, or parked
+}
+EBBI_INLINE void ebbi_source_set(struct ebbi_fast *to)
+{
+    ebbi_store_relaxed(&ebbi_source, to); // relaxed: as above
+}
+// What it was. Inside.
 EBBI_INLINE struct ebbi_fast *ebbi_source_swap(struct ebbi_fast *to)
 {
-    struct ebbi_fast *before = ebbi_source;
-    ebbi_source = to;
+    struct ebbi_fast *before = ebbi_source_now();
+    ebbi_source_set(to);
     return before;
 }
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
+extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_parked;
+
+// park.c: around whatever the calling thread does with its magazines, its outbox or its source, other
+// than the fast paths. Nests. `heap`: what ebbi_inside has given.
+void ebbi_unpark(struct ebbi_heap *heap);
+EBBI_INLINE struct ebbi_heap *ebbi_inside(void)
+{
+    struct ebbi_fast *current = ebbi_current();
+    if (EBBI_UNLIKELY(current == &ebbi_heap_none || current == &ebbi_heap_gone)) {
+        return NULL;
+    }
+    struct ebbi_heap *heap = (struct ebbi_heap *)current;
+    // relaxed: the helper's membarrier orders it
+    ebbi_store_relaxed(&heap->inside, heap->inside + 1);
+    ebbi_compiler_fence();
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&heap->parked) != 0)) { // relaxed: as above
+        ebbi_unpark(heap);
+    }
+    return heap;
+}
+EBBI_INLINE void ebbi_outside(struct ebbi_heap *heap)
+{
+    if (EBBI_LIKELY(heap != NULL)) {
+        // release[inside-end -> inside-look]: what this thread has done to its magazines
+        ebbi_store_release(&heap->inside, heap->inside - 1);
+    }
+}
+// By the helper, or in a trim. All threads that do not run leave their magazines' blocks to the next
+// ebbi_park_empty. False: none is newly parked, or the kernel knows no membarrier.
+bool ebbi_park_all(void);
+size_t ebbi_park_empty(void); // bytes that go home
 
 // Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
 EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
@@ -164,14 +216,24 @@ void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
 size_t ebbi_usable_size(const void *p);         // 0 for NULL; aborts on what is not a block
 size_t ebbi_trim(void);                         // gives back all that is free; bytes
 int ebbi_start(void);                           // idempotent; 0 or -ENOMEM
+// When the library is loaded: what EBB_STATS asks for. In diag/, above; called by name so that a program
+// that is linked with the archive gets that object with its malloc.
+void ebbi_reports_start(void);
 
 // ---- within the layer ----------------------------------------------------------------------------
 // thread.c
+void ebbi_thread_begins(void);      // a new thread of the program, counted by ebbi_threads_more
+void ebbi_fork_watch(void);         // fork.c: once, by pthread_atfork, which may allocate
+void ebbi_fork_abort(void);         // fork.c: this thread is on its way to abort()
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort()
 struct ebbi_heap *ebbi_heap_get(
     void); // the thread's, attached now if need be; NULL: none to be had
 // The one that malloc and free work on: the thread's, or its current domain's. NULL as above.
 struct ebbi_heap *ebbi_source_get(void);
+// The same for a free, which is no reason to give a thread a heap whose end would not be seen.
+struct ebbi_heap *ebbi_source_for_free(void);
+
+// registry.c
 struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
 void ebbi_heaps_prune(void); // destroys abandoned heaps without slabs but for a few
 // Takes every heap's lock, for a reader of all slabs, then calls visit (if any) for each.
@@ -179,13 +241,14 @@ void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), voi
 void ebbi_heaps_thaw(void);
 // Between the two.
 void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+// Each in turn under its lock, which visit may drop and take again; no other lock is held.
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_registry_lock(void); // of all heaps, and of all records in collectors
 void ebbi_registry_unlock(void);
 
 // A heap for a domain: a new one, in the list of all. Under the registry lock; NULL: refused.
 struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
-// Its thread ends: everything that is free goes home.
+// thread.c: its thread ends: everything that is free goes home. No lock held.
 void ebbi_heap_rest(struct ebbi_heap *heap);
 
 // depot.c
@@ -209,7 +272,9 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
                       bool may_grow);
 void ebbi_heap_collect(struct ebbi_heap *heap); // takes in what other threads freed
 
-// For Ebbtide's own needs: from the thread's heap, whatever is current. Aligned to a cache line.
+// From the thread's heap, whatever is current.
+void *ebbi_heap_alloc(size_t align, size_t bytes);
+// For Ebbtide's own needs: the same, aligned to a cache line.
 void *ebbi_alloc_own(size_t bytes);
 
 // flush.c
@@ -225,6 +290,9 @@ void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask); // as
 
 // shelf.c: under the heap's lock
 void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab);
+// No refill takes from it, and it does not move, until ebbi_shelf_return.
+void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab);
+void ebbi_shelf_return(struct ebbi_heap *heap, struct ebbi_slab *slab); // it may end with this
 void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab);
 void ebbi_shelf_set_current(struct ebbi_heap *heap, unsigned class_number, struct ebbi_slab *slab);
 EBBI_INLINE void ebbi_shelf_settle(struct ebbi_heap *heap, struct ebbi_slab *slab)
@@ -238,12 +306,17 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
 // purge.c
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab); // under the lock
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab);
-void ebbi_purge_blocks(struct ebbi_heap *heap); // by amount, under the lock
-void ebbi_purge_tick(struct ebbi_heap *heap);   // after a flush, no lock held; NULL: of a large one
-void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock
+void ebbi_purge_blocks(
+    struct ebbi_heap *heap);                  // by amount, under the lock, as ebbi_purge_abandoned
+void ebbi_purge_spans(void);                  // by amount, no lock held
+void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush, no lock held; NULL: of a large one
+void ebbi_purge_abandoned(struct ebbi_heap *heap); // under the lock, which it drops and takes again
+// In the child of a fork, under its lock: nobody purges its slabs any more.
+void ebbi_purge_forked(struct ebbi_heap *heap, void *context);
 struct ebbi_pass {
     size_t delay_ms;             // in: how long memory must have been free
     size_t bytes;                // out, summed up: returned
+    bool parks;                  // in: magazines of threads that sleep are emptied
     bool runs_calls;             // in: the caller may run destructors of ebb_retire_with
     bool more;                   // out: a queue was not looked at to its end
     bool waiting;                // out: something is too young yet
@@ -251,16 +324,32 @@ struct ebbi_pass {
 };
 void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, until nothing is left
 
-// helper.c: any thread, no lock held
-bool ebbi_helper_wanted(void);
-void ebbi_helper_kick(void);   // there may be something to return later
-void ebbi_helper_forget(void); // in the child of a fork
+// helper.c: any thread
+bool ebbi_helper_wanted(void); // there is one: what is kept for a while will be returned
+bool ebbi_helper_is_me(void);
+void ebbi_helper_kick(void);   // there may be something to return later; creates no thread
+void ebbi_helper_start(void);  // creates it, if it is not there; not from malloc or free
+void ebbi_helper_look(void);   // the same where it is needed
+bool ebbi_helper_keep(void);   // creates it, for the whole life of the process; false: refused
+void ebbi_helper_resume(void); // after a stop: there are threads, so it begins anew
+void ebbi_helper_stop(void);   // waits until its thread has ended; not from malloc or free
+void ebbi_helper_forget(bool counted); // in the child of a fork, whose thread is counted or not
+void ebbi_threads_see(void); // from now on each thread is counted when the program creates it
+bool ebbi_threads_are_seen(void);
+void ebbi_threads_more(void);
+void ebbi_threads_less(void);
+void ebbi_threads_first_ends(void);
+// True: certainly no other thread uses the heap, nor does the helper until ebbi_threads_go_on.
+bool ebbi_threads_hold(void);
+void ebbi_threads_go_on(void);
+// A destructor ends this thread: another helper may start, if it is one.
+void ebbi_helper_abandon(void);
 
 // lifetime.c
 struct ebb_region_options;
 void *ebbi_scoped_malloc(size_t bytes); // from the region that is current
 void *ebbi_scoped_aligned(size_t align, size_t bytes);
-void *ebbi_region_malloc(struct ebb_region *region, size_t bytes);
+void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes);
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes);
 void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes);
 void *ebbi_region_resize(void *p, size_t bytes); // in place, or NULL
@@ -268,11 +357,15 @@ void *ebbi_promote(const void *p, struct ebb_region *to);
 void ebbi_region_promise_close(struct ebb_region *region); // it is new
 int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument);
 void ebbi_region_release(struct ebb_region *region, bool stays_open);
-void ebbi_region_end(struct ebb_region *region); // closes it
-void ebbi_region_retire(void *p);                // a block of a region
+void ebbi_region_end(struct ebb_region *region);       // closes it
+void ebbi_region_retire(void *p);                      // a block of a region
+void ebbi_region_free_retired(void *p, void *context); // the call that is behind that
 struct ebb_region *ebbi_region_of(const void *p);
-size_t ebbi_remains_purge(bool *waiting); // of releases under pins; bytes
-void ebbi_remains_lock(void);             // fork()
+// remains.c: what a release has left, through `next`
+void ebbi_remains_put(struct ebbi_sheet *sheets);       // until nobody is in them any more
+size_t ebbi_remains_destroy(struct ebbi_sheet *sheets); // now; bytes
+size_t ebbi_remains_purge(bool *some_wait);             // of those that wait; bytes
+void ebbi_remains_lock(void);                           // fork()
 void ebbi_remains_unlock(void);
 
 // domain.c
@@ -291,7 +384,8 @@ uintptr_t ebbi_enter_domain(struct ebb_domain *domain);
 uintptr_t ebbi_enter_heap(void);
 void ebbi_leave(uintptr_t before);
 void ebbi_domain_block(void);                  // the calling thread is about to wait
-void ebbi_seats_leave(struct ebbi_heap *heap); // its thread ends
+void ebbi_seats_rest(struct ebbi_heap *heap);  // its thread ends: ebbi_heap_rest
+void ebbi_seats_leave(struct ebbi_heap *heap); // then, under the registry's lock
 void ebbi_seats_flush(struct ebbi_heap *heap);
 void ebbi_seat_abandon(struct ebbi_heap *heap);  // under the registry lock: for the next thread
 void ebbi_scope_abandon(struct ebbi_heap *heap); // what is current in it is so no more

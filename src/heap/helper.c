@@ -1,59 +1,269 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the thread that returns memory while the others sleep. It is started when there is
-// something to return, naps between passes, and ends when there is nothing left, so that a process
-// whose last own thread has ended can end too.
+// Layer heap: the thread that returns memory while the others sleep.
+//
+// It lives while the program has threads besides its first one. To create a thread takes locks of
+// libc, which calls free with some of them held; so malloc and free only say in one word that there
+// is something to return, and the helper is started where the program itself creates a thread
+// (override/threads.c) or calls a function that libc never calls (ebbi_helper_look). When the last of
+// the program's threads has ended it touches nothing any more, waits a little for the next one, and
+// ends; at once where the first thread has ended too, so that the process can, or before an unshare.
+//
+//     NONE --kick--> WANTED --start--> NAPS <--> BUSY --nothing left--> IDLE --kick--> NAPS
+//       ^                              |  ^        `--kick--> KICKED --> NAPS
+//       \--time is up-- LINGERS <------/  \--> HELD (during a fork)
+//
+// It touches memory in BUSY and KICKED alone. What there is to return is found under the locks: no
+// state needs an order. `bell` ends its naps.
 #include "heap/heap.h"
 #include "os/options.h"
 
-// One word, so that a kick and the helper's end cannot miss each other. What there is to return is
-// found under the locks: no state needs an order.
-enum state { NONE, RUNS, RUNS_AND_KICKED, REFUSED };
+#define LINGER_MS 200
+
+enum state { NONE, WANTED, HELD, LINGERS, IDLE, NAPS, BUSY, KICKED };
 
 static uint32_t state;
-static uint32_t never; // always 0: what a nap waits on
+static uint32_t bell;    // counts; what the helper waits on
+static uint32_t threads; // of the program, but the first and the helper; atomic
+static uint32_t leaves;  // not 0: it is to end at once; atomic
+static uint32_t stays;   // not 0: the program has asked for it, whatever threads are seen; atomic
+static uint32_t first_gone; // not 0: the process's first thread has ended; atomic
+static bool seen;           // every thread that the program creates is counted from its creation on
+static uint32_t own_number; // of the helper thread
+static struct ebbi_lock thread_lock; // start and stop; never taken by malloc or free
+static uintptr_t handle;             // under it: of a thread that is to be joined; 0: none
+
+static uint32_t now(void) { return ebbi_load_relaxed(&state); } // relaxed: see above
 
 static bool move_state(uint32_t from, uint32_t to)
 {
     return ebbi_cas_relaxed(&state, &from, to); // relaxed: see above
 }
 
-static void helper_main(void)
+static void helper_ring(void)
 {
-    struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY), .runs_calls = true};
-    uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
-    do {
-        (void)move_state(RUNS_AND_KICKED, RUNS);
-        ebbi_os_wait(&never, 0, nap_ms);
-        ebbi_purge_pass(&pass);
-    } while (pass.waiting || !move_state(RUNS, NONE));
+    uint32_t before = ebbi_load_relaxed(&bell); // relaxed: compared, as rings may meet
+    // release[bell-ring -> bell-hear]: why it rings
+    while (!ebbi_cas_release(&bell, &before, before + 1)) {
+    }
+    ebbi_os_wake(&bell, 1);
 }
 
-bool ebbi_helper_wanted(void)
+static uint32_t helper_listen(void)
 {
-    return ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && ebbi_os_is_threaded() &&
-           ebbi_load_relaxed(&state) != REFUSED; // relaxed: see above
+    // acquire[bell-hear <- bell-ring]: why it rang
+    return ebbi_load_acquire(&bell);
 }
+
+static bool no_threads(void)
+{
+    return ebbi_load_relaxed(&threads) == 0; // relaxed: whoever takes it to 0 rings
+}
+
+static bool may_end(void)
+{
+    return no_threads() && ebbi_load_relaxed(&stays) == 0; // relaxed: a choice
+}
+
+static bool must_end(void)
+{
+    // relaxed: whoever sets them rings
+    return ebbi_load_relaxed(&leaves) != 0 || (no_threads() && ebbi_load_relaxed(&first_gone) != 0);
+}
+
+static void helper_nap(uint32_t ms)
+{
+    uint32_t heard = helper_listen();
+    if (!must_end()) {
+        ebbi_os_wait(&bell, heard, ms);
+    }
+}
+
+static void helper_idle(void)
+{
+    while (now() == IDLE) {
+        uint32_t heard = helper_listen();
+        if (may_end() || must_end()) {
+            break;
+        }
+        ebbi_os_wait(&bell, heard, 0);
+    }
+    (void)move_state(IDLE, NAPS);
+}
+
+// Until a thread is there again. True: it has ended.
+static bool helper_linger(void)
+{
+    uint32_t heard = helper_listen();
+    if (must_end()) {
+        return move_state(NAPS, NONE);
+    }
+    if (move_state(NAPS, LINGERS)) {
+        ebbi_os_wait(&bell, heard, LINGER_MS);
+        return move_state(LINGERS, NONE);
+    }
+    return false;
+}
+
+static void helper_work(struct ebbi_pass *pass)
+{
+    if (!move_state(NAPS, BUSY)) {
+        return;
+    }
+    ebbi_purge_pass(pass);
+    if (!pass->waiting && move_state(BUSY, IDLE)) {
+        helper_idle();
+    } else {
+        ebbi_store_relaxed(&state, (uint32_t)NAPS); // relaxed: see above
+    }
+}
+
+static void helper_main(void)
+{
+    struct ebbi_pass pass = {
+        .delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY), .parks = true, .runs_calls = true};
+    uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
+    bool ended = false;
+    ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
+    while (!ended) {
+        helper_nap(nap_ms);
+        if (may_end() || must_end()) {
+            ended = helper_linger();
+        } else {
+            helper_work(&pass);
+        }
+    }
+}
+
+bool ebbi_helper_is_me(void)
+{
+    return ebbi_load_relaxed(&own_number) == ebbi_os_thread_number(); // relaxed: see helper_main
+}
+
+void ebbi_helper_abandon(void)
+{
+    if (now() >= IDLE && ebbi_helper_is_me()) {
+        ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
+    }
+}
+
+bool ebbi_helper_wanted(void) { return now() >= IDLE; }
 
 void ebbi_helper_kick(void)
 {
-    static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
-    uint32_t seen = ebbi_load_relaxed(&state); // relaxed: see above
-    if (seen == RUNS_AND_KICKED || !ebbi_helper_wanted()) {
-        return;
-    }
-    if (seen == NONE && move_state(NONE, RUNS_AND_KICKED)) {
-        struct ebbi_fast *before = ebbi_source_swap(ebbi_current()); // it allocates
-        bool started = ebbi_os_start_thread(&thread);
-        ebbi_source = before;
-        if (!started) {
-            ebbi_store_relaxed(&state, (uint32_t)REFUSED); // relaxed: see above
+    switch (now()) {
+    case NONE:
+        (void)move_state(NONE, WANTED);
+        break;
+    case IDLE:
+        if (move_state(IDLE, NAPS)) {
+            helper_ring();
         }
-    } else {
-        (void)move_state(RUNS, RUNS_AND_KICKED);
+        break;
+    case BUSY:
+        (void)move_state(BUSY, KICKED);
+        break;
+    default:
+        break;
     }
 }
 
-void ebbi_helper_forget(void)
+static void helper_create(void)
 {
-    ebbi_store_relaxed(&state, (uint32_t)NONE); // relaxed: see above
+    static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
+    ebbi_os_join_thread(handle);
+    ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
+    handle = ebbi_os_start_thread(&thread);
+    if (handle == 0) {
+        ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
+    }
+}
+
+void ebbi_helper_start(void)
+{
+    if (now() >= IDLE || ebbi_option(EBBI_OPTION_PURGE_THREAD) == 0) {
+        return;
+    }
+    ebbi_lock_take(&thread_lock);
+    if (move_state(LINGERS, NAPS)) {
+        helper_ring();
+    } else if (move_state(NONE, NAPS) || move_state(WANTED, NAPS)) {
+        helper_create();
+    }
+    ebbi_lock_drop(&thread_lock);
+}
+
+void ebbi_helper_look(void)
+{
+    if (now() == WANTED && !may_end()) {
+        ebbi_helper_start();
+    }
+}
+
+bool ebbi_helper_keep(void)
+{
+    ebbi_store_relaxed(&stays, 1u); // relaxed: a choice
+    ebbi_helper_start();
+    return ebbi_helper_wanted();
+}
+
+void ebbi_helper_stop(void)
+{
+    ebbi_lock_take(&thread_lock);
+    ebbi_store_relaxed(&leaves, 1u); // relaxed: see may_end
+    helper_ring();
+    ebbi_os_join_thread(handle);
+    handle = 0;
+    ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
+    ebbi_lock_drop(&thread_lock);
+}
+
+void ebbi_helper_resume(void)
+{
+    if (!no_threads()) {
+        ebbi_helper_start();
+    }
+}
+
+void ebbi_threads_see(void) { seen = true; }
+bool ebbi_threads_are_seen(void) { return seen; }
+
+void ebbi_threads_more(void) { (void)ebbi_fetch_add_relaxed(&threads, 1u); } // relaxed: a count
+
+void ebbi_threads_less(void)
+{
+    // relaxed: a count
+    if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1 && now() >= IDLE) {
+        helper_ring();
+    }
+}
+
+void ebbi_threads_first_ends(void)
+{
+    ebbi_store_relaxed(&first_gone, 1u); // relaxed: see must_end
+    helper_ring();
+}
+
+bool ebbi_threads_hold(void)
+{
+    if (!ebbi_os_is_threaded()) {
+        return true;
+    }
+    if (!seen || !no_threads()) {
+        return false;
+    }
+    uint32_t before = now();
+    return before == NONE || before == WANTED || (before < BUSY && move_state(before, HELD));
+}
+
+void ebbi_threads_go_on(void) { (void)move_state(HELD, NAPS); }
+
+void ebbi_helper_forget(bool counted)
+{
+    ebbi_store_relaxed(&state, (uint32_t)NONE);         // relaxed: there is no other thread
+    ebbi_store_relaxed(&threads, counted ? 1u : 0u);    // relaxed: as above
+    ebbi_store_relaxed(&first_gone, counted ? 1u : 0u); // relaxed: as above; it is that one
+    ebbi_store_relaxed(&leaves, 0u);                    // relaxed: as above
+    thread_lock = (struct ebbi_lock){0};
+    handle = 0;
+    own_number = 0;
 }

@@ -35,8 +35,17 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     return start;
 }
 
-// In a narrow address space mappings of their own would use up the few places for chunks.
-static size_t huge_least(void) { return ebbi_tags_narrow() ? EBBI_CHUNK / 2 : EBBI_HUGE_MIN; }
+// Where the one kind is refused, under a limit on address space or on mappings, the other may do.
+static void *alloc_either(size_t bytes, size_t align, bool zero)
+{
+    size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
+    if (whole < EBBI_HUGE_MIN) {
+        void *p = span_alloc(bytes, align, zero);
+        return p != NULL ? p : ebbi_huge_alloc(bytes, align);
+    }
+    void *p = ebbi_huge_alloc(bytes, align);
+    return p != NULL || whole > EBBI_CHUNK / 2 ? p : span_alloc(bytes, align, zero);
+}
 
 // Counted under the domain that is current, if any.
 static void note_domain(void *p)
@@ -57,9 +66,7 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero)
     }
     bool has_heap = ebbi_heap_get() != NULL; // the first one sets up what fork() needs
     bytes = ebbi_max(bytes, 1);
-    size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
-    void *p =
-        whole >= huge_least() ? ebbi_huge_alloc(bytes, align) : span_alloc(bytes, align, zero);
+    void *p = alloc_either(bytes, align, zero);
     if (p != NULL && has_heap) {
         note_domain(p);
     }
@@ -133,7 +140,7 @@ void *ebbi_large_resize(void *p, size_t bytes)
     if (span == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
-    if (bytes >= huge_least() || !ebbi_span_resize(span, granules_for(bytes))) {
+    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(span, granules_for(bytes))) {
         return NULL;
     }
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
@@ -163,7 +170,7 @@ void *ebbi_calloc(size_t count, size_t size)
     if (__builtin_mul_overflow(count, size, &bytes)) {
         return refuse();
     }
-    if (bytes > EBBI_CLASS_MAX) {
+    if (bytes > EBBI_CLASS_MAX && ebbi_source_now() != &ebbi_heap_scoped) {
         return ebbi_large_alloc(bytes, 1, true);
     }
     void *p = ebbi_malloc(bytes);

@@ -7,6 +7,7 @@
 #include "heap/fast.h"
 #include "region/quarantine.h"
 
+#define TOLD_LEAST ((size_t)1 << 20)    // free bytes that are worth a look at the clock
 #define PINNED_MOST ((uint64_t)1 << 20) // by survivors, before regions of the label give way
 
 static void *no_memory(void)
@@ -20,9 +21,11 @@ static void *no_memory(void)
 static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
                         enum ebbi_region_refusal *refusal)
 {
+    struct ebbi_heap *inside = ebbi_inside();
     struct ebbi_fast *before = ebbi_source_swap(ebbi_current()); // no domain counts it
     void *p = ebbi_large_alloc(bytes, align, false);
-    ebbi_source = before;
+    ebbi_source_set(before);
+    ebbi_outside(inside);
     *refusal = EBBI_REGION_NO_MEMORY;
     if (p != NULL) {
         *refusal = ebbi_region_adopt(region, p, ebbi_large_bytes(p), ebbi_large_note(p));
@@ -44,12 +47,14 @@ static void *noted(void *p, const void *caller)
 }
 
 // A region that is closed passes on to its parent, the last one to the heap.
-static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, size_t bytes)
+EBBI_NOINLINE void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes)
 {
-    if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX || ebbi_heap_get() == NULL) {
+    if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX) {
         return no_memory();
     }
-    if (region->gives_way != NULL && ebbi_region_is_open(region)) {
+    // A thread that is ending has none any more: it owns no region, and all that follows works without.
+    bool has_heap = ebbi_heap_get() != NULL;
+    if (region->gives_way != NULL && has_heap && ebbi_region_is_open(region)) {
         return ebbi_domain_alloc(region->gives_way, align, bytes);
     }
     bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
@@ -62,23 +67,13 @@ static EBBI_NOINLINE void *take_slow(struct ebb_region *region, size_t align, si
             return p != NULL ? noted(p, __builtin_return_address(0)) : no_memory();
         }
     }
-    struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
-    void *p = align <= EBBI_UNIT ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
-    ebbi_source = before;
-    return p;
-}
-
-void *ebbi_region_malloc(struct ebb_region *region, size_t bytes)
-{
-    if (EBBI_UNLIKELY(!ebbi_region_is_easy(region, bytes))) {
-        return take_slow(region, 1, bytes);
-    }
-    return (void *)ebbi_cursor_take(&region->own, bytes);
+    return ebbi_heap_alloc(align, bytes);
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
 {
-    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes) : take_slow(region, align, bytes);
+    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes)
+                              : ebbi_region_slow(region, align, bytes);
 }
 
 void *ebbi_scoped_aligned(size_t align, size_t bytes)
@@ -98,8 +93,7 @@ struct ebb_region *ebbi_region_of(const void *p)
         // relaxed: a region that ends beside this call may be found or not
         return ebbi_sheet_has(p) ? ebbi_load_relaxed(&ebbi_sheet_of(p)->region) : NULL;
     }
-    const struct ebbi_note *note =
-        tag == EBBI_TAG_LARGE || tag == EBBI_TAG_HUGE ? ebbi_large_note((void *)p) : NULL;
+    const struct ebbi_note *note = ebbi_tag_class(tag) == 0 ? ebbi_large_note((void *)p) : NULL;
     return note != NULL ? ebbi_load_relaxed(&note->region) : NULL; // relaxed: as above
 }
 
@@ -143,10 +137,7 @@ void *ebbi_promote(const void *p, struct ebb_region *to)
         void *copy = ebbi_region_malloc(to, bytes);
         return copy != NULL ? memcpy(copy, p, bytes) : NULL;
     }
-    (void)ebbi_heap_get(); // a thread's first call sets its source
-    struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
-    void *copy = ebbi_malloc(bytes);
-    ebbi_source = before;
+    void *copy = ebbi_heap_alloc(1, bytes);
     return copy != NULL ? memcpy(copy, p, bytes) : NULL;
 }
 
@@ -160,6 +151,7 @@ void ebbi_region_promise_close(struct ebb_region *region)
     if (region->gives_way != NULL && region->sheets != NULL) {
         ebbi_handle_cool(region);
         region->held_bytes = 0;
+        ebbi_helper_kick();
     }
 }
 
@@ -183,13 +175,6 @@ int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
 
 // ---- ends ----------------------------------------------------------------------------------------
 
-// Released while threads use pins: sheets that wait for the grace period, youngest first; the tag of
-// each lies in its `looked`. (Large objects wait as retired ones do.)
-static struct {
-    struct ebbi_lock lock; // rank: heap
-    struct ebbi_sheet *first;
-} remains;
-
 static bool any_retired; // atomic: a block of a region has been retired
 
 static void free_larges(void *first, bool retire)
@@ -204,72 +189,29 @@ static void free_larges(void *first, bool retire)
     }
 }
 
-static void wait_for_pins(struct ebbi_sheet *sheets)
+// Free spans have come up. With a helper no end of a region waits for the kernel.
+static void tell_purge(void)
 {
-    uint64_t tag = ebbi_clock_tag(&ebbi_clock);
-    ebbi_lock_take(&remains.lock);
-    for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
-        next = sheets->next;
-        sheets->looked = (int64_t)tag;
-        sheets->next = remains.first;
-        remains.first = sheets;
-    }
-    ebbi_lock_drop(&remains.lock);
-    (void)ebbi_clock_advance(&ebbi_clock, true);
-    bool some_wait = false;
-    (void)ebbi_remains_purge(&some_wait);
-    if (some_wait) {
+    if (ebbi_helper_wanted()) {
         ebbi_helper_kick();
+    } else if (ebbi_arena_dirty_bytes() >= TOLD_LEAST) {
+        ebbi_purge_tick(NULL);
     }
 }
-
-static bool remains_may_go(uintptr_t start, size_t bytes, uint64_t tag)
-{
-    const void *p = (const void *)start;
-    // relaxed: under the lock
-    bool retired =
-        ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_load_relaxed(&ebbi_sheet_of(p)->retired) != 0;
-    return !retired && ebbi_clock_passed(&ebbi_clock, tag) && !ebbi_hazard_protects(p, bytes);
-}
-
-size_t ebbi_remains_purge(bool *some_wait)
-{
-    size_t bytes = 0;
-    ebbi_lock_take(&remains.lock);
-    for (struct ebbi_sheet **link = &remains.first; *link != NULL;) {
-        struct ebbi_sheet *sheet = *link;
-        size_t sheet_bytes = ebbi_sheet_bytes(sheet);
-        if (remains_may_go(ebbi_sheet_start(sheet), sheet_bytes, (uint64_t)sheet->looked)) {
-            *link = sheet->next;
-            bytes += sheet_bytes;
-            ebbi_sheet_destroy(sheet);
-        } else {
-            link = &sheet->next;
-            *some_wait = true;
-        }
-    }
-    if (ebbi_quarantine_is_on()) {
-        ebbi_quarantine_settle(remains_may_go, some_wait);
-    }
-    ebbi_lock_drop(&remains.lock);
-    return bytes;
-}
-
-void ebbi_remains_lock(void) { ebbi_lock_take(&remains.lock); }
-void ebbi_remains_unlock(void) { ebbi_lock_drop(&remains.lock); }
 
 static void give_remains(struct ebbi_remains left, bool waits)
 {
     if (EBBI_UNLIKELY(waits)) {
         free_larges(left.larges, true);
-        wait_for_pins(left.sheets);
-    } else if (EBBI_UNLIKELY(left.sheets != NULL || left.larges != NULL)) {
+        ebbi_remains_put(left.sheets);
+        ebbi_pin_attend_later();
+        tell_purge();
+    } else if (EBBI_UNLIKELY(left.gave || left.sheets != NULL || left.larges != NULL)) {
         free_larges(left.larges, false);
-        for (struct ebbi_sheet *next; left.sheets != NULL; left.sheets = next) {
-            next = left.sheets->next;
-            ebbi_sheet_destroy(left.sheets);
-        }
-        ebbi_helper_kick();
+        (void)ebbi_remains_destroy(left.sheets);
+        tell_purge();
+    } else {
+        ebbi_helper_kick(); // the handle keeps a sheet, which is to go if nobody wants it
     }
 }
 
@@ -280,15 +222,33 @@ static EBBI_NOINLINE void release_watched(struct ebb_region *region, bool waits,
     ebbi_region_seal(region);
     struct ebbi_remains left = ebbi_region_empty(region, false, stays_open);
     release.tag = waits ? ebbi_clock_tag(&ebbi_clock) : 0;
-    ebbi_lock_take(&remains.lock);
+    ebbi_remains_lock();
     left = ebbi_quarantine_put(left, &release);
-    ebbi_lock_drop(&remains.lock);
+    ebbi_remains_unlock();
     give_remains(left, waits);
+}
+
+static void run_cleanups(struct ebb_region *region)
+{
+    // relaxed: a cleanup that is added beside the end is in error
+    while (ebbi_load_relaxed(&region->cleanups) != NULL) {
+        ebbi_lock_take(&region->lock);
+        struct ebbi_cleanup *cleanup = region->cleanups;
+        ebbi_store_relaxed(&region->cleanups, cleanup->next); // relaxed: under the lock
+        ebbi_lock_drop(&region->lock);
+        struct ebbi_cleanup copy = *cleanup;
+        ebbi_free(cleanup); // from a slab, where the region had given way
+        copy.call(copy.argument);
+    }
 }
 
 static void release_one(struct ebb_region *region, bool stays_open)
 {
-    ebbi_region_run_cleanups(region);
+    if (EBBI_UNLIKELY(ebbi_region_is_over(region))) {
+        ebbi_closing_wait(region); // a child that was closed: its blocks stay
+        return;
+    }
+    run_cleanups(region);
     // relaxed: whoever retires beside a release is in error
     bool waits = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 ||
                  ebbi_load_relaxed(&any_retired);
@@ -329,7 +289,7 @@ void ebbi_region_release(struct ebb_region *region, bool stays_open)
 static void close_one(struct ebb_region *region, bool stays_open)
 {
     (void)stays_open;
-    ebbi_region_run_cleanups(region);
+    run_cleanups(region);
     ebbi_region_close(region);
 }
 
@@ -337,20 +297,23 @@ void ebbi_region_end(struct ebb_region *region)
 {
     ebbi_region_check(region, "close of");
     end_tree(region, true, close_one, false);
-    ebbi_helper_kick();
+    if (EBBI_UNLIKELY(ebbi_closings_any())) {
+        (void)ebbi_closing_finish(ebbi_os_now_ms());
+    }
+    tell_purge();
 }
 
 // ---- retired blocks ------------------------------------------------------------------------------
 
 // Its sheet waits for this, even where its region has been released since.
-static void free_retired(void *p, void *context)
+void ebbi_region_free_retired(void *p, void *context)
 {
     (void)context;
-    ebbi_lock_take(&remains.lock);
+    ebbi_remains_lock();
     // relaxed: looked at under the lock
     (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     ebbi_sheet_free(p);
-    ebbi_lock_drop(&remains.lock);
+    ebbi_remains_unlock();
 }
 
 void ebbi_region_retire(void *p)
@@ -360,7 +323,7 @@ void ebbi_region_retire(void *p)
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
     // relaxed: as in free_retired; a release beside this is in error
     (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    if (!ebbi_retire_with(NULL, (struct ebbi_call){free_retired, p, NULL})) {
+    if (!ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL})) {
         // relaxed: no memory for the call: the block stays in its region until that ends
         (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     }

@@ -10,6 +10,16 @@
 
 #define TURNS 16
 #define PRESSING_RECORDS 16
+#define RECORDS_AT_ONCE 2 // of calls, by one unpin
+#define RECORDS_KEPT 4    // too young, that are no reason to come back
+#define BAGS_AT_ONCE 16   // and large objects
+#define PATIENCE 8
+
+// Attention is for NOW when it was noted in this pin: a signal handler's pins lie within this one, so
+// the unpin that ends it is the program's. It is for LATER when an earlier unpin left some of the work:
+// then the next pin may be a signal handler's, which must not do any. Such a handler runs with its
+// own signal blocked.
+enum due { NOTHING, LATER, NOW };
 
 static struct {
     struct ebbi_lock lock; // rank: heap
@@ -93,13 +103,40 @@ void ebbi_late_forget(void)
     }
 }
 
-void ebbi_late_take(struct ebbi_expired *expired)
+static struct ebbi_deferred *late_deferred(struct ebbi_collector *collector)
+{
+    return collector != NULL ? &collector->left : &late.deferred;
+}
+
+void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired)
+{
+    struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
+    struct ebbi_deferred *deferred = late_deferred(collector);
+    size_t most = SIZE_MAX;
+    ebbi_lock_take(&late.lock);
+    ebbi_deferred_seal(clock, deferred);
+    (void)ebbi_deferred_take(clock, deferred, &most, expired);
+    expired->waiting |= deferred->count > 0;
+    ebbi_lock_drop(&late.lock);
+}
+
+void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
+
+void ebbi_late_put(struct ebbi_calls *calls)
+{
+    bool is_own = calls->clock == &ebbi_clock;
+    ebbi_lock_take(&late.lock);
+    ebbi_deferred_put(late_deferred(is_own ? NULL : (struct ebbi_collector *)calls->clock), calls);
+    ebbi_lock_drop(&late.lock);
+    ebbi_helper_kick();
+}
+
+size_t ebbi_late_count(struct ebbi_collector *collector)
 {
     ebbi_lock_take(&late.lock);
-    ebbi_deferred_seal(&ebbi_clock, &late.deferred);
-    ebbi_deferred_take(&ebbi_clock, &late.deferred, expired);
-    expired->waiting |= late.deferred.count > 0;
+    size_t count = late_deferred(collector)->count;
     ebbi_lock_drop(&late.lock);
+    return count;
 }
 
 // The first pin of a record; or one as deep as can be, or within one that has work to do.
@@ -110,7 +147,7 @@ static void pin_attentive(struct ebb_participant *me)
         if (me->now == &ebbi_clock.now) {
             decide();
         }
-        ebbi_announce(me, 0);
+        ebbi_announce(me, me->due != NOTHING ? EBB_PIN_ATTENTION : 0);
     } else if (depth_of(me) < EBB_PIN_DEEPEST - 1) {
         ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
     } else {
@@ -135,40 +172,169 @@ struct own {
     struct ebbi_deferred *deferred;
 };
 
+static bool is_default(const struct ebb_participant *me) { return me->now == &ebbi_clock.now; }
+
 // What belongs to a participant of the calling thread, which has a heap.
 static struct own own_of(struct ebb_participant *me)
 {
     struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
     struct ebbi_record *record = (struct ebbi_record *)me;
-    return me == &heap->fast.pin ? (struct own){heap, &ebbi_clock, &heap->deferred}
-                                 : (struct own){heap, &record->collector->clock, &record->deferred};
+    return is_default(me) ? (struct own){heap, &ebbi_clock, &heap->deferred}
+                          : (struct own){heap, &record->collector->clock, &record->deferred};
 }
 
-// Calls whose time has come. What a call pins and retires is left to the loop outside.
-static void run_own(const struct own *own)
-{
+// ---- work of unpins ------------------------------------------------------------------------------
+struct turn {
     struct ebbi_expired expired;
-    if (own->heap->runs_calls) {
-        return;
-    }
-    expired = (struct ebbi_expired){.calls_end = &expired.calls};
-    // relaxed: a hint
-    bool press = ebbi_load_relaxed(&own->deferred->sealed) >= PRESSING_RECORDS;
-    (void)ebbi_clock_advance(own->clock, press);
-    ebbi_lock_take(&own->heap->lock);
-    ebbi_deferred_take(own->clock, own->deferred, &expired);
-    ebbi_lock_drop(&own->heap->lock);
-    ebbi_limbo_release(&expired);
+    bool alone; // no helper will come
+    bool more;  // some could go now
+    bool waits; // some is too young
+    size_t calls_left, blocks_left;
+};
+
+static void attend_at(struct ebb_participant *me, enum due due)
+{
+    me->due = due;
+    // release[unpin -> scan]: this may lie over what an unpin stored
+    ebbi_store_release(&me->state, state_of(me) | EBB_PIN_ATTENTION);
 }
 
-// The flag goes before anything is run: a signal handler that pins from here on has no work to do.
-static void leave_attentive(struct ebb_participant *me)
+// Under the heap's lock.
+static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                          struct turn *turn)
+{
+    turn->more |= ebbi_deferred_take(clock, deferred, &turn->calls_left, &turn->expired);
+    // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
+    if (turn->alone && deferred->first == NULL && deferred->turns == deferred->turns_seen) {
+        ebbi_deferred_seal(clock, deferred);
+    }
+    deferred->turns_seen = deferred->turns;
+    turn->waits |= deferred->sealed > RECORDS_KEPT;
+}
+
+// As above: of the collectors in which the thread is not pinned.
+static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
+{
+    for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
+        if (r->deferred.count > 0 && depth_of(&r->participant) == 0) {
+            (void)ebbi_clock_advance(&r->collector->clock, turn->alone);
+            turn_to_calls(&r->collector->clock, &r->deferred, turn);
+        }
+    }
+}
+
+// As above. What malloc will come for stays.
+static void turn_to_bags(struct ebbi_heap *heap, struct turn *turn)
+{
+    for (unsigned q = 0; q < EBBI_CLASS_COUNT && heap->limbo.bags > 0; q++) {
+        struct ebbi_bag *bag = NULL;
+        while (turn->blocks_left > 0 && ebbi_bag_has_surplus(heap, q) &&
+               (bag = ebbi_bag_take_passed(heap, q)) != NULL) {
+            bag->next = turn->expired.bags;
+            turn->expired.bags = bag;
+            turn->blocks_left--;
+        }
+        turn->waits |= ebbi_bag_has_surplus(heap, q);
+    }
+}
+
+static void turn_to_large(struct ebbi_heap *heap, struct turn *turn)
+{
+    void *p;
+    while (turn->blocks_left > 0 && (p = ebbi_large_take_passed(heap)) != NULL) {
+        ebbi_large_note(p)->next = turn->expired.large;
+        turn->expired.large = p;
+        turn->blocks_left--;
+    }
+    turn->waits |= heap->limbo.large_first != NULL;
+}
+
+static void turn_to_all(const struct own *own, bool with_blocks, struct turn *turn)
+{
+    ebbi_lock_take(&own->heap->lock);
+    turn_to_calls(own->clock, own->deferred, turn);
+    if (own->clock == &ebbi_clock) {
+        turn_to_records(own->heap, turn);
+    }
+    if (with_blocks) {
+        turn_to_bags(own->heap, turn);
+        turn_to_large(own->heap, turn);
+        turn->more |= turn->blocks_left == 0 && turn->waits;
+    }
+    ebbi_lock_drop(&own->heap->lock);
+}
+
+// True if there were any.
+static bool send_home(struct ebbi_heap *heap, struct turn *turn)
+{
+    bool any = turn->expired.bags != NULL || turn->expired.large != NULL;
+    for (struct ebbi_bag *bag; (bag = turn->expired.bags) != NULL;) {
+        turn->expired.bags = bag->next;
+        ebbi_bag_release(heap, bag);
+        ebbi_give_one(bag);
+    }
+    for (void *p; (p = turn->expired.large) != NULL;) {
+        turn->expired.large = ebbi_large_note(p)->next;
+        ebbi_large_reclaim(p);
+    }
+    if (any) {
+        ebbi_purge_spans(); // not ebbi_purge_tick: that may take home all at once
+    }
+    return any | (ebbi_remains_purge(&turn->waits) > 0);
+}
+
+// Without a helper all that is too young keeps attention, unless it is something else than the clock
+// that holds it back: a hazard pointer may last.
+static bool wants_another(struct ebb_participant *me, const struct turn *turn, bool found)
+{
+    uint64_t now = ebbi_load_relaxed(me->now); // relaxed: a hint
+    me->in_vain = found || me->looked == now ? 0 : me->in_vain + 1;
+    me->looked = turn->more ? 0 : now;
+    return turn->more || (turn->alone && turn->waits && me->in_vain < PATIENCE);
+}
+
+// A bounded part of what waits. What the calls pin and retire is left to the next unpins, and nothing
+// of the participant is touched any more: a call may end its collector.
+static void work(struct ebb_participant *me)
 {
     struct own own = own_of(me);
+    struct turn turn = {
+        .alone = !ebbi_helper_wanted(), .calls_left = RECORDS_AT_ONCE, .blocks_left = BAGS_AT_ONCE};
+    turn.expired.calls_end = &turn.expired.calls;
+    // relaxed: a hint
+    bool press = turn.alone || ebbi_load_relaxed(&own.deferred->sealed) >= PRESSING_RECORDS;
+    bool with_blocks = turn.alone && is_default(me);
+    (void)ebbi_clock_advance(own.clock, press);
+    turn_to_all(&own, with_blocks, &turn);
+    bool found = turn.expired.calls != NULL;
+    found |= with_blocks && send_home(own.heap, &turn);
+    if (wants_another(me, &turn, found)) {
+        attend_at(me, LATER);
+    }
+    ebbi_limbo_release(&turn.expired);
+}
+
+// Nothing can have come about: somebody holds up the clock.
+static bool is_stuck(struct ebb_participant *me)
+{
+    return me->due == LATER && me->looked != 0 && !ebbi_clock_advance(own_of(me).clock, true) &&
+           me->looked == ebbi_load_relaxed(me->now); // relaxed: a hint
+}
+
+static void leave_attentive(struct ebb_participant *me)
+{
+    struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
+    uint64_t left = state_of(me) - 1;
+    bool later =
+        heap->runs_calls || is_stuck(me) || (me->due == LATER && ebbi_os_may_handle_signal());
+    me->due = later ? LATER : NOTHING;
+    left &= later ? ~(uint64_t)0 : ~EBB_PIN_ATTENTION;
     // release[unpin -> scan]: as in ebbi_unpin
-    ebbi_store_release(&me->state, (state_of(me) & ~EBB_PIN_ATTENTION) - 1);
-    if (!ebbi_is_pinned(NULL)) { // of another collector, within a pin of the default one: later
-        run_own(&own);
+    ebbi_store_release(&me->state, left);
+    if (!later && ebbi_is_pinned(NULL)) {
+        attend_at(&heap->fast.pin, NOW); // of another collector: when that pin ends
+    } else if (!later) {
+        work(me);
     }
 }
 
@@ -206,10 +372,21 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
 static void attend(struct ebb_participant *me, const struct own *own)
 {
     if (depth_of(me) != 0) {
-        // relaxed: for this thread
-        ebbi_store_relaxed(&me->state, state_of(me) | EBB_PIN_ATTENTION);
-    } else if (!ebbi_is_pinned(NULL)) {
-        run_own(own);
+        attend_at(me, NOW);
+    } else if (ebbi_is_pinned(NULL)) {
+        attend_at(&own->heap->fast.pin, NOW);
+    } else if (own->heap->runs_calls) {
+        attend_at(me, LATER);
+    } else {
+        work(me);
+    }
+}
+
+void ebbi_pin_attend_later(void)
+{
+    struct ebb_participant *me = &ebbi_current()->pin;
+    if (!is_none(me) && !ebbi_helper_wanted()) {
+        attend_at(me, depth_of(me) != 0 ? NOW : LATER);
     }
 }
 

@@ -15,7 +15,7 @@
 #include "heap/heap.h"
 #include "os/options.h"
 
-#define SLABS_AT_ONCE 128 // per visit: bounds how long a heap's lock is held
+#define SLABS_AT_ONCE 128 // per visit
 #define SPANS_KEPT ((size_t)32 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
 #define ABANDONED_SIZE 1024u
@@ -65,14 +65,34 @@ static size_t purge_stride(void)
     return stride;
 }
 
+// The lock is not held while the kernel works: the slab is away from its shelf meanwhile, so that its
+// blocks only come back.
 static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
-    size_t bytes = ebbi_slab_purge(slab, purge_stride());
+    struct ebbi_slab_plan plan;
     ebbi_purge_unnote(heap, slab);
-    heap->purged_bytes += bytes;
     heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
     slab->idle = 0;
+    ebbi_slab_plan(slab, purge_stride(), &plan);
+    if (plan.count == 0) {
+        return 0;
+    }
+    ebbi_shelf_send_away(heap, slab);
+    ebbi_lock_drop(&heap->lock);
+    size_t bytes = ebbi_slab_carry_out(&plan);
+    ebbi_lock_take(&heap->lock);
+    ebbi_slab_carried_out(slab, &plan);
+    ebbi_shelf_return(heap, slab);
+    heap->purged_bytes += bytes;
     return bytes;
+}
+
+void ebbi_purge_forked(struct ebbi_heap *heap, void *context)
+{
+    (void)context;
+    while (heap->away != NULL) {
+        ebbi_shelf_return(heap, heap->away);
+    }
 }
 
 static size_t busy_bytes(const struct ebbi_heap *heap)
@@ -88,7 +108,9 @@ static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
     for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
         struct ebbi_slab *slab = heap->purge_first;
         bool once_around = slab == last;
-        if ((int32_t)(heap->clock_ms - slab->touched) < (int32_t)delay_ms) {
+        if (slab->away) {
+            ebbi_purge_unnote(heap, slab); // its next free block notes it again
+        } else if ((int32_t)(heap->clock_ms - slab->touched) < (int32_t)delay_ms) {
             ebbi_purge_unnote(heap, slab); // to the end
             ebbi_purge_note(heap, slab);
         } else {
@@ -126,6 +148,8 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
 void ebbi_purge_pass(struct ebbi_pass *pass)
 {
     pass->expired = (struct ebbi_expired){.calls_end = &pass->expired.calls};
+    size_t came_home = pass->parks ? ebbi_park_empty() : 0;
+    bool newly_parked = pass->parks && ebbi_park_all();
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;
@@ -142,6 +166,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     ebbi_heaps_prune();
     ebbi_arena_forget_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
+    pass->waiting |= came_home > 0 || newly_parked;
 }
 
 // What may stay because it was in use lately: only where a helper will end it.
@@ -150,7 +175,7 @@ static size_t since_peak(size_t peak_bytes, size_t now_bytes)
     return peak_bytes > now_bytes && ebbi_helper_wanted() ? peak_bytes - now_bytes : 0;
 }
 
-static void purge_spans_by_amount(void)
+void ebbi_purge_spans(void)
 {
     size_t dirty = ebbi_arena_dirty_bytes();
     size_t used = ebbi_arena_used_bytes();
@@ -192,11 +217,17 @@ static void purge_without_helper(void)
 // Larger blocks stay for the delay: a successor is usually there to take them.
 void ebbi_purge_abandoned(struct ebbi_heap *heap)
 {
-    struct ebbi_slab *next;
-    for (struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = next) {
-        next = slab->purge_next;
-        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE) {
-            purge_slab(heap, slab);
+    size_t count = 0;
+    for (const struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = slab->purge_next) {
+        count++;
+    }
+    for (; count > 0 && heap->purge_first != NULL; count--) {
+        struct ebbi_slab *slab = heap->purge_first;
+        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->away) {
+            (void)purge_slab(heap, slab);
+        } else {
+            ebbi_purge_unnote(heap, slab); // to the end
+            ebbi_purge_note(heap, slab);
         }
     }
 }
@@ -204,6 +235,7 @@ void ebbi_purge_abandoned(struct ebbi_heap *heap)
 // Magazines that nobody has used since the last sweep give everything back.
 static void sweep(struct ebbi_heap *heap)
 {
+    struct ebbi_heap *inside = ebbi_inside();
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         struct ebbi_magazine *m = &heap->magazines[c];
         if (m->slots != 0 && !m->busy) {
@@ -211,6 +243,7 @@ static void sweep(struct ebbi_heap *heap)
         }
         m->busy = false;
     }
+    ebbi_outside(inside);
 }
 
 void ebbi_purge_tick(struct ebbi_heap *heap)
@@ -218,7 +251,7 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         return;
     }
-    purge_spans_by_amount();
+    ebbi_purge_spans();
     if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
         sweep(heap);
     }
@@ -235,12 +268,15 @@ size_t ebbi_trim(void)
     struct ebbi_arena_totals before;
     struct ebbi_arena_totals after;
     ebbi_arena_totals(&before);
+    struct ebbi_heap *inside = ebbi_inside();
     if (heap != NULL) {
         ebbi_flush_all(heap);
         ebbi_seats_flush(heap);
     }
-    struct ebbi_pass pass = {.delay_ms = 0};
+    struct ebbi_pass pass = {.delay_ms = 0, .parks = true};
+    (void)ebbi_park_all(); // the pass then empties what sleeps
     ebbi_purge_pass(&pass);
+    ebbi_outside(inside);
     ebbi_arena_totals(&after);
     return after.purged_bytes - before.purged_bytes + pass.bytes;
 }

@@ -35,8 +35,9 @@ void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expire
 static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                        struct ebbi_expired *expired)
 {
+    size_t most = SIZE_MAX;
     ebbi_deferred_seal(clock, deferred);
-    ebbi_deferred_take(clock, deferred, expired);
+    (void)ebbi_deferred_take(clock, deferred, &most, expired);
     expired->waiting |= deferred->count > 0;
 }
 
@@ -44,6 +45,7 @@ void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
 {
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
         take_calls(&r->collector->clock, &r->deferred, expired);
+        ebbi_late_take_of(r->collector, expired);
     }
     take_calls(&ebbi_clock, &heap->deferred, expired);
 }
@@ -61,12 +63,13 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
         expired->large = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
     }
-    while (expired->calls != NULL) {
-        struct ebbi_calls *calls = expired->calls;
-        expired->calls = calls->next;
-        ebbi_calls_run(calls);
-    }
+    struct ebbi_calls *calls = expired->calls;
+    struct ebbi_calls **end = expired->calls_end;
+    expired->calls = NULL;
     expired->calls_end = &expired->calls;
+    if (calls != NULL) {
+        ebbi_calls_run(calls, end);
+    }
 }
 
 static void advance(struct ebbi_collector *collector)
@@ -83,8 +86,17 @@ void ebbi_clocks_advance(void)
 static void check_unpinned(struct ebbi_collector *collector, const char *what)
 {
     bool known = ebbi_current() != &ebbi_heap_gone; // else it shares a pin with others
+    ebbi_collector_check(collector);
     if (known && ebbi_is_pinned(collector)) {
         ebbi_fatal("%s inside a pin: it would wait for its own thread", what);
+    }
+}
+
+// No destructor runs inside a pin of the default collector.
+static void check_outside(struct ebbi_collector *collector, const char *what)
+{
+    if (collector != NULL && ebbi_current() != &ebbi_heap_gone && ebbi_is_pinned(NULL)) {
+        ebbi_fatal("%s inside a pin of the default collector: it runs destructors", what);
     }
 }
 
@@ -152,25 +164,41 @@ static bool run_calls(struct walk *walk)
 {
     walk->expired.waiting = false;
     ebbi_heaps_each(walk_calls, walk);
-    if (walk->collector == NULL) {
-        ebbi_late_take(&walk->expired);
-    }
+    ebbi_late_take_of(walk->collector, &walk->expired);
     ebbi_limbo_release(&walk->expired);
     return !walk->expired.waiting;
 }
 
+// A destructor that is still there lies below on the stack. (One on another stack may lie anywhere:
+// the message is wrong then, but not the end.)
+static EBBI_NOINLINE void check_no_destructor(const struct ebbi_heap *heap)
+{
+    if (heap == NULL || !heap->runs_calls) {
+        return;
+    }
+    if ((uintptr_t)__builtin_frame_address(0) > (uintptr_t)heap->run_frame) {
+        ebbi_fatal("a destructor was left by longjmp or an exception: it has to return");
+    }
+    ebbi_fatal("barrier inside a destructor: it would wait for itself");
+}
+
 void ebbi_barrier(struct ebbi_collector *collector)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
-    struct walk walk;
     check_unpinned(collector, "barrier");
-    if (heap != NULL && heap->runs_calls) {
-        ebbi_fatal("barrier inside a destructor: it would wait for itself");
-    }
+    check_no_destructor(ebbi_heap_get());
+    check_outside(collector, "barrier");
+    ebbi_calls_finish(collector);
+}
+
+void ebbi_calls_finish(struct ebbi_collector *collector)
+{
+    struct walk walk;
     start_walk(&walk, collector);
     bool done = false;
     for (unsigned turn = 0; !done; turn++) {
-        done = run_calls(&walk) && !ebbi_calls_in_flight();
+        size_t returned_before = ebbi_calls_returned();
+        done =
+            run_calls(&walk) && !ebbi_calls_in_flight() && ebbi_calls_returned() == returned_before;
         if (!done && !ebbi_clock_advance(clock_of(collector), true)) {
             wait_a_little(turn);
         }
@@ -186,7 +214,9 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
     if (heap != NULL && collector == NULL) {
         ebbi_limbo_seal(heap);
     }
-    bool done = run_calls(&walk); // seals
+    bool runs =
+        !ebbi_is_pinned(NULL); // another collector, inside a pin of the default one: they wait
+    bool done = !runs || run_calls(&walk); // seals
     for (int i = 0; i < ADVANCES; i++) {
         (void)ebbi_clock_advance(clock_of(collector), true);
     }
@@ -197,6 +227,8 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
         ebbi_heaps_each(walk_blocks, &walk);
         ebbi_limbo_release(&walk.expired);
         (void)ebbi_stranded_release();
+        bool some_wait;
+        walk.expired.bytes += ebbi_remains_purge(&some_wait);
     }
     return walk.expired.bytes;
 }
@@ -221,5 +253,6 @@ void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_total
     start_walk(&walk, collector);
     ebbi_heaps_each(walk_totals, &walk);
     *totals = walk.totals;
+    totals->calls += ebbi_late_count(collector);
     totals->blocks += collector == NULL ? ebbi_stranded_count() : 0;
 }

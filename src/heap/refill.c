@@ -2,7 +2,7 @@
 // Layer heap: the slow malloc. A bag whose grace period is over refills a magazine at once
 // (retire.c); else half a magazine comes from the current slab, from what other
 // threads freed, from a part-full slab, from a new one, in this order.
-#include "heap/heap.h"
+#include "heap/fast.h"
 
 #include <errno.h>
 
@@ -97,6 +97,7 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         heap->fast.top[bin] = m->base + 1 + got;
     }
     ebbi_lock_drop(&owner->lock);
+    ebbi_helper_kick(); // there is something in a magazine
     if (!has_array) {
         ebbi_flush_largest(heap); // for the next refill
     }
@@ -132,9 +133,11 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 
 static void *take_class(unsigned class_number, size_t bytes)
 {
+    struct ebbi_heap *inside = ebbi_inside();
     struct ebbi_heap *heap = ebbi_source_get();
     void *block = heap != NULL ? pop(heap, class_number, bytes)
                                : take_one(ebbi_heap_lock_public(), class_number);
+    ebbi_outside(inside);
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;
     }
@@ -143,7 +146,7 @@ static void *take_class(unsigned class_number, size_t bytes)
 
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 {
-    if (ebbi_source == &ebbi_heap_scoped) {
+    if (ebbi_source_now() == &ebbi_heap_scoped) {
         return ebbi_scoped_malloc(bytes);
     }
     if (bytes > EBBI_CLASS_MAX) {
@@ -154,7 +157,7 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 
 void *ebbi_aligned(size_t align, size_t bytes)
 {
-    if (ebbi_source == &ebbi_heap_scoped) {
+    if (ebbi_source_now() == &ebbi_heap_scoped) {
         return ebbi_scoped_aligned(align, bytes);
     }
     if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
@@ -166,11 +169,15 @@ void *ebbi_aligned(size_t align, size_t bytes)
     return ebbi_large_alloc(bytes, align, false);
 }
 
-void *ebbi_alloc_own(size_t bytes)
+void *ebbi_heap_alloc(size_t align, size_t bytes)
 {
     (void)ebbi_heap_get(); // a thread's first call sets its source
+    struct ebbi_heap *inside = ebbi_inside();
     struct ebbi_fast *before = ebbi_source_swap(ebbi_current());
-    void *p = ebbi_aligned(EBBI_CACHE_LINE, bytes);
-    ebbi_source = before;
+    void *p = align <= EBBI_QUANTUM ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
+    ebbi_source_set(before);
+    ebbi_outside(inside);
     return p;
 }
+
+void *ebbi_alloc_own(size_t bytes) { return ebbi_heap_alloc(EBBI_CACHE_LINE, bytes); }

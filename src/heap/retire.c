@@ -14,6 +14,7 @@
 #define YIELDS 4
 #define STALL_MS 50
 #define SURPLUS_AT_ONCE 2
+#define LARGE_AT_ONCE 16
 #define CLAIMED ((uint64_t)1) // no tag
 
 static size_t bag_room(size_t block_bytes)
@@ -31,7 +32,7 @@ static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
         errno = saved;
     }
     if (bag != NULL) {
-        bag->queue = queue;
+        bag->queue = (uint16_t)queue;
         bag->count = 0;
     }
     return bag;
@@ -52,13 +53,6 @@ struct sealed {
     bool surplus;    // malloc need not come for all of this queue
 };
 
-// A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
-static bool has_surplus(const struct ebbi_heap *heap, unsigned queue)
-{
-    const struct ebbi_bag *bag = heap->limbo.queues[queue].first;
-    return bag != NULL && (queue == EBBI_MIXED || (bag->next != NULL && bag->next->next != NULL));
-}
-
 // A full bag, or one whose thread ends, joins its queue.
 static struct sealed seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
@@ -72,7 +66,7 @@ static struct sealed seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
     bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->tag);
-    bool surplus = has_surplus(heap, bag->queue);
+    bool surplus = ebbi_bag_has_surplus(heap, bag->queue);
     limbo->blocks += bag->count;
     limbo->bytes += bytes;
     ebbi_lock_drop(&heap->lock);
@@ -83,7 +77,8 @@ static struct sealed seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
 {
     ebbi_lock_take(&heap->lock);
-    struct ebbi_bag *bag = has_surplus(heap, queue) ? ebbi_bag_take_passed(heap, queue) : NULL;
+    bool surplus = ebbi_bag_has_surplus(heap, queue);
+    struct ebbi_bag *bag = surplus ? ebbi_bag_take_passed(heap, queue) : NULL;
     ebbi_lock_drop(&heap->lock);
     return bag;
 }
@@ -133,6 +128,7 @@ static void settle(struct ebbi_heap *heap, unsigned queue, struct sealed sealed)
     }
     if (sealed.surplus) {
         send_surplus_home(heap, queue);
+        ebbi_pin_attend_later();
     }
     ebbi_helper_kick();
 }
@@ -183,34 +179,29 @@ static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
     room->top = bag->blocks + 1;
 }
 
-static void reclaim_large(struct ebbi_heap *heap)
+// Some of them: each that is retired comes by here. True: others wait.
+static bool reclaim_large(struct ebbi_heap *heap)
 {
-    void *p;
-    do {
+    void *p = heap;
+    bool waiting = true;
+    for (int i = 0; i < LARGE_AT_ONCE && p != NULL; i++) {
         ebbi_lock_take(&heap->lock);
         p = ebbi_large_take_passed(heap);
+        waiting = heap->limbo.large_first != NULL;
         ebbi_lock_drop(&heap->lock);
         if (p != NULL) {
             ebbi_large_reclaim(p);
         }
-    } while (p != NULL);
+    }
+    return waiting;
 }
 
 static void retire_large(struct ebbi_heap *heap, void *p)
 {
     struct ebbi_limbo *limbo = &heap->limbo;
-    struct ebbi_note *note = ebbi_large_note(p);
     size_t bytes = ebbi_large_bytes(p);
     ebbi_lock_take(&heap->lock);
-    note->next = NULL;
-    // relaxed: under the lock, but for claims
-    ebbi_store_relaxed(&note->tag, ebbi_clock_tag(&ebbi_clock));
-    if (limbo->large_first == NULL) {
-        limbo->large_first = p;
-    } else {
-        ebbi_large_note(limbo->large_last)->next = p;
-    }
-    limbo->large_last = p;
+    ebbi_large_enqueue(heap, p);
     limbo->blocks++;
     limbo->bytes += bytes;
     bool press = limbo->bytes >= PRESSING_BYTES;
@@ -218,7 +209,9 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     ebbi_limbo_count(bytes, 0);
     if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         (void)ebbi_clock_advance(&ebbi_clock, press);
-        reclaim_large(heap);
+        if (reclaim_large(heap)) {
+            ebbi_pin_attend_later();
+        }
         ebbi_helper_kick();
     }
 }

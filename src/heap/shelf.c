@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: which slab the next refill takes from. Under the heap's lock.
 //
-// A slab is current (its class's refills come from it), full (no free block: in no list), or
-// part-full (in the bucket of its share of free blocks). A slab whose blocks are all free and
-// that is not current is destroyed.
+// A slab is current (its class's refills come from it), full (no free block: in no list), part-full
+// (in the bucket of its share of free blocks), or away (its pages are being returned). A slab whose
+// blocks are all free and that is neither current nor away is destroyed.
 //
 // Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
 // settling it takes one comparison until then.
 #include "heap/heap.h"
 
-#define NEVER UINT16_MAX // the current slab stays
+#define NEVER UINT16_MAX // the current slab stays, and one that is away
 
 // The least free blocks for bucket b of these shares, rounded up: 0, 1/8, 1/4, 1/2, and all.
 static unsigned least_free(const struct ebbi_slab *slab, unsigned bucket)
@@ -54,6 +54,36 @@ void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
         slab->next->previous = slab->previous;
     }
     slab->bucket = EBBI_NO_BUCKET;
+}
+
+void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
+    ebbi_assert_held(&heap->lock);
+    ebbi_shelf_remove(heap, slab);
+    if (shelf->current == slab) {
+        shelf->current = NULL;
+    }
+    slab->away = true;
+    slab->moves_at = NEVER;
+    slab->previous = NULL;
+    slab->next = heap->away;
+    if (heap->away != NULL) {
+        heap->away->previous = slab;
+    }
+    heap->away = slab;
+}
+
+void ebbi_shelf_return(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    ebbi_assert_held(&heap->lock);
+    *(slab->previous != NULL ? &slab->previous->next : &heap->away) = slab->next;
+    if (slab->next != NULL) {
+        slab->next->previous = slab->previous;
+    }
+    slab->away = false;
+    slab->moves_at = 1;
+    ebbi_shelf_settle(heap, slab);
 }
 
 static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)

@@ -13,9 +13,9 @@ static struct {
 
 void ebbi_strand(void *p)
 {
-    uint16_t bin = ebbi_tag_of(p);
+    bool is_large = ebbi_tag_class(ebbi_tag_of(p)) == 0;
     ebbi_lock_take(&stranded.lock);
-    if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
+    if (is_large) {
         struct ebbi_note *note = ebbi_large_note(p);
         note->next = stranded.large;
         stranded.large = p;
@@ -23,7 +23,7 @@ void ebbi_strand(void *p)
         ebbi_slab_strand(ebbi_slab_of(p), p);
     }
     stranded.tag = ebbi_clock_tag(&ebbi_clock);
-    if (bin == EBBI_TAG_LARGE || bin == EBBI_TAG_HUGE) {
+    if (is_large) {
         // relaxed: under the lock, but for claims
         ebbi_store_relaxed(&ebbi_large_note(p)->tag, stranded.tag);
     }

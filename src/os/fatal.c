@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: the one way out. One line, one write, no allocation, then abort.
 // The thread may hold locks: ebbi_before_abort lets it allocate without them in a SIGABRT handler.
+#define _GNU_SOURCE
+#include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,10 +11,71 @@
 
 void (*ebbi_before_abort)(void);
 
+static char program[48]; // empty before start-up
+
+// Its own characters, but for those that would end or garble a line.
+static size_t put_name(char *out, size_t room, const char *name)
+{
+    size_t length = 0;
+    for (; name != NULL && name[length] != '\0' && length < room; length++) {
+        unsigned char c = (unsigned char)name[length];
+        out[length] = name[length];
+        if (c < ' ' || c == 0x7F) {
+            out[length] = '?';
+        }
+    }
+    return length;
+}
+
+void ebbi_message_start(void)
+{
+    program[put_name(program, sizeof program - 1, program_invocation_short_name)] = '\0';
+}
+
+static size_t put_number(char *out, uint32_t number)
+{
+    char digits[10];
+    size_t count = 0;
+    do {
+        digits[count++] = (char)('0' + number % 10);
+        number /= 10;
+    } while (number != 0);
+    for (size_t i = 0; i < count; i++) {
+        out[i] = digits[count - 1 - i];
+    }
+    return count;
+}
+
+size_t ebbi_message_head(char out[EBBI_HEAD_ROOM])
+{
+    static const char prefix[] = "ebbtide: ";
+    size_t length = sizeof prefix - 1;
+    __builtin_memcpy(out, prefix, length);
+    const char *name = program[0] != '\0' ? program : program_invocation_short_name;
+    length += put_name(out + length, sizeof program - 1, name);
+    out[length++] = '[';
+    length += put_number(out + length, ebbi_os_process_number());
+    __builtin_memcpy(out + length, "]: ", sizeof "]: ");
+    return length + sizeof "]: " - 1;
+}
+
+void ebbi_message(const char *format, ...)
+{
+    char line[256 + EBBI_HEAD_ROOM];
+    const size_t head = ebbi_message_head(line);
+    va_list args;
+    va_start(args, format);
+    int length = vsnprintf(line + head, sizeof line - head - 1, format, args);
+    va_end(args);
+    size_t end = head + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - head - 2);
+    line[end] = '\n';
+    ebbi_os_write(2, line, end + 1);
+}
+
 void ebbi_fatal(const char *format, ...)
 {
-    char line[512] = "ebbtide: ";
-    const size_t prefix = sizeof "ebbtide: " - 1;
+    char line[512];
+    const size_t prefix = ebbi_message_head(line);
     va_list args;
     va_start(args, format);
     int length = vsnprintf(line + prefix, sizeof line - prefix - 1, format, args);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: what the debug mode of regions asks of Linux: refused accesses, stacks, whose code it is.
+// Layer os: what the debug mode of regions asks of Linux: refused accesses, stacks, whose code it is;
+// and the signal that asks for statistics.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -15,6 +16,30 @@
 #endif
 
 #include "os/os.h"
+
+static bool has_handler(int number)
+{
+    struct sigaction action;
+    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
+           action.sa_handler != SIG_IGN;
+}
+
+bool ebbi_os_may_handle_signal(void)
+{
+    sigset_t blocked;
+    if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) != 0) {
+        return true;
+    }
+    if (sigisemptyset(&blocked)) {
+        return false;
+    }
+    for (int number = 1; number <= SIGRTMAX; number++) {
+        if (sigismember(&blocked, number) == 1 && has_handler(number)) {
+            return true;
+        }
+    }
+    return false;
+}
 
 // ---- faults --------------------------------------------------------------------------------------
 
@@ -80,13 +105,54 @@ void ebbi_os_watch_faults(void (*look)(uintptr_t address))
     fault_look = look;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         struct sigaction ours = {0};
-        (void)sigaction(signals[i], NULL, &before_fault[i]);
+        struct sigaction before;
+        (void)sigaction(signals[i], NULL, &before);
+        if (before.sa_sigaction == on_fault) {
+            continue; // by a thread that a fork has left behind
+        }
+        before_fault[i] = before;
         ours.sa_sigaction = on_fault;
         ours.sa_mask = before_fault[i].sa_mask;
         ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (before_fault[i].sa_flags & SA_RESTART);
         (void)sigaction(signals[i], &ours, NULL);
     }
     errno = saved;
+}
+
+// ---- signals that ask -----------------------------------------------------------------------------
+
+static void (*signal_look)(void);
+
+static void on_signal(int number)
+{
+    int saved = errno;
+    (void)number;
+    signal_look();
+    errno = saved;
+}
+
+// Sent by the kernel for what an instruction did, which a handler that returns would repeat.
+static bool is_fault(int number)
+{
+    return number == SIGSEGV || number == SIGBUS || number == SIGFPE || number == SIGILL;
+}
+
+bool ebbi_os_watch_signal(int number, void (*look)(void))
+{
+    int saved = errno;
+    struct sigaction ours = {0};
+    struct sigaction before;
+    bool watched = !is_fault(number) && sigaction(number, NULL, &before) == 0 &&
+                   (before.sa_flags & SA_SIGINFO) == 0 &&
+                   (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN);
+    if (watched) {
+        signal_look = look;
+        ours.sa_handler = on_signal;
+        ours.sa_flags = SA_RESTART | SA_ONSTACK;
+        watched = sigaction(number, &ours, NULL) == 0;
+    }
+    errno = saved;
+    return watched;
 }
 
 // ---- stacks --------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
+#include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
 #if defined(__has_include)
@@ -24,6 +25,61 @@
 
 #include "ebbtide/detail/atomic.h"
 #include "os/os.h"
+
+#define THREAD_STACK ((size_t)256 << 10)
+#define MOST_CPUS 65536u
+
+// Of start-up, constant afterwards.
+static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
+static uint16_t cpu_rank[MOST_CPUS / 64]; // how many of them are in the words before
+static size_t cpu_count;                  // 0: unknown
+static bool huge_by_default;
+
+// Reads at most size - 1 bytes of a small file into text; returns the length, 0 when unreadable. By
+// system calls that are no cancellation points: callers hold locks.
+static size_t read_small_file(const char *path, char *text, size_t size)
+{
+    int saved = errno;
+    long length = -1;
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_RDONLY | O_CLOEXEC);
+    if (fd >= 0) {
+        do {
+            length = syscall(SYS_read, fd, text, size - 1);
+        } while (length < 0 && errno == EINTR);
+        (void)syscall(SYS_close, fd);
+    }
+    errno = saved;
+    text[length > 0 ? length : 0] = '\0';
+    return length > 0 ? (size_t)length : 0;
+}
+
+static void read_huge(void)
+{
+    char text[64];
+    size_t length =
+        read_small_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
+    huge_by_default = length > 7 && text[0] == '[' && text[1] == 'a';
+}
+
+// libc's cpu_set_t ends at 1,024 CPUs, and the kernel refuses a mask that is shorter than its own.
+static void read_cpus(void)
+{
+    int saved = errno;
+    long bytes = syscall(SYS_sched_getaffinity, 0, sizeof cpu_mask, cpu_mask);
+    errno = saved;
+    cpu_count = 0;
+    for (size_t w = 0; bytes > 0 && w < (size_t)bytes / sizeof cpu_mask[0]; w++) {
+        cpu_rank[w] = (uint16_t)cpu_count;
+        cpu_count += (size_t)__builtin_popcountll(cpu_mask[w]);
+    }
+}
+
+void ebbi_os_start(void)
+{
+    ebbi_message_start();
+    read_huge();
+    read_cpus();
+}
 
 static void *map_pages(void *at, size_t bytes, int protection)
 {
@@ -41,14 +97,37 @@ static void *map_pages(void *at, size_t bytes, int protection)
     return got;
 }
 
-void *ebbi_os_reserve(void *at, size_t bytes) { return map_pages(at, bytes, PROT_NONE); }
-void *ebbi_os_reserve_readable(size_t bytes) { return map_pages(NULL, bytes, PROT_READ); }
+// What nobody has committed is no part of a core file, which debuggers write out in full.
+static void *reserve_pages(void *at, size_t bytes, int protection)
+{
+    int saved = errno;
+    void *got = map_pages(at, bytes, protection);
+    if (got != NULL) {
+        (void)madvise(got, bytes, MADV_DONTDUMP);
+    }
+    errno = saved;
+    return got;
+}
+
+void *ebbi_os_reserve(void *at, size_t bytes) { return reserve_pages(at, bytes, PROT_NONE); }
+void *ebbi_os_reserve_readable(size_t bytes) { return reserve_pages(NULL, bytes, PROT_READ); }
 void *ebbi_os_map(void *at, size_t bytes) { return map_pages(at, bytes, PROT_READ | PROT_WRITE); }
+
+int ebbi_os_make_writable(void *start, size_t bytes)
+{
+    int saved = errno;
+    int result = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
+    errno = saved;
+    return result;
+}
 
 int ebbi_os_commit(void *start, size_t bytes)
 {
     int saved = errno;
-    int result = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
+    int result = ebbi_os_make_writable(start, bytes);
+    if (result == 0) {
+        (void)madvise(start, bytes, MADV_DODUMP);
+    }
     errno = saved;
     return result;
 }
@@ -104,6 +183,8 @@ bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
     return known;
 }
 
+bool ebbi_os_huge_by_default(void) { return huge_by_default; }
+
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 {
     int saved = errno;
@@ -111,31 +192,6 @@ void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
         (void)madvise(start, bytes, advice == EBBI_HUGE_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     }
     errno = saved;
-}
-
-// Reads at most size - 1 bytes of a small file into text; returns the length, 0 when unreadable.
-static size_t read_small_file(const char *path, char *text, size_t size)
-{
-    int saved = errno;
-    ssize_t length = -1;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd >= 0) {
-        do {
-            length = read(fd, text, size - 1);
-        } while (length < 0 && errno == EINTR);
-        (void)close(fd);
-    }
-    errno = saved;
-    text[length > 0 ? length : 0] = '\0';
-    return length > 0 ? (size_t)length : 0;
-}
-
-bool ebbi_os_huge_by_default(void)
-{
-    char text[64];
-    size_t length =
-        read_small_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
-    return length > 7 && text[0] == '[' && text[1] == 'a';
 }
 
 size_t ebbi_os_page_size(void)
@@ -159,21 +215,48 @@ size_t ebbi_os_address_limit(void)
     return (size_t)limit.rlim_cur;
 }
 
-size_t ebbi_os_cpus(void)
+size_t ebbi_os_memory_bytes(void)
 {
     int saved = errno;
-    cpu_set_t set;
-    size_t count = sched_getaffinity(0, sizeof set, &set) == 0 ? (size_t)CPU_COUNT(&set) : 1;
+    struct sysinfo info;
+    bool known = sysinfo(&info) == 0;
     errno = saved;
-    return count;
+    return known ? ebbi_max((size_t)info.totalram * info.mem_unit, 1) : 1;
 }
 
+// Among the CPUs of the start, so that those of a sparse set are numbered without gaps. Others, of a
+// set that has grown since, share their numbers.
+static size_t dense(size_t cpu)
+{
+    size_t word = cpu / 64;
+    uint64_t bit = (uint64_t)1 << (cpu % 64);
+    if (cpu_count == 0) {
+        return cpu;
+    }
+    if (cpu >= MOST_CPUS || (cpu_mask[word] & bit) == 0) {
+        return cpu % cpu_count;
+    }
+    return cpu_rank[word] + (size_t)__builtin_popcountll(cpu_mask[word] & (bit - 1));
+}
+
+size_t ebbi_os_cpus(void) { return ebbi_max(cpu_count, 1); }
+
+// libc reads a word that the kernel keeps (rseq, glibc from 2.35), else by the vDSO, else by a system
+// call. Where a filter refuses that, a thread has a number of its own for good.
 size_t ebbi_os_cpu(void)
 {
-    int saved = errno;
-    int cpu = sched_getcpu(); // glibc reads a word that the kernel keeps (rseq), else by the vDSO
-    errno = saved;
-    return cpu < 0 ? 0 : (size_t)cpu;
+    static bool refused;
+    if (!ebbi_load_relaxed(&refused)) { // relaxed: a hint
+        int saved = errno;
+        int cpu = sched_getcpu();
+        errno = saved;
+        if (cpu >= 0) {
+            return dense((size_t)cpu);
+        }
+        ebbi_store_relaxed(&refused, true); // relaxed: a hint
+    }
+    uint64_t thread = (uint64_t)(uintptr_t)pthread_self() * 0x9E3779B97F4A7C15u;
+    return (size_t)(thread >> 58);
 }
 
 uint64_t ebbi_os_now_ms(void)
@@ -220,7 +303,10 @@ size_t ebbi_os_resident_bytes(void)
     return length == 0 ? 0 : pages * ebbi_os_page_size();
 }
 
+uint32_t ebbi_os_process_number(void) { return (uint32_t)getpid(); }
 uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
+
+bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t)getpid(); }
 
 void ebbi_os_yield(void) { (void)sched_yield(); }
 
@@ -255,39 +341,104 @@ void ebbi_os_wake(uint32_t *word, int how_many)
     errno = saved;
 }
 
+// What the thread that created it would have handed on. Not under a filter of system calls, which
+// may end the process for any of these; the first question is one that sandboxes allow.
+static void be_ordinary(void)
+{
+    struct sched_param none = {0};
+    if (prctl(PR_GET_SECCOMP) != 0) {
+        return;
+    }
+    (void)sched_setscheduler(0, SCHED_OTHER, &none);
+    if (cpu_count != 0) {
+        (void)syscall(SYS_sched_setaffinity, 0, sizeof cpu_mask, cpu_mask);
+    }
+}
+
 static void *thread_main(void *argument)
 {
     const struct ebbi_os_thread *thread = argument;
+    be_ordinary();
     (void)prctl(PR_SET_NAME, thread->name);
     thread->run();
     return NULL;
 }
 
-bool ebbi_os_start_thread(const struct ebbi_os_thread *thread)
+bool ebbi_os_is_own_thread(void *(*run)(void *)) { return run == thread_main; }
+
+static uintptr_t create_thread(const struct ebbi_os_thread *thread, size_t stack_bytes)
+{
+    pthread_attr_t attributes;
+    pthread_t handle;
+    (void)pthread_attr_init(&attributes);
+    if (stack_bytes != 0) {
+        (void)pthread_attr_setstacksize(&attributes, stack_bytes);
+    }
+    bool started =
+        pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    return started ? (uintptr_t)handle : 0;
+}
+
+uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
 {
     int saved = errno;
     sigset_t all;
     sigset_t before;
-    pthread_attr_t attributes;
-    pthread_t handle;
     (void)sigfillset(&all);
     (void)pthread_sigmask(SIG_SETMASK, &all, &before);
-    (void)pthread_attr_init(&attributes);
-    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
-    (void)pthread_attr_setstacksize(&attributes, (size_t)256 << 10);
-    bool started =
-        pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
-    (void)pthread_attr_destroy(&attributes);
+    uintptr_t handle = create_thread(thread, THREAD_STACK);
+    if (handle == 0) { // perhaps too small for the program's thread-local variables
+        handle = create_thread(thread, 0);
+    }
     (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
     errno = saved;
-    return started;
+    return handle;
+}
+
+void ebbi_os_join_thread(uintptr_t handle)
+{
+    int saved = errno;
+    int cancel;
+    if (handle != 0) {
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+        (void)pthread_join((pthread_t)handle, NULL);
+        (void)pthread_setcancelstate(cancel, NULL);
+    }
+    errno = saved;
+}
+
+// glibc's own, for its fork; no other libc has them.
+void _IO_list_lock(void) __attribute__((weak));
+void _IO_list_unlock(void) __attribute__((weak));
+void _IO_list_resetlock(void) __attribute__((weak));
+
+void ebbi_os_streams_lock(void)
+{
+    if (_IO_list_lock != NULL && _IO_list_unlock != NULL && _IO_list_resetlock != NULL) {
+        _IO_list_lock();
+    }
+}
+
+void ebbi_os_streams_unlock(void)
+{
+    if (_IO_list_lock != NULL && _IO_list_unlock != NULL && _IO_list_resetlock != NULL) {
+        _IO_list_unlock();
+    }
+}
+
+void ebbi_os_streams_reset(void)
+{
+    if (_IO_list_resetlock != NULL) {
+        _IO_list_resetlock();
+    }
 }
 
 void ebbi_os_write(int fd, const char *text, size_t length)
 {
     int saved = errno;
     while (length > 0) {
-        ssize_t written = write(fd, text, length);
+        long written = syscall(SYS_write, fd, text, length);
         if (written < 0 && errno == EINTR) {
             continue;
         }

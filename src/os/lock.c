@@ -16,6 +16,9 @@ EBBI_INLINE void pause_cpu(void)
 
 EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
 {
+    if (ebbi_lock_is_mine(lock)) {
+        ebbi_fatal("a signal handler called what it had interrupted (malloc, free or the like)");
+    }
     for (int i = 0; i < SPINS; i++) {
         pause_cpu();
         // relaxed: only a hint that trying is worth it
@@ -27,6 +30,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
     while (ebbi_exchange_acquire(&lock->word, 2u) != 0) {
         ebbi_os_wait(&lock->word, 2u, 0);
     }
+    ebbi_lock_own(lock);
 }
 
 EBBI_COLD void ebbi_lock_wake(struct ebbi_lock *lock) { ebbi_os_wake(&lock->word, 1); }

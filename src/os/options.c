@@ -2,14 +2,12 @@
 #define _GNU_SOURCE
 #include "os/options.h"
 
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "os/os.h"
 
-enum kind { SIZE, MS, FLAG, CHOICE };
+enum kind { SIZE, MS, FLAG, NUMBER, CHOICE };
 
 struct option {
     const char *name;
@@ -115,16 +113,6 @@ void ebbi_options_read(void)
     }
 }
 
-EBBI_PRINTF(1, 2) static void complain(const char *format, ...)
-{
-    char line[256];
-    va_list args;
-    va_start(args, format);
-    int used = vsnprintf(line, sizeof line, format, args);
-    va_end(args);
-    ebbi_os_write(2, line, ebbi_min(used > 0 ? (size_t)used : 0, sizeof line - 1));
-}
-
 // How much of the text fits a message of one line: up to a control character, or one of `stops`.
 static int printable(const char *text, const char *stops)
 {
@@ -142,11 +130,12 @@ static void report_value(size_t id, const char *text)
     int length = printable(text, "");
     if (o->kind == CHOICE) {
         const char *third = words[id][2];
-        complain("ebbtide: %s=%.*s is not one of %s, %s%s%s: ignored\n", o->name, length, text,
-                 words[id][0], words[id][1], third != NULL ? ", " : "", third != NULL ? third : "");
+        ebbi_message("%s=%.*s is not one of %s, %s%s%s: ignored", o->name, length, text,
+                     words[id][0], words[id][1], third != NULL ? ", " : "",
+                     third != NULL ? third : "");
     } else {
-        complain("ebbtide: %s=%.*s is not a number from %zu to %zu: ignored\n", o->name, length,
-                 text, o->least, o->most);
+        ebbi_message("%s=%.*s is not a number from %zu to %zu: ignored", o->name, length, text,
+                     o->least, o->most);
     }
 }
 
@@ -160,7 +149,7 @@ void ebbi_options_report(void)
         size_t value;
         size_t id = find_option(*entry, &text);
         if (id == EBBI_OPTION_COUNT) {
-            complain("ebbtide: unknown option %.*s: ignored\n", printable(*entry, "="), *entry);
+            ebbi_message("unknown option %.*s: ignored", printable(*entry, "="), *entry);
         } else if (!parse(id, text, &value)) {
             report_value(id, text);
         }

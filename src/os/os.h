@@ -2,14 +2,19 @@
 // Layer os: the whole contract with the operating system. linux.c is the only file with system
 // calls, but for signals (fault.c); tests/unit/support has a fake that can refuse any single call.
 //
-// Any thread may call any function here. None allocates, none touches errno, and none is called on
-// a fast path. Sizes are bytes and multiples of the page size unless a line says otherwise.
+// Any thread may call any function here. None allocates, none touches errno, none is a cancellation
+// point, and none is called on a fast path. Sizes are bytes and multiples of the page size unless a
+// line says otherwise.
 #ifndef EBB_OS_OS_H
 #define EBB_OS_OS_H
 
 #include "base/base.h"
 
-// Address space that holds nothing and is not charged; at exactly `at` when that is not NULL
+// Once, alone, when the process starts: what is asked of the system only then, because a program may
+// shut itself in later so that to open a file ends it.
+void ebbi_os_start(void);
+
+// Address space that holds nothing, is not charged and no part of a core file; at exactly `at` when that is not NULL
 // (nothing is ever replaced), anywhere otherwise. NULL when refused.
 void *ebbi_os_reserve(void *at, size_t bytes);
 
@@ -21,6 +26,7 @@ void *ebbi_os_map(void *at, size_t bytes);
 
 // Makes reserved pages readable and writable. 0 or -ENOMEM; on failure nothing has changed.
 int ebbi_os_commit(void *start, size_t bytes);
+int ebbi_os_make_writable(void *start, size_t bytes); // the same, but no part of a core file
 
 // Gives the pages back at once; they read as zero afterwards and stay committed. Pages whose
 // return the kernel refuses (locked memory) keep their contents: false.
@@ -45,20 +51,23 @@ bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);
 enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS };
 // Advice about transparent huge pages for a reserved range.
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
-// True when the kernel gives huge pages without being asked. Reads a file: not for hot paths.
+// True when the kernel gave huge pages without being asked, at the start.
 bool ebbi_os_huge_by_default(void);
 
 size_t ebbi_os_page_size(void);
 // The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.
 size_t ebbi_os_address_limit(void);
-size_t ebbi_os_cpus(void);     // that this process may run on, at least 1
-size_t ebbi_os_cpu(void);      // that this thread runs on now: a hint
-uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
+size_t ebbi_os_memory_bytes(void); // of the machine; 1 when unknown
+size_t ebbi_os_cpus(void);         // that this process might run on at its start, at least 1
+size_t ebbi_os_cpu(void);          // that this thread runs on now, numbered without gaps: a hint
+uint64_t ebbi_os_now_ms(void);     // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
-size_t ebbi_os_resident_bytes(void);  // VmRSS; 0 when unknown
+size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown. Opens a file: for statistics alone
+uint32_t ebbi_os_process_number(void);
 uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel and its tools name it
+bool ebbi_os_is_first_thread(void);   // the calling thread is the process's first
 void ebbi_os_yield(void);             // the rest of the time slice
 
 // A full fence in every running thread of the process, after one successful registration (which
@@ -75,13 +84,32 @@ struct ebbi_os_thread {
     void (*run)(void);
     const char *name; // 15 characters at most
 };
-// Starts a detached thread with every signal blocked. False when refused. May allocate. `thread`
+// Starts a thread of our own: every signal blocked, on all processors that the process had at its
+// start, by ordinary scheduling; these are inherited where a system call filter is in force. (With the
+// capabilities of its creator: libc's setuid has each thread change its own identity.) Not 0: for ebbi_os_join_thread. 0: refused. May allocate; takes locks of libc. `thread`
 // stays where it is.
-bool ebbi_os_start_thread(const struct ebbi_os_thread *thread);
+uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread);
+void ebbi_os_join_thread(
+    uintptr_t handle); // waits for its end; 0: nothing. No point of cancellation
+bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
+
+// fork(): libc's lock of all streams; and in the child.
+void ebbi_os_streams_lock(void);
+void ebbi_os_streams_unlock(void);
+void ebbi_os_streams_reset(void);
+
+// Whether the calling thread may be in a signal handler: it blocks a signal that has one. Handlers
+// with SA_NODEFER, which do not block their own, and with SA_RESETHAND are not found out.
+bool ebbi_os_may_handle_signal(void);
 
 // Calls `look` in the signal handler for each access to memory that the kernel refuses (SIGSEGV,
 // SIGBUS), then what the program had installed before, as if it were alone. Once.
 void ebbi_os_watch_faults(void (*look)(uintptr_t address));
+
+// Calls `look` in the signal handler for each signal of that number from now on. False, and nothing has
+// changed: the program has a handler of its own, or there can be none for that number. If the program
+// installs one later, that is the only one.
+bool ebbi_os_watch_signal(int number, void (*look)(void));
 
 // Once, before the next: may allocate.
 void ebbi_os_stack_prepare(void);
@@ -95,6 +123,15 @@ struct ebbi_os_module {
 };
 // The program or library that the address belongs to; false: none. Takes the dynamic loader's lock.
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
+
+// How every line on standard error begins: "ebbtide: NAME[PID]: ", with a NUL. Returns its length. For
+// signal handlers too.
+#define EBBI_HEAD_ROOM 80
+size_t ebbi_message_head(char out[EBBI_HEAD_ROOM]);
+void ebbi_message_start(void); // the name as it is now: programs write over their arguments
+
+// One such line, cut if need be. Not for signal handlers.
+void ebbi_message(const char *format, ...) EBBI_PRINTF(1, 2);
 
 // Called by ebbi_fatal between its message and abort(). Set once, at start-up.
 extern EBBI_HIDDEN void (*ebbi_before_abort)(void);

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
-// so that the library needs no C++ runtime. The runtime's parts that a failing new calls are looked
-// up then: a weak reference to each would cost every program a search of all its libraries.
+// so that the library needs no C++ runtime. The shared library looks up the runtime's parts that a
+// failing new calls then: a weak reference to each would cost every program a search of all its
+// libraries. In the archive (EBB_STATIC) this file is an object of its own, which only programs that
+// refer to operators take: those have a runtime, and the linker must be asked for the part that
+// throws, because nothing else may bring it in.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -13,6 +16,13 @@
 typedef void (*function)(void);
 typedef function (*handler_getter)(void);
 
+#ifdef EBB_STATIC
+void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
+// Weak: whoever sets a handler brings it in.
+__attribute__((weak)) function get_new_handler(void) __asm__("_ZSt15get_new_handlerv");
+static function find_thrower(void) { return throw_bad_alloc; }
+static handler_getter find_handlers(void) { return get_new_handler; }
+#else
 // A function of the C++ runtime, NULL when there is none. dlsym's pointer is one to data by type.
 EBBI_COLD static function find_runtime(void *where, const char *name)
 {
@@ -22,10 +32,21 @@ EBBI_COLD static function find_runtime(void *where, const char *name)
     return found;
 }
 
+static function find_thrower(void)
+{
+    return find_runtime(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
+}
+
+static handler_getter find_handlers(void)
+{
+    return (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
+}
+#endif
+
 // True when the handler has run and the allocation is to be tried again.
 EBBI_COLD static bool handled(void)
 {
-    handler_getter getter = (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
+    handler_getter getter = find_handlers();
     function handler = getter != NULL ? getter() : NULL;
     if (handler != NULL) {
         handler();
@@ -45,9 +66,9 @@ EBBI_COLD static void *new_slow(size_t align, size_t bytes)
         p = try_once(align, bytes);
     }
     if (p == NULL) {
-        function throw_bad_alloc = find_runtime(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
-        if (throw_bad_alloc != NULL) {
-            throw_bad_alloc();
+        function thrower = find_thrower();
+        if (thrower != NULL) {
+            thrower();
         }
         ebbi_fatal("operator new: out of memory for %zu bytes, and no C++ runtime to throw", bytes);
     }
@@ -60,39 +81,12 @@ static inline void *new_or_throw(size_t align, size_t bytes)
     return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes);
 }
 
-// A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
-// runtime's own nothrow form has one around its call of the throwing form, which is ours.
-typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
-typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
-
 #define NEW(name)                                                                                  \
     EXPORT void *name(size_t bytes);                                                               \
     EXPORT void *name(size_t bytes) { return new_or_throw(0, bytes); }
-#define NEW_NOTHROW(name)                                                                          \
-    EXPORT void *name(size_t bytes, const void *nothrow);                                          \
-    EXPORT void *name(size_t bytes, const void *nothrow)                                           \
-    {                                                                                              \
-        void *p = ebbi_malloc(bytes);                                                              \
-        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
-            p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
-        }                                                                                          \
-        return p;                                                                                  \
-    }
 #define NEW_ALIGNED(name)                                                                          \
     EXPORT void *name(size_t bytes, size_t align);                                                 \
     EXPORT void *name(size_t bytes, size_t align) { return new_or_throw(align, bytes); }
-#define NEW_ALIGNED_NOTHROW(name)                                                                  \
-    EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
-    EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
-    {                                                                                              \
-        void *p = ebbi_family_aligned(align, bytes);                                               \
-        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
-            p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
-        }                                                                                          \
-        return p;                                                                                  \
-    }
 #define DELETE(name)                                                                               \
     EXPORT void name(void *p);                                                                     \
     EXPORT void name(void *p) { ebbi_free(p); }
@@ -113,23 +107,55 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
         ebbi_free(p);                                                                              \
     }
 
-NEW(_Znwm)                                              // new(size)
-NEW(_Znam)                                              // new[](size)
+NEW(_Znwm)                                    // new(size)
+NEW(_Znam)                                    // new[](size)
+NEW_ALIGNED(_ZnwmSt11align_val_t)             // new(size, align)
+NEW_ALIGNED(_ZnamSt11align_val_t)             // new[](size, align)
+DELETE(_ZdlPv)                                // delete(p)
+DELETE(_ZdaPv)                                // delete[](p)
+DELETE_1(_ZdlPvRKSt9nothrow_t)                // delete(p, nothrow)
+DELETE_1(_ZdaPvRKSt9nothrow_t)                // delete[](p, nothrow)
+DELETE_1(_ZdlPvm)                             // delete(p, size)
+DELETE_1(_ZdaPvm)                             // delete[](p, size)
+DELETE_1(_ZdlPvSt11align_val_t)               // delete(p, align)
+DELETE_1(_ZdaPvSt11align_val_t)               // delete[](p, align)
+DELETE_2(_ZdlPvmSt11align_val_t)              // delete(p, size, align)
+DELETE_2(_ZdaPvmSt11align_val_t)              // delete[](p, size, align)
+DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t) // delete(p, align, nothrow)
+DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t) // delete[](p, align, nothrow)
+
+// A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
+// runtime's own nothrow form has one around its call of the throwing form, which is ours. In a static
+// program it stays in its place.
+#ifndef EBB_STATIC
+typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
+typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
+
+#define NEW_NOTHROW(name)                                                                          \
+    EXPORT void *name(size_t bytes, const void *nothrow);                                          \
+    EXPORT void *name(size_t bytes, const void *nothrow)                                           \
+    {                                                                                              \
+        void *p = ebbi_malloc(bytes);                                                              \
+        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
+            nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
+            p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
+        }                                                                                          \
+        return p;                                                                                  \
+    }
+#define NEW_ALIGNED_NOTHROW(name)                                                                  \
+    EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
+    EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
+    {                                                                                              \
+        void *p = ebbi_family_aligned(align, bytes);                                               \
+        if (EBBI_UNLIKELY(p == NULL)) {                                                            \
+            aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
+            p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
+        }                                                                                          \
+        return p;                                                                                  \
+    }
+
 NEW_NOTHROW(_ZnwmRKSt9nothrow_t)                        // new(size, nothrow)
 NEW_NOTHROW(_ZnamRKSt9nothrow_t)                        // new[](size, nothrow)
-NEW_ALIGNED(_ZnwmSt11align_val_t)                       // new(size, align)
-NEW_ALIGNED(_ZnamSt11align_val_t)                       // new[](size, align)
 NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t) // new(size, align, nothrow)
 NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t) // new[](size, align, nothrow)
-DELETE(_ZdlPv)                                          // delete(p)
-DELETE(_ZdaPv)                                          // delete[](p)
-DELETE_1(_ZdlPvRKSt9nothrow_t)                          // delete(p, nothrow)
-DELETE_1(_ZdaPvRKSt9nothrow_t)                          // delete[](p, nothrow)
-DELETE_1(_ZdlPvm)                                       // delete(p, size)
-DELETE_1(_ZdaPvm)                                       // delete[](p, size)
-DELETE_1(_ZdlPvSt11align_val_t)                         // delete(p, align)
-DELETE_1(_ZdaPvSt11align_val_t)                         // delete[](p, align)
-DELETE_2(_ZdlPvmSt11align_val_t)                        // delete(p, size, align)
-DELETE_2(_ZdaPvmSt11align_val_t)                        // delete[](p, size, align)
-DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t)           // delete(p, align, nothrow)
-DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t)           // delete[](p, align, nothrow)
+#endif

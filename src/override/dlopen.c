@@ -20,6 +20,7 @@ static dlopen_function find_real(void)
     dlopen_function found;
     if (ebbi_block_prepare != NULL) { // in the shared library; while nobody holds the loader's lock
         ebbi_block_prepare();
+        ebbi_threads_prepare();
     }
     void *symbol = dlsym(RTLD_NEXT, "dlopen");
     __builtin_memcpy(&found, &symbol, sizeof found);

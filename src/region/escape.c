@@ -27,7 +27,9 @@ static void put_place(struct ebbi_text *text, uintptr_t address, const struct eb
 static void put_report(struct ebbi_text *text, uintptr_t address, const char *what,
                        const struct ebbi_escape *escape)
 {
-    ebbi_text_put(text, "ebbtide: ");
+    char head[EBBI_HEAD_ROOM];
+    (void)ebbi_message_head(head);
+    ebbi_text_put(text, head);
     ebbi_text_put(text, what);
     ebbi_text_put(text, " after release: ");
     put_place(text, address, escape);
@@ -55,6 +57,11 @@ bool ebbi_escape_report(uintptr_t address, const char *what)
     // release[escape-drop -> escape-take]: the text has been written
     ebbi_store_release(&escape_busy, 0u);
     return true;
+}
+
+void ebbi_escape_forget(void)
+{
+    ebbi_store_relaxed(&escape_busy, 0u); // relaxed: there is no other thread
 }
 
 void ebbi_escape_look(uintptr_t address) { (void)ebbi_escape_report(address, "use"); }

@@ -1,20 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: handles. They lie in granules that stay theirs, and wait, newest first, on a shelf of
-// the threads that use the same one, some with their first sheet: to open a region is then to take
-// the handle that this thread released last.
+// Layer region: handles. They lie in granules that stay theirs. A handle belongs to the shelf of the
+// thread for which it was made: while it is free it waits there, newest first, perhaps with its first
+// sheet, so that to open a region is to take the handle that was ended last; from its taking to its
+// giving back it is in that shelf's list of live ones, which is all that anybody walks.
 #include <string.h>
 
-#include "region/region.h"
+#include "region/quarantine.h"
 
 #define SHELVES 64
 #define WARM 8 // handles with a sheet a shelf
 #define FIRST_HANDLE EBBI_CACHE_LINE
 #define HANDLES_A_GRANULE ((EBBI_GRANULE - FIRST_HANDLE) / sizeof(struct ebb_region))
+#define LIVE_AT_ONCE 64 // visited under a shelf's lock, which is dropped then
+
+// Somebody who walks a shelf's live handles, and drops its lock meanwhile.
+struct live_walk {
+    struct ebb_region *at; // the next one; whoever takes it from the list moves this on
+    struct live_walk *next;
+};
 
 struct shelf {
-    struct ebbi_lock lock; // rank: region
-    struct ebb_region *first;
+    struct ebbi_lock lock; // rank: region, before any region's
     unsigned warm;
+    struct ebb_region *first; // free ones, through pool_next
+    struct ebb_region *live;  // the others, through pool_next and pool_previous, the newest first
+    struct live_walk *walks;
 } __attribute__((aligned(EBBI_CACHE_LINE)));
 
 struct handles {
@@ -26,10 +36,7 @@ static struct ebbi_lock handles_lock; // rank: region, after the shelves'
 static struct handles *all_handles;   // under the lock, the newest granule first
 static size_t handle_count;           // in the newest; under the lock
 
-static struct shelf *my_shelf(void)
-{
-    return &shelves[((uintptr_t)ebb_self >> EBBI_GRANULE_SHIFT) % SHELVES];
-}
+static size_t my_shelf(void) { return ((uintptr_t)ebb_self >> EBBI_GRANULE_SHIFT) % SHELVES; }
 
 // Under its lock.
 static void count_warm(struct shelf *shelf, int more)
@@ -42,7 +49,7 @@ static struct ebb_region *handle_at(struct handles *part, size_t index)
     return (struct ebb_region *)((uintptr_t)part + FIRST_HANDLE) + index;
 }
 
-static struct ebb_region *handle_make(void)
+static struct ebb_region *handle_make(size_t home)
 {
     struct ebb_region *region = NULL;
     ebbi_lock_take(&handles_lock);
@@ -58,23 +65,55 @@ static struct ebb_region *handle_make(void)
     if (all_handles != NULL && handle_count < HANDLES_A_GRANULE) {
         region = handle_at(all_handles, handle_count);
         memset(region, 0, sizeof *region);
+        region->home = (uint8_t)home;
         handle_count++;
     }
     ebbi_lock_drop(&handles_lock);
     return region;
 }
 
+// Under the shelf's lock, as is the next.
+static void live_link(struct shelf *shelf, struct ebb_region *region)
+{
+    region->pool_previous = NULL;
+    region->pool_next = shelf->live;
+    if (shelf->live != NULL) {
+        shelf->live->pool_previous = region;
+    }
+    ebbi_store_relaxed(&shelf->live, region); // relaxed: see ebbi_regions_each
+}
+
+static void live_unlink(struct shelf *shelf, struct ebb_region *region)
+{
+    struct ebb_region *next = region->pool_next;
+    struct ebb_region *previous = region->pool_previous;
+    // relaxed: see ebbi_regions_each
+    ebbi_store_relaxed(previous != NULL ? &previous->pool_next : &shelf->live, next);
+    if (next != NULL) {
+        next->pool_previous = previous;
+    }
+    for (struct live_walk *walk = shelf->walks; EBBI_UNLIKELY(walk != NULL); walk = walk->next) {
+        walk->at = walk->at == region ? next : walk->at;
+    }
+}
+
 struct ebb_region *ebbi_handle_take(void)
 {
-    struct shelf *shelf = my_shelf();
+    size_t home = my_shelf();
+    struct shelf *shelf = &shelves[home];
     ebbi_lock_take(&shelf->lock);
     struct ebb_region *region = shelf->first;
     if (region != NULL) {
         shelf->first = region->pool_next;
         count_warm(shelf, region->sheets != NULL ? -1 : 0);
+    } else {
+        region = handle_make(home);
+    }
+    if (region != NULL) {
+        live_link(shelf, region);
     }
     ebbi_lock_drop(&shelf->lock);
-    return region != NULL ? region : handle_make();
+    return region;
 }
 
 void ebbi_handle_cool(struct ebb_region *region)
@@ -86,10 +125,11 @@ void ebbi_handle_cool(struct ebb_region *region)
     ebbi_sheet_destroy(sheet);
 }
 
-void ebbi_handle_give(struct ebb_region *region)
+bool ebbi_handle_give(struct ebb_region *region)
 {
-    struct shelf *shelf = my_shelf();
+    struct shelf *shelf = &shelves[region->home];
     ebbi_lock_take(&shelf->lock);
+    live_unlink(shelf, region);
     bool too_many = region->sheets != NULL && shelf->warm == WARM;
     count_warm(shelf, region->sheets != NULL && !too_many ? 1 : 0);
     if (too_many) {
@@ -98,6 +138,7 @@ void ebbi_handle_give(struct ebb_region *region)
     region->pool_next = shelf->first;
     shelf->first = region;
     ebbi_lock_drop(&shelf->lock);
+    return too_many;
 }
 
 static void purge_shelf(struct shelf *shelf, uint64_t now_ms, uint64_t delay_ms, bool *waiting)
@@ -117,30 +158,57 @@ static void purge_shelf(struct shelf *shelf, uint64_t now_ms, uint64_t delay_ms,
     ebbi_lock_drop(&shelf->lock);
 }
 
-static void each(struct handles *part, size_t count,
-                 void (*visit)(struct ebb_region *region, void *context), void *context)
+static void live_walk_begin(struct shelf *shelf, struct live_walk *walk)
 {
-    for (; part != NULL; part = part->next, count = HANDLES_A_GRANULE) {
-        for (size_t i = 0; i < count; i++) {
-            visit(handle_at(part, i), context);
+    walk->at = shelf->live;
+    walk->next = shelf->walks;
+    shelf->walks = walk;
+}
+
+static void live_walk_end(struct shelf *shelf, const struct live_walk *walk)
+{
+    struct live_walk **link = &shelf->walks;
+    while (*link != walk) {
+        link = &(*link)->next;
+    }
+    *link = walk->next;
+}
+
+static void each_of(struct shelf *shelf, void (*visit)(struct ebb_region *region, void *context),
+                    void *context)
+{
+    struct live_walk walk;
+    ebbi_lock_take(&shelf->lock);
+    live_walk_begin(shelf, &walk);
+    for (size_t n = 1; walk.at != NULL; n++) {
+        struct ebb_region *region = walk.at;
+        walk.at = region->pool_next;
+        visit(region, context);
+        if (n % LIVE_AT_ONCE == 0) {
+            ebbi_lock_drop(&shelf->lock);
+            ebbi_lock_take(&shelf->lock);
         }
     }
+    live_walk_end(shelf, &walk);
+    ebbi_lock_drop(&shelf->lock);
 }
 
 void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), void *context)
 {
-    ebbi_lock_take(&handles_lock);
-    struct handles *part = all_handles;
-    size_t count = handle_count;
-    ebbi_lock_drop(&handles_lock); // handles only get more
-    each(part, count, visit, context);
+    for (size_t i = 0; i < SHELVES; i++) {
+        // relaxed: whoever wants a region to be visited knows that it is open
+        if (ebbi_load_relaxed(&shelves[i].live) != NULL) {
+            each_of(&shelves[i], visit, context);
+        }
+    }
 }
 
 // A drained sheet is found here if its owner does not come for it.
 static void purge_region(struct ebb_region *region, void *context)
 {
     (void)context;
-    if (!ebbi_region_is_open(region) || !ebbi_lock_try(&region->lock)) {
+    // acquire[region-look <- region-open]: the sheet that the handle came with, or its going
+    if (ebbi_load_acquire(&region->state) != EBBI_REGION_OPEN || !ebbi_lock_try(&region->lock)) {
         return;
     }
     struct ebbi_sheet *next;
@@ -157,6 +225,9 @@ static void purge_region(struct ebb_region *region, void *context)
 
 void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
 {
+    while (ebbi_closings_any() && ebbi_closing_finish(now_ms)) {
+    }
+    *waiting |= ebbi_closings_any();
     for (size_t i = 0; i < SHELVES; i++) {
         // relaxed: a hint
         if (ebbi_load_relaxed(&shelves[i].warm) != 0) {
@@ -169,8 +240,11 @@ void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
 static void disown(struct ebb_region *region, void *context)
 {
     const void *expected = context;
-    // release[owner-leave -> owner-enter]: the cursor
-    (void)ebbi_cas_release(&region->owner, &expected, (const void *)NULL);
+    // relaxed: the thread that ends knows what it owns
+    if (ebbi_load_relaxed(&region->owner) == expected) {
+        // release[owner-leave -> owner-enter]: the cursor
+        (void)ebbi_cas_release(&region->owner, &expected, (const void *)NULL);
+    }
 }
 
 void ebbi_regions_disown(const void *owner) { ebbi_regions_each(disown, (void *)owner); }
@@ -187,18 +261,28 @@ static void unlock_region(struct ebb_region *region, void *context)
     ebbi_lock_drop(&region->lock);
 }
 
+// Under all shelves' locks.
+static void each_live(void (*visit)(struct ebb_region *region, void *context))
+{
+    for (size_t i = 0; i < SHELVES; i++) {
+        for (struct ebb_region *r = shelves[i].live; r != NULL; r = r->pool_next) {
+            visit(r, NULL);
+        }
+    }
+}
+
 void ebbi_regions_lock(void)
 {
     for (size_t i = 0; i < SHELVES; i++) {
         ebbi_lock_take(&shelves[i].lock);
     }
     ebbi_lock_take(&handles_lock);
-    each(all_handles, handle_count, lock_region, NULL);
+    each_live(lock_region);
 }
 
 void ebbi_regions_unlock(void)
 {
-    each(all_handles, handle_count, unlock_region, NULL);
+    each_live(unlock_region);
     ebbi_lock_drop(&handles_lock);
     for (size_t i = 0; i < SHELVES; i++) {
         ebbi_lock_drop(&shelves[i].lock);
@@ -215,10 +299,33 @@ static void keep_only(struct ebb_region *region, void *context)
     ebbi_region_recount(region);
 }
 
+// Closed, and all that had it as current are gone, or the one that was about to end it.
+static void note_over(struct ebb_region *region, void *context)
+{
+    struct ebb_region **first = context;
+    if (ebbi_region_is_over(region)) {
+        region->closing_next = *first;
+        *first = region;
+    }
+}
+
 void ebbi_regions_keep_only(const void *owner, struct ebb_region **entered, size_t count)
 {
+    struct ebb_region *over = NULL;
+    for (size_t i = 0; i < SHELVES; i++) {
+        shelves[i].walks = NULL; // of threads that are gone
+    }
+    ebbi_quarantine_forget();
+    ebbi_escape_forget();
+    ebbi_orphans_keep_only();
+    ebbi_closings_forget();
     ebbi_regions_each(keep_only, (void *)owner);
     for (size_t i = 0; i < count; i++) {
         entered[i]->users++;
+    }
+    ebbi_regions_each(note_over, (void *)&over);
+    for (struct ebb_region *next; over != NULL; over = next) {
+        next = over->closing_next;
+        ebbi_region_finish(over);
     }
 }

@@ -31,8 +31,7 @@ static bool set_up(void)
 {
     pieces = ebbi_os_map(NULL, PIECES * sizeof *pieces);
     if (pieces == NULL || !ebbi_stacks_begin()) {
-        static const char line[] = "ebbtide: EBB_REGION_DEBUG: no memory for its tables: off\n";
-        ebbi_os_write(2, line, sizeof line - 1);
+        ebbi_message("EBB_REGION_DEBUG: no memory for its tables: off");
         return false;
     }
     ebbi_os_watch_faults(ebbi_escape_look);
@@ -50,6 +49,13 @@ void ebbi_quarantine_begin(void)
     // release[debug-on -> debug-read]: the tables
     ebbi_store_release(&ebbi_quarantine_mode,
                        (uint8_t)(on ? EBBI_QUARANTINE_ON : EBBI_QUARANTINE_OFF));
+}
+
+void ebbi_quarantine_forget(void)
+{
+    uint8_t mode = EBBI_QUARANTINE_BEGINS;
+    // relaxed: there is no other thread
+    (void)ebbi_cas_relaxed(&ebbi_quarantine_mode, &mode, (uint8_t)EBBI_QUARANTINE_UNKNOWN);
 }
 
 static struct piece *piece_at(size_t number) { return &pieces[number % PIECES]; }
@@ -191,7 +197,7 @@ static bool put_large(void *p, const struct ebbi_release *release)
     if (piece == NULL) {
         return false;
     }
-    bool huge = ebbi_tag_of(p) == EBBI_TAG_HUGE;
+    bool huge = ebbi_huge_is(p);
     piece->kind = huge ? PIECE_HUGE : PIECE_LARGE;
     piece->start = (uintptr_t)p;
     piece->block_bytes = note->bytes;
@@ -207,7 +213,7 @@ static bool put_large(void *p, const struct ebbi_release *release)
 struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
                                         const struct ebbi_release *release)
 {
-    struct ebbi_remains left = {NULL, NULL};
+    struct ebbi_remains left = {NULL, NULL, remains.gave};
     if (remains.sheets != NULL || remains.larges != NULL) {
         latest_piece = next_piece;
     }

@@ -27,6 +27,8 @@ extern EBBI_HIDDEN uint8_t ebbi_quarantine_mode; // atomic
 
 // At the first opening of a region; no lock held.
 void ebbi_quarantine_begin(void);
+// In the child of a fork: what another thread had begun begins anew.
+void ebbi_quarantine_forget(void);
 
 EBBI_INLINE bool ebbi_quarantine_is_on(void)
 {
@@ -62,5 +64,6 @@ bool ebbi_quarantine_find(uintptr_t address, struct ebbi_escape *escape);
 // escape.c: reports on stderr if the address is in quarantine; false otherwise.
 bool ebbi_escape_report(uintptr_t address, const char *what);
 void ebbi_escape_look(uintptr_t address); // an access; in a signal handler
+void ebbi_escape_forget(void);            // in the child of a fork: nobody else is at it
 
 #endif

@@ -8,10 +8,17 @@
 
 static uint64_t last_id; // atomic
 
+bool ebbi_region_is_over(const struct ebb_region *region)
+{
+    // relaxed: whoever has it as current is one of its users; to others it has ended
+    return ebbi_load_relaxed(&region->state) == EBBI_REGION_CLOSED &&
+           ebbi_load_relaxed(&region->users) == USERS_CLOSED; // relaxed: as above
+}
+
 void ebbi_region_check(const struct ebb_region *region, const char *what)
 {
     // relaxed: a caller's error is none
-    if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE) {
+    if (ebbi_load_relaxed(&region->state) == EBBI_REGION_FREE || ebbi_region_is_over(region)) {
         ebbi_fatal("%s a region that has ended (%p, the last one was \"%s\")", what, (void *)region,
                    region->label != NULL ? region->label->name : "?");
     }
@@ -58,6 +65,13 @@ static bool same_label(const struct ebb_region *region, const char *label)
     return region->label != NULL && strncmp(region->label->name, label, EBBI_LABEL_BYTES - 1) == 0;
 }
 
+// Not in debug mode, nor where nobody could take it away again without a second's wait.
+static bool may_own(void)
+{
+    // relaxed: see ebbi_owner_revoke
+    return EBBI_LIKELY(!ebbi_quarantine_is_on() && !ebbi_load_relaxed(&ebbi_owner_refused));
+}
+
 struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
                                     size_t hard_limit)
 {
@@ -72,7 +86,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     if (!same_label(region, label)) {
         struct ebbi_label *found = ebbi_label_find(label, false);
         if (found == NULL) {
-            ebbi_handle_give(region);
+            (void)ebbi_handle_give(region);
             return NULL;
         }
         ebbi_region_relabel(region, found);
@@ -90,10 +104,12 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     region->held_bytes = region->sheets != NULL ? ebbi_sheet_bytes(region->sheets) : 0;
     region->peak_bytes = region->held_bytes;
     region->opened_ms = ebbi_os_now_ms();
-    region->id = ebbi_fetch_add_relaxed(&last_id, (uint64_t)1) + 1; // relaxed: a number
+    // relaxed: a number
+    ebbi_store_relaxed(&region->id, ebbi_fetch_add_relaxed(&last_id, (uint64_t)1) + 1);
     // relaxed: nobody else has the handle
-    ebbi_store_relaxed(&region->owner, ebbi_quarantine_is_on() ? NULL : (const void *)ebb_self);
-    ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_OPEN); // relaxed: as above
+    ebbi_store_relaxed(&region->owner, may_own() ? (const void *)ebb_self : NULL);
+    // release[region-open -> region-look]: all of the above
+    ebbi_store_release(&region->state, (uint8_t)EBBI_REGION_OPEN);
     ebbi_count(&region->label->open, 1);
     ebbi_count(&region->label->opened, 1);
     link_child(parent, region);
@@ -142,20 +158,6 @@ struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool op
     return child;
 }
 
-void ebbi_region_run_cleanups(struct ebb_region *region)
-{
-    // relaxed: a cleanup that is added beside the end is in error
-    while (ebbi_load_relaxed(&region->cleanups) != NULL) {
-        ebbi_lock_take(&region->lock);
-        struct ebbi_cleanup *cleanup = region->cleanups;
-        ebbi_store_relaxed(&region->cleanups, cleanup->next); // relaxed: under the lock
-        ebbi_lock_drop(&region->lock);
-        struct ebbi_cleanup copy = *cleanup;
-        ebbi_sheet_free(cleanup);
-        copy.call(copy.argument);
-    }
-}
-
 // ---- release -------------------------------------------------------------------------------------
 
 // The sheet that the owner's next blocks go to, as new; NULL when there is none to keep.
@@ -196,7 +198,7 @@ static void drop_user(struct ebb_region *region);
 
 struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool stays_open)
 {
-    struct ebbi_remains remains = {NULL, NULL};
+    struct ebbi_remains remains = {NULL, NULL, false};
     ebbi_lock_take(&region->lock);
     ebbi_region_check(region, "release of");
     if (region->closes) {
@@ -235,7 +237,7 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     if (!stays_open) {
         struct ebb_region *parent = unlink_child(region);
         ebbi_count(&region->label->open, (uint64_t)-1);
-        ebbi_handle_give(region);
+        remains.gave = ebbi_handle_give(region);
         drop_user(parent);
     }
     return remains;
@@ -253,12 +255,14 @@ static bool is_drained(const struct ebb_region *region)
     return drained;
 }
 
-// Under the lock, which it drops: closed, and current nowhere. Its parent, as of unlink_child. Where the
-// kernel cannot take the region away from an owner that has it no more, it stays as it is.
+// Under the lock, which it drops: closed, and current nowhere. Its parent, as of unlink_child; NULL too
+// where the end has to wait (P4).
 static struct ebb_region *finish_close(struct ebb_region *region)
 {
     struct ebbi_label *label = region->label;
+    const void *former = ebbi_load_relaxed(&region->owner); // relaxed: revoke looks again
     if (!ebbi_owner_revoke(&region->owner)) {
+        ebbi_closing_put(region, former);
         ebbi_lock_drop(&region->lock);
         return NULL;
     }
@@ -286,7 +290,7 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     ebbi_count(&label->drained, drained);
     ebbi_count(&label->open, (uint64_t)-1);
     struct ebb_region *parent = unlink_child(region);
-    ebbi_handle_give(region);
+    (void)ebbi_handle_give(region);
     return parent;
 }
 
@@ -301,6 +305,12 @@ static void drop_user(struct ebb_region *region)
         ebbi_lock_take(&region->lock);
         region = finish_close(region);
     }
+}
+
+void ebbi_region_finish(struct ebb_region *region)
+{
+    ebbi_lock_take(&region->lock);
+    drop_user(finish_close(region));
 }
 
 void ebbi_region_close(struct ebb_region *region)
@@ -325,11 +335,22 @@ void ebbi_region_close(struct ebb_region *region)
     }
 }
 
+// A child whose end another thread had begun is none any more.
 void ebbi_region_recount(struct ebb_region *region)
 {
+    struct ebb_region *child = region->children;
+    struct ebb_region *previous = NULL;
     region->users &= USERS_CLOSED;
-    for (const struct ebb_region *c = region->children; c != NULL; c = c->next) {
-        region->users++;
+    for (region->children = NULL; child != NULL; child = child->next) {
+        if (child->state != EBBI_REGION_FREE) {
+            *(previous != NULL ? &previous->next : &region->children) = child;
+            child->previous = previous;
+            previous = child;
+            region->users++;
+        }
+    }
+    if (previous != NULL) {
+        previous->next = NULL;
     }
 }
 
@@ -340,7 +361,7 @@ void ebbi_region_enter(struct ebb_region *region)
     const void *nobody = NULL;
     ebbi_region_check(region, "enter of");
     (void)ebbi_fetch_add_relaxed(&region->users, 1u); // relaxed: see ebbi_region_leave
-    if (EBBI_LIKELY(!ebbi_quarantine_is_on())) {
+    if (may_own()) {
         // acquire[owner-enter <- owner-leave]: the cursor as the last owner left it
         (void)ebbi_cas_acquire(&region->owner, &nobody, (const void *)ebb_self);
     }

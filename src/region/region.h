@@ -10,6 +10,8 @@
 //     another thread by close alone (ebbi_owner_revoke).
 // P3  a child is a user of its parent. Children are in their parent's list, under the parent's lock, from their opening to their end.
 //     A lock of one region is never taken under that of another.
+// P4  a region that is closed and has no users has ended for the program. It still is one, in the list of
+//     closing.c, while nobody can tell whether its former owner is in the middle of a free.
 #ifndef EBB_REGION_REGION_H
 #define EBB_REGION_REGION_H
 
@@ -38,19 +40,29 @@ struct ebb_region {
     struct ebbi_label *label;
     struct ebb_region *parent, *children, *next, *previous; // P3
     uint64_t id;
-    uint64_t opened_ms;
-    size_t held_bytes, peak_bytes, soft_limit, hard_limit;
+    uint64_t opened_ms; // P4: when it lost its owner
+    size_t held_bytes, peak_bytes;
+    union {
+        size_t soft_limit;
+        struct ebb_region *closing_next; // P4
+    };
+    union {
+        size_t hard_limit;
+        const void *former_owner; // P4
+    };
     size_t sheet_count, large_count;
     size_t late, refused, pressed;
     bool closes;     // and is never released
+    uint8_t home;    // the shelf that the handle belongs to; written once
     void *gives_way; // to this domain: blocks come from its slabs; NULL: it does not
-    struct ebb_region *pool_next;
+    struct ebb_region *pool_next, *pool_previous; // under the shelf's lock, see pool.c
 };
 
 // What a release leaves to be given back.
 struct ebbi_remains {
     struct ebbi_sheet *sheets; // through `next`
     void *larges;              // through struct ebbi_note
+    bool gave;                 // a sheet has been given back already
 };
 
 // NULL: memory refused. The calling thread is the owner. The parent is open.
@@ -63,7 +75,6 @@ EBBI_INLINE bool ebbi_region_is_open(const struct ebb_region *region)
     // relaxed: whoever closes it beside a use of it decides nothing by it
     return ebbi_load_relaxed(&region->state) == EBBI_REGION_OPEN;
 }
-void ebbi_region_run_cleanups(struct ebb_region *region);
 // Of those that are not closed; `open_only` false: of all.
 struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool open_only);
 
@@ -107,6 +118,7 @@ EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t byt
 // ---- all of them ---------------------------------------------------------------------------------
 // Drained sheets of open regions, and sheets of handles that nobody has opened for delay_ms.
 void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
+// Every live handle, a region's from its opening to its end; under a lock of its shelf.
 void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), void *context);
 // The thread whose heap this is ends.
 void ebbi_regions_disown(const void *owner);
@@ -114,7 +126,19 @@ void ebbi_regions_lock(void); // fork()
 void ebbi_regions_unlock(void);
 // In the child of a fork: of all threads, the one whose heap this is goes on, which has entered these.
 void ebbi_regions_keep_only(const void *owner, struct ebb_region **entered, size_t count);
-void ebbi_region_recount(struct ebb_region *region); // its users: children alone
+void ebbi_region_recount(struct ebb_region *region);       // its users: children alone
+bool ebbi_region_is_over(const struct ebb_region *region); // P4
+void ebbi_region_finish(
+    struct ebb_region *region); // it is over, and nobody is in the middle of a free
+
+// closing.c: regions that are over. Under the region's lock: it joins them.
+void ebbi_closing_put(struct ebb_region *region, const void *former_owner);
+// Ends the one that waits longest, if that may be. O(1).
+bool ebbi_closing_finish(uint64_t now_ms);
+bool ebbi_closings_any(void); // a hint
+// Until this one, which was over, has ended.
+void ebbi_closing_wait(const struct ebb_region *region);
+void ebbi_closings_forget(void); // in the child of a fork: nobody else frees, so they can end
 
 // Under the region's lock: the sheet leaves it.
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);
@@ -124,7 +148,7 @@ void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label);
 
 // pool.c: handles
 struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused
-void ebbi_handle_give(struct ebb_region *region);
+bool ebbi_handle_give(struct ebb_region *region); // true: its sheet found no room on the shelf
 void ebbi_handle_cool(struct ebb_region *region); // gives back the sheet that it has
 
 #endif

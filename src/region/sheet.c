@@ -5,6 +5,7 @@
 #include <string.h>
 
 const void *ebbi_owner_nobody;
+bool ebbi_owner_refused;
 
 enum { START = 0, GONE = EBBI_UNIT_WORDS, REMOTE = 2 * EBBI_UNIT_WORDS };
 
@@ -134,12 +135,14 @@ void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor)
     mark(last, START);
     mark(last, GONE);
     cursor_open(cursor, sheet, start, last);
+    EBBI_AUDIT(sheet);
 }
 
 void ebbi_cursor_rewind(struct ebbi_cursor *cursor)
 {
     struct ebbi_sheet *sheet = cursor->sheet;
     uintptr_t start = ebbi_sheet_start(sheet);
+    // No block outside of the cursor's hole (P5), which is the whole sheet then, and none in it freed (P3).
     bool plain = sheet->starts == 0 && sheet->live == 0 && ebbi_sheet_live(sheet) == 0;
     if (!plain || ebbi_sheet_bytes(sheet) > EBBI_GRANULE) {
         ebbi_sheet_restart(sheet, cursor);
@@ -149,6 +152,7 @@ void ebbi_cursor_rewind(struct ebbi_cursor *cursor)
     mark(start, START);
     mark(last_end(sheet), START);
     cursor_set(cursor, start);
+    EBBI_AUDIT(sheet);
 }
 
 // By the owner, or under the region's lock where there is none.
@@ -206,19 +210,23 @@ void ebbi_cursor_seal(struct ebbi_cursor *cursor)
         return;
     }
     mark(cursor->next, GONE);
-    size_t starts = count_starts(cursor->from, cursor->next);
-    sheet->starts += (uint32_t)starts;
-    live_add(sheet, (int64_t)starts);
+    size_t blocks = count_starts(cursor->from, cursor->next);
+    size_t end_marker = cursor->next != last_end(sheet); // that one is there anyway
+    sheet->starts += (uint32_t)(blocks + end_marker);
+    live_add(sheet, (int64_t)blocks);
     sheet->looked = INT64_MAX;
     // relaxed: as in cursor_set
     ebbi_store_relaxed(&sheet->cursor, (const struct ebbi_cursor *)NULL);
     cursor->sheet = NULL;
     cursor->limit = cursor->stop = cursor->next;
+    EBBI_AUDIT(sheet);
 }
 
 void ebbi_cursor_move(struct ebbi_cursor *cursor, uintptr_t p)
 {
-    clear(cursor->next, cursor->next + EBBI_UNIT);
+    if (cursor->next != last_end(cursor->sheet)) { // P2
+        clear(cursor->next, cursor->next + EBBI_UNIT);
+    }
     mark(p, START);
     cursor_set(cursor, p);
 }
@@ -284,6 +292,7 @@ bool ebbi_cursor_find(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, size
             clear(from, live);
             mark(from, START);
             cursor_open(cursor, sheet, from, live - EBBI_UNIT);
+            EBBI_AUDIT(sheet);
             return true;
         }
         if (live == last) {
@@ -325,6 +334,13 @@ bool ebbi_sheet_uses(const struct ebbi_sheet *sheet, uintptr_t from, uintptr_t t
 }
 
 // ---- free ----------------------------------------------------------------------------------------
+//
+// fork() comes between any two instructions of other threads. A free sets its bit, in the bitmap room, and
+// lowers its count then, in the header. Where the child has the lower count it has the bit: a store
+// that misses the child's copy of its page has faulted, and waits until all is copied, the rest of its
+// thread with it; and where a page is copied at once, the header at the lower address is before the bits.
+// So in the child a block may stay counted that is free, and its sheet for as long as the region, or for
+// ever if that is closed; never does a sheet end, or is begun anew, that has a block in use.
 
 static EBBI_COLD EBBI_NORETURN void report(const struct ebbi_sheet *sheet, uintptr_t p)
 {
@@ -429,14 +445,20 @@ bool ebbi_owner_revoke(const void **owner)
     }
     ebbi_store_relaxed(owner, (const void *)NULL); // relaxed: the membarrier orders it
     if (!ebbi_os_membarrier_register() || !ebbi_os_membarrier()) {
-        ebbi_store_relaxed(owner, who); // relaxed: as it was
+        // relaxed: who misses it opens one more region that has to wait
+        ebbi_store_relaxed(&ebbi_owner_refused, true);
         return false;
     }
-    const struct ebb_participant *them =
-        (const struct ebb_participant *)((const char *)who + EBB_SELF_PIN);
-    // acquire[busy-wait <- busy-end]: what the free has changed
-    while (ebbi_load_acquire(&them->busy) != 0) {
+    while (ebbi_owner_is_busy(who)) {
         ebbi_os_yield();
     }
     return true;
+}
+
+bool ebbi_owner_is_busy(const void *who)
+{
+    const struct ebb_participant *them =
+        (const struct ebb_participant *)((const char *)who + EBB_SELF_PIN);
+    // acquire[busy-wait <- busy-end]: what the free has changed
+    return ebbi_load_acquire(&them->busy) != 0;
 }

@@ -11,14 +11,18 @@
 // A cursor is where the next block goes: [next, limit) within one granule, free of blocks.
 //
 // P1  the bit of `start` at a cursor's `next` is set, so to allocate is to set the one behind the block.
-// P2  a sheet that is not sealed has one cursor. Sealed, the unit behind its last block is a start, gone.
+// P2  a sheet that is not sealed has one cursor. A seal leaves a marker where the next block would have
+//     begun, a start that is gone; the last unit of a sheet is one always.
 // P3  live + shared is the number of blocks in use that were allocated before the last seal, less those
 //     freed since that were allocated after. `live` is the owner's, or under the region's lock where
 //     there is none; `shared` is everybody's. In an orphan all of it is in `shared`, and whoever takes
 //     it to 0 gives the sheet back. Before, it is below or at 0 and is never taken to 0 from above.
+//     A free sets its bit first, and lowers its count then: there are never fewer counted than in use.
 // P4  the owner of a sheet is the thread whose heap *owner points to. It frees without atomic
 //     operations, marked as busy meanwhile: who takes the ownership away waits for that
-//     (ebbi_owner_revoke).
+//     (ebbi_owner_revoke, closing.c).
+// P5  `starts` is the number of bits of `start`, markers included, that lie outside of the open cursor's
+//     hole and before the last unit. A hole has no bit behind its cursor.
 #ifndef EBB_REGION_SHEET_H
 #define EBB_REGION_SHEET_H
 
@@ -59,7 +63,7 @@ struct ebbi_sheet {
     int64_t live;       // P3; atomic: read by others
     int64_t looked;     // live + shared when last looked at, for a hole or for pages
     uint64_t looked_ms; // an orphan: when
-    uint32_t starts;    // bits of `start` that stand for blocks, dead or alive, as of the last seal
+    uint32_t starts;    // P5
     uint32_t since_ms;  // when it was made
     uint32_t retired;   // blocks in use that a call will free; atomic: the sheet stays until then
     uint64_t orphan_ms; // since when it is one
@@ -161,15 +165,18 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet);
 void ebbi_orphan_end(struct ebbi_sheet *sheet); // by whoever took `shared` to 0
 
 // Nobody owns it any more, and nobody is in the middle of a free that began when somebody did.
-// False: the kernel cannot tell; *owner is unchanged.
+// False: nobody owns it, but the kernel has no membarrier: see closing.c.
 bool ebbi_owner_revoke(const void **owner);
+bool ebbi_owner_is_busy(const void *who); // in the middle of a free as an owner
+extern EBBI_HIDDEN bool
+    ebbi_owner_refused; // once a revoke was false: nobody is to own anything; atomic
 
-// Gives wholly free pages of orphans back that are older than delay_ms. Returns bytes; *waiting: some
-// are too young.
+// Gives wholly free pages of orphans back that are older than delay_ms, one caller at a time. Returns
+// bytes; *waiting: some are too young.
 size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
-void ebbi_orphans_each(void (*visit)(struct ebbi_sheet *sheet, void *context), void *context);
 void ebbi_orphans_lock(void); // fork()
 void ebbi_orphans_unlock(void);
+void ebbi_orphans_keep_only(void); // in its child, which has the calling thread alone
 
 // In use, walked bit by bit: exact when nobody allocates or frees meanwhile.
 struct ebbi_sheet_use {
@@ -178,5 +185,10 @@ struct ebbi_sheet_use {
 void ebbi_sheet_measure(const struct ebbi_sheet *sheet, struct ebbi_sheet_use *use);
 // Whether any block in use lies in [from, to).
 bool ebbi_sheet_uses(const struct ebbi_sheet *sheet, uintptr_t from, uintptr_t to);
+
+// Ends the process unless P1 to P3 and P5 hold, with a message that names the one, or the
+// sheet has been forgotten. By who may allocate in it. O(units).
+void ebbi_sheet_audit(const struct ebbi_sheet *sheet);
+#define EBBI_AUDIT(sheet) (EBBI_HAVE_ASSERT ? ebbi_sheet_audit(sheet) : (void)0)
 
 #endif

@@ -16,10 +16,10 @@ static uintptr_t bump(struct ebbi_cursor *cursor, size_t size, size_t align)
 }
 
 // Whether it is worth a walk over its bits: a quarter of the blocks has gone, and a quarter of those
-// that were there at the last look.
+// that were there at the last look. One start is the last seal's marker.
 static bool promises(const struct ebbi_sheet *sheet, int64_t live)
 {
-    return live * 4 <= (int64_t)sheet->starts * 3 && live / 3 < sheet->looked / 4;
+    return live * 4 <= ((int64_t)sheet->starts - 1) * 3 && live / 3 < sheet->looked / 4;
 }
 
 // Of a sheet whose blocks were allocated through cursors of this kind.

@@ -1,5 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/classes.h"
 
+_Static_assert(EBBI_LANES > 0 &&
+                   EBBI_EXCLUSIVE_BINS + EBBI_SHARING_BINS * EBBI_LANES < EBBI_TAG_REGION,
+               "tags above are taken");
+
+#define EBBI_CLASS_LOOKED_UP(size)                                                                 \
+    _Static_assert((size) <= EBBI_SMALL_MAX && (size) % EBBI_QUANTUM == 0,                         \
+                   "ebbi_lookup does not find this class")
+// The guess grows with the size, so both ends say all.
+#define EBBI_CLASS_GUESSED(number, least, most)                                                    \
+    _Static_assert((most) % EBBI_QUANTUM == 0 && EBBI_CLASS_GUESS(least) + 1 >= (number) &&        \
+                       EBBI_CLASS_GUESS(most) <= (number),                                         \
+                   "EBBI_CLASS_GUESS does not find this class")
 #define EBBI_CLASS_TABLE_DATA
 #include "slab/class_table.h" // the same file, now for its data
+
+struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
+
+void ebbi_places_init(void)
+{
+    for (unsigned tag = 0; tag < EBBI_TAG_COUNT; tag++) {
+        const struct ebbi_class *c = &ebbi_classes[ebbi_tag_class(tag)];
+        if (c->size != 0) {
+            uint64_t factor = UINT64_MAX / c->size + 1;
+            ebbi_places[tag] = (struct ebbi_places){factor, (c->blocks - 1u) * (factor * c->size)};
+        }
+    }
+}

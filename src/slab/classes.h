@@ -31,6 +31,16 @@ extern EBBI_HIDDEN const struct ebbi_class ebbi_classes[EBBI_CLASS_COUNT];
 extern EBBI_HIDDEN const uint8_t ebbi_bin_class[EBBI_BIN_COUNT]; // 0 for a bin of no class
 extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 
+// Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication: with
+// factor = ceil(2^64 / size) the product, modulo 2^64, is k * (size * factor - 2^64) for the k-th
+// multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
+// remainder by direct computation", 2019). `most` is the product of the last block. By tag.
+struct ebbi_places {
+    uint64_t factor, most;
+};
+extern EBBI_HIDDEN struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
+void ebbi_places_init(void);
+
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
@@ -41,16 +51,22 @@ EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 // The class of the blocks in a granule with this tag; 0: it holds no blocks of a class.
 EBBI_INLINE unsigned ebbi_tag_class(unsigned tag) { return ebbi_bin_class[tag % EBBI_BIN_COUNT]; }
 
+// The class of a size above EBBI_SMALL_MAX, or the one below. Classes divide each doubling evenly, but
+// for the line that the odd ones have more; classes.c makes sure that this is true of the table.
+#define EBBI_CLASS_GUESS(bytes) EBBI_CLASS_GUESS_BELOW((size_t)(bytes)-EBBI_CACHE_LINE - 1)
+#define EBBI_CLASS_GUESS_BELOW(size)                                                               \
+    (EBBI_SMALL_CLASSES + 1 +                                                                      \
+     (EBBI_HIGHEST_BIT(size) - EBBI_HIGHEST_BIT(EBBI_SMALL_MAX)) * EBBI_CLASS_STEPS +              \
+     (unsigned)((size) >> (EBBI_HIGHEST_BIT(size) - EBBI_HIGHEST_BIT(EBBI_CLASS_STEPS))) %         \
+         EBBI_CLASS_STEPS)
+
 // The smallest class that holds `bytes`, at most EBBI_CLASS_MAX. Constant time.
 EBBI_INLINE unsigned ebbi_class_for(size_t bytes)
 {
     if (bytes <= EBBI_SMALL_MAX) {
         return ebbi_bin_class[ebbi_lookup[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]];
     }
-    // Eight classes per doubling, 128 is class 8; the extra line of the odd ones is corrected after.
-    size_t below = bytes - EBBI_CACHE_LINE - 1;
-    unsigned high = ebbi_highest_bit(below);
-    unsigned guess = 8 + (high - 7) * 8 + (unsigned)((below >> (high - 3)) & 7) + 1;
+    unsigned guess = EBBI_CLASS_GUESS(bytes);
     return guess + (ebbi_classes[guess].size < bytes);
 }
 

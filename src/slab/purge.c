@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer slab: wholly free pages of a part-full slab go back to the OS. Under the heap's lock.
+// Layer slab: wholly free pages of a part-full slab go back to the OS. What is planned and noted under
+// the heap's lock is carried out without it.
 #include "slab/slab.h"
 
 // The first block at or after `from` whose bit equals `wanted`; blocks when there is none.
@@ -17,53 +18,68 @@ static unsigned next_block(const struct ebbi_slab *slab, unsigned from, bool wan
     return blocks;
 }
 
-// Gives back the dirty pages within [from, to), both multiples of stride, run by run.
-static size_t purge_range(struct ebbi_slab *slab, uintptr_t from, uintptr_t to, size_t stride)
+// The dirty pages within [from, to), both multiples of stride, as runs.
+static void plan_range(struct ebbi_slab *slab, struct ebbi_slab_plan *plan, uintptr_t from,
+                       uintptr_t to)
 {
     size_t page = ebbi_os_page_size();
-    uintptr_t start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
-    uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    const uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    for (size_t at = (from - plan->start) / page; at < (to - plan->start) / page; at++) {
+        bool is_dirty = (dirty[at / 64] >> (at % 64) & 1) != 0;
+        struct ebbi_slab_run *last = &plan->runs[plan->count == 0 ? 0 : plan->count - 1];
+        bool goes_on = plan->count > 0 && last->to == at && (is_dirty || plan->whole);
+        if (goes_on) {
+            last->to = (uint16_t)(at + 1);
+            last->dirty |= is_dirty;
+        } else if (is_dirty || plan->whole) {
+            plan->runs[plan->count++] =
+                (struct ebbi_slab_run){(uint16_t)at, (uint16_t)(at + 1), is_dirty, false};
+        }
+    }
+}
+
+void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan *plan)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    plan->start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
+    plan->count = 0;
+    plan->whole = stride > ebbi_os_page_size();
+    for (unsigned block = next_block(slab, 0, true); block < c->blocks;) {
+        unsigned end = next_block(slab, block, false);
+        // At the slab's ends nothing follows: its first and last pages belong to its outer blocks.
+        uintptr_t from = block == 0 ? plan->start : slab->first_block + (size_t)block * c->size;
+        uintptr_t to =
+            end == c->blocks ? plan->start + bytes : slab->first_block + (size_t)end * c->size;
+        from = ebbi_align_up(from, stride);
+        to = ebbi_align_down(to, stride);
+        if (from < to) {
+            plan_range(slab, plan, from, to);
+        }
+        block = next_block(slab, end, true);
+    }
+}
+
+size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
+{
+    size_t page = ebbi_os_page_size();
     size_t total = 0;
-    for (uintptr_t at = from; at < to;) {
-        uintptr_t end = at;
-        bool any = false;
-        while (end < to) {
-            size_t p = (end - start) / page;
-            bool is_dirty = (dirty[p / 64] >> (p % 64) & 1) != 0;
-            if (!is_dirty && stride == page) {
-                break;
-            }
-            any |= is_dirty;
-            end += page;
-        }
-        if (any && ebbi_os_purge((void *)at, end - at)) {
-            total += end - at;
-            for (size_t p = (at - start) / page; p < (end - start) / page; p++) {
-                dirty[p / 64] &= ~((uint64_t)1 << (p % 64));
-            }
-        }
-        at = end + page;
+    for (unsigned i = 0; i < plan->count; i++) {
+        struct ebbi_slab_run *run = &plan->runs[i];
+        size_t bytes = (size_t)(run->to - run->from) * page;
+        run->done = run->dirty && ebbi_os_purge((void *)(plan->start + run->from * page), bytes);
+        total += run->done ? bytes : 0;
     }
     return total;
 }
 
-size_t ebbi_slab_purge(struct ebbi_slab *slab, size_t stride)
+void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
 {
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    uintptr_t start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
-    size_t total = 0;
-    for (unsigned block = next_block(slab, 0, true); block < c->blocks;) {
-        unsigned end = next_block(slab, block, false);
-        // At the slab's ends nothing follows: its first and last pages belong to its outer blocks.
-        uintptr_t from = block == 0 ? start : slab->first_block + (size_t)block * c->size;
-        uintptr_t to = end == c->blocks ? start + bytes : slab->first_block + (size_t)end * c->size;
-        from = ebbi_align_up(from, stride);
-        to = ebbi_align_down(to, stride);
-        if (from < to) {
-            total += purge_range(slab, from, to, stride);
+    uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    for (unsigned i = 0; i < plan->count; i++) {
+        const struct ebbi_slab_run *run = &plan->runs[i];
+        if (run->done) {
+            ebbi_bits_clear(dirty, run->from, (size_t)(run->to - run->from));
         }
-        block = next_block(slab, end, true);
     }
-    return total;
 }

@@ -32,7 +32,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->idle = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
-    slab->has_stranded = false;
+    slab->has_stranded = slab->away = false;
     slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
@@ -59,13 +59,14 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     if (span == NULL) {
         return NULL;
     }
+    struct ebbi_slab *slab = (struct ebbi_slab *)span;
+    slab_prepare(slab, class_number, heap);
     for (size_t g = 1; g < granules; g++) {
         struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
         inside->state = EBBI_SPAN_INSIDE;
         inside->back = (uint16_t)g;
+        slab[g].first_block = slab->first_block;
     }
-    struct ebbi_slab *slab = (struct ebbi_slab *)span;
-    slab_prepare(slab, class_number, heap);
     ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);
     return slab;
 }

@@ -33,8 +33,8 @@ struct ebbi_slab {
     // Line 0: what a thread reads that frees a block of another's slab; seldom written.
     unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
     struct ebbi_heap *heap; // this and the next four: fixed while the slab lives
-    uintptr_t first_block;
-    uint64_t *local; // remote follows it, at ebbi_slab_remote
+    uintptr_t first_block;  // in the header of each of its granules
+    uint64_t *local;        // remote follows it, at ebbi_slab_remote
     uint8_t class_number;
     uint8_t words;                     // of each bitmap
     uint8_t bucket;                    // under the heap's lock: its list that this is in
@@ -54,8 +54,9 @@ struct ebbi_slab {
     uint16_t idle;     // free blocks that may hold pages: came back since the last purge
     uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
     bool has_stranded; // see ebbi_slab_strand
+    bool away;         // in no bucket: its pages are being returned (heap/purge.c)
     uint32_t since_ms; // when it was made
-    unsigned char unused[12];
+    unsigned char unused[11];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -81,6 +82,18 @@ EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *sla
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p)
 {
     return (struct ebbi_slab *)ebbi_span_of(p);
+}
+
+// Whether a block starts at p, which lies in a granule with this tag of a class.
+EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
+{
+    uintptr_t address = (uintptr_t)p;
+    uintptr_t header = (address & ~(EBBI_CHUNK - 1)) +
+                       (address >> (EBBI_GRANULE_SHIFT - 8) & (EBBI_CHUNK_GRANULES - 1) << 8);
+    __asm__(""
+            : "+r"(header)); // no instruction: static analysis takes p for NULL, which has no tag
+    uint64_t offset = address - ((const struct ebbi_slab *)header)->first_block;
+    return offset * ebbi_places[tag].factor <= ebbi_places[tag].most;
 }
 
 // The number of the block that starts at p; aborts when none does ("interior pointer").
@@ -109,9 +122,23 @@ void ebbi_slab_strand(struct ebbi_slab *slab, void *p);
 void ebbi_slab_take_stranded(struct ebbi_slab *slab,
                              void (*send)(struct ebbi_slab *slab, unsigned word, uint64_t mask));
 
-// Returns wholly free, dirty pages to the OS. Returns bytes. `stride` is the least that is given
-// back at once (a power of two, at least the page size).
-size_t ebbi_slab_purge(struct ebbi_slab *slab, size_t stride);
+// Wholly free, dirty pages, to be returned to the OS. `stride` is the least that is given back at
+// once (a power of two, at least the page size). A slab is planned and, when that has been carried
+// out, told so under the lock; in between no block of it may be handed out.
+#define EBBI_SLAB_RUNS (EBBI_INLINE_WORDS * 64 / 2)
+struct ebbi_slab_run {
+    uint16_t from, to; // pages of the slab
+    bool dirty, done;
+};
+struct ebbi_slab_plan {
+    uintptr_t start;
+    unsigned count;
+    bool whole; // clean pages are given back with the dirty ones
+    struct ebbi_slab_run runs[EBBI_SLAB_RUNS];
+};
+void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan *plan);
+size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan); // bytes; no lock needed
+void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
 
 EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
 EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);

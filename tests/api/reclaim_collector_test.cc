@@ -157,6 +157,93 @@ TEST_P(Collectors, DestroyRunsWhatDestructorsRetireMeanwhile)
     EXPECT_EQ(10, calls.load());
 }
 
+TEST_P(Collectors, DestroyInADestructorComesAfterIt)
+{
+    struct Last {
+        ebb_collector *collector, *next;
+        std::atomic<int> *calls;
+        bool is_running;
+    };
+    const auto destroy = [](void *p, void *) {
+        auto *last = static_cast<Last *>(p);
+        last->is_running = true;
+        ebb_collector_destroy(last->collector);
+        if (last->next != nullptr)
+            ebb_collector_destroy(last->next);
+        last->is_running = false;
+    };
+    const auto is_outside = [](void *p, void *) {
+        auto *last = static_cast<Last *>(p);
+        last->calls->fetch_add(last->is_running ? 1000 : 1);
+    };
+    for (int where = 0; where < 3; where++) {
+        calls.store(0);
+        Last last = {ebb_collector_create(GetParam()), ebb_collector_create(GetParam()), &calls,
+                     false};
+        for (ebb_collector *doomed : {last.collector, last.next}) {
+            ebb_participant *own = ebb_collector_attach(doomed);
+            for (int i = 0; i < 50; i++)
+                ASSERT_EQ(0, ebb_participant_retire_with(own, &last, is_outside, nullptr));
+        }
+        ASSERT_EQ(0, where == 2 ? ebb_participant_retire_with(me, &last, destroy, nullptr)
+                                : ebb_retire_with(&last, destroy, nullptr));
+        if (where == 0)
+            ebb_barrier();
+        else if (where == 1)
+            EXPECT_TRUE(drain());
+        else
+            ebb_collector_barrier(mine);
+        EXPECT_TRUE(eventually([&] { return calls.load() == 100; })) << calls.load();
+    }
+}
+
+// A destructor of the first destroys the second, and so on.
+TEST_P(Collectors, DestroyInDestructorsMayBeAChain)
+{
+    static std::atomic<int> ended;
+    ended.store(0);
+    struct Chain {
+        static void run(void *next, void *)
+        {
+            ended.fetch_add(1);
+            if (next != nullptr)
+                ebb_collector_destroy(static_cast<ebb_collector *>(next));
+        }
+    };
+    ebb_collector *first = nullptr;
+    constexpr int count = 300;
+    for (int i = 0; i < count; i++) {
+        ebb_collector *one = ebb_collector_create(GetParam());
+        ASSERT_EQ(
+            0, ebb_participant_retire_with(ebb_collector_attach(one), first, Chain::run, nullptr));
+        first = one;
+    }
+    ebb_collector_destroy(first);
+    EXPECT_TRUE(eventually([] { return ended.load() == count; }));
+}
+
+TEST_P(Collectors, ReclaimInsideAPinOfTheDefaultOneRunsNothing)
+{
+    static std::atomic<int> inside;
+    inside.store(0);
+    const auto destroy = [](void *, void *counter) {
+        inside.fetch_add(ebb_is_pinned());
+        count_call(nullptr, counter);
+    };
+    {
+        const Pin pin;
+        for (int i = 0; i < 500; i++) {
+            ASSERT_EQ(0, ebb_participant_retire_with(me, nullptr, destroy, &calls));
+            ebb_collector_reclaim(mine);
+        }
+    }
+    EXPECT_EQ(0, inside.load());
+    EXPECT_TRUE(drain(mine));
+    ebb_collector_barrier(mine);
+    EXPECT_EQ(500, calls.load());
+    EXPECT_EQ(0, inside.load());
+}
+
 TEST_P(Collectors, SynchronizeAndReclaimAreTheirs)
 {
     std::atomic<bool> released{false}, pinned{false};

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Misuse of pin and retire: each ends in an abort with one line that starts with "ebbtide: ". A
 // small block retired twice may be found late, so these tests drive retirement on.
+#include <csetjmp>
 #include <functional>
 
 #include "reclaim_support.h"
@@ -11,7 +12,7 @@ using namespace reclaim;
 using support::KiB;
 using support::MiB;
 
-const char *const our_line = "^ebbtide: ";
+const char *const our_line = "^ebbtide: .*: ";
 
 struct ReclaimDeathTest : testing::Test {
     void SetUp() override { testing::FLAGS_gtest_death_test_style = "fast"; }
@@ -49,7 +50,7 @@ void expect_death(const char *what, const std::function<void()> &misuse,
 std::string line_about(const void *pointer)
 {
     char text[64];
-    std::snprintf(text, sizeof text, "^ebbtide: [^\n]*0x0*%zx",
+    std::snprintf(text, sizeof text, "^ebbtide: .*: [^\n]*0x0*%zx",
                   static_cast<std::size_t>(support::address(pointer)));
     return text;
 }
@@ -283,6 +284,63 @@ TEST_F(ReclaimDeathTest, CollectorDestroyedWhilePinned)
         ebb_participant_pin(ebb_collector_attach(doomed));
         ebb_collector_destroy(doomed);
     });
+}
+
+TEST_F(ReclaimDeathTest, CollectorThatIsNone)
+{
+    const char *const line = "^ebbtide: .*: 0x[0-9a-f]+ is no collector, or was destroyed before";
+    const auto destroyed = [] {
+        ebb_collector *gone = ebb_collector_create(0);
+        ebb_collector_attach(gone);
+        ebb_collector_destroy(gone);
+        return gone;
+    };
+    expect_death(
+        "destroyed twice", [=] { ebb_collector_destroy(destroyed()); }, line);
+    expect_death(
+        "never was one",
+        [] { ebb_collector_destroy(static_cast<ebb_collector *>(ebb_malloc(200))); }, line);
+    expect_death(
+        "attach", [=] { ebb_collector_attach(destroyed()); }, line);
+    expect_death(
+        "synchronize", [=] { ebb_collector_synchronize(destroyed()); }, line);
+    expect_death(
+        "barrier", [=] { ebb_collector_barrier(destroyed()); }, line);
+    expect_death(
+        "reclaim", [=] { ebb_collector_reclaim(destroyed()); }, line);
+}
+
+TEST_F(ReclaimDeathTest, DestructorsOfACollectorInsideAPinOfTheDefaultOne)
+{
+    const auto in_pin = [](void (*end)(ebb_collector *)) {
+        ebb_collector *other = ebb_collector_create(0);
+        ebb_participant_retire(ebb_collector_attach(other), ebb_malloc(64));
+        ebb_pin();
+        end(other);
+    };
+    const char *const line = "^ebbtide: .*: [^\n]*inside a pin of the default";
+    expect_death(
+        "barrier", [=] { in_pin(ebb_collector_barrier); }, line);
+    expect_death(
+        "destroy", [=] { in_pin(ebb_collector_destroy); }, line);
+}
+
+std::jmp_buf way_out;
+
+TEST_F(ReclaimDeathTest, DestructorLeftByLongjmp)
+{
+    const char *const line = "^ebbtide: .*: a destructor was left by longjmp or an exception";
+    const auto leave_from = [](void (*run)()) {
+        ebb_retire_with(
+            nullptr, [](void *, void *) { std::longjmp(way_out, 1); }, nullptr);
+        if (setjmp(way_out) == 0)
+            run();
+        ebb_barrier();
+    };
+    expect_death(
+        "run by a barrier", [=] { leave_from(ebb_barrier); }, line);
+    expect_death(
+        "run by reclaim", [=] { leave_from([] { push_on(); }); }, line);
 }
 
 // ---- what is defined, though odd -----------------------------------------------------------------

@@ -329,6 +329,36 @@ TEST(Retire, InALoopKeepsMemoryBounded)
     EXPECT_TRUE(drain());
 }
 
+// A process with one thread has no helper: its unpins bring home what a long pin has held back.
+void expect_unpins_free(std::size_t bytes, std::size_t all_bytes)
+{
+    drain();
+    ebb_pin();
+    for (std::size_t done = 0; done < all_bytes; done += bytes) {
+        void *block = ebb_malloc(bytes);
+        std::memset(block, 1, bytes < MiB ? bytes : 64);
+        ebb_retire(block);
+    }
+    EXPECT_GE(stats().retired_bytes, all_bytes / 2) << "held back until now";
+    ebb_unpin();
+    for (int i = 0; i < 30000; i++) {
+        const Pin pin;
+        ebb_free(ebb_malloc(48));
+    }
+    EXPECT_LE(stats().retired_bytes, 4 * MiB) << bytes;
+    if (support::under_sanitizer)
+        return; // its own memory is resident too
+    EXPECT_LE(heap_stats().resident, all_bytes / 3 * 2) << bytes;
+}
+
+TEST(Retire, OfBlocksInALongPinIsFreedByTheNextUnpins)
+{
+    for (std::size_t bytes : {64U, 1000U, 20000U})
+        expect_unpins_free(bytes, 128 * MiB);
+}
+
+TEST(Retire, OfLargeBlocksInALongPinIsFreedByTheNextUnpins) { expect_unpins_free(MiB, 256 * MiB); }
+
 TEST(Retire, OfLargeOnesInALoopKeepsMemoryBounded)
 {
     const std::size_t rounds = support::scaled(2000);

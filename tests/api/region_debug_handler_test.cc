@@ -33,7 +33,7 @@ struct RegionDebugHandlerDeathTest : testing::Test {
 using Killed = testing::KilledBySignal;
 using Exited = testing::ExitedWithCode;
 
-const char *const our_report = "^ebbtide: use after release: 0x";
+const char *const our_report = "^ebbtide: [^ ]+: use after release: 0x";
 const char *const silence = "^$";
 
 volatile std::sig_atomic_t faults;

@@ -75,10 +75,10 @@ const char *const both_stacks = "released at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+"
 std::string report_of(const char *what, std::size_t offset, std::size_t bytes,
                       const char *label = "quarantined")
 {
-    char text[200];
+    char text[240];
     std::snprintf(
         text, sizeof text,
-        "^ebbtide: %s after release: 0x[0-9a-f]+ lies %zu bytes into a block of %zu bytes "
+        "^ebbtide: [^ ]+: %s after release: 0x[0-9a-f]+ lies %zu bytes into a block of %zu bytes "
         "of region \"%s\" [(]number [1-9][0-9]*[)], ",
         what, offset, bytes, label);
     return text + std::string(both_stacks);
@@ -119,12 +119,12 @@ TEST_F(RegionDebugDeathTest, CallsThatTakeABlock)
 {
     const auto spare = [] { return open("spare"); };
     for (std::size_t bytes : sizes) {
-        const std::string used = report_of("use", 0, bytes) + "ebbtide: invalid ";
+        const std::string used = report_of("use", 0, bytes) + "ebbtide: [^ ]+: invalid ";
         EXPECT_EXIT((ebb_free(released_block(bytes)), _exit(0)), Killed(SIGABRT),
-                    report_of("free", 0, bytes) + "ebbtide: invalid free: 0x")
+                    report_of("free", 0, bytes) + "ebbtide: [^ ]+: invalid free: 0x")
             << bytes;
         EXPECT_EXIT((ebb_retire(released_block(bytes)), _exit(0)), Killed(SIGABRT),
-                    report_of("retire", 0, bytes) + "ebbtide: invalid retire: 0x")
+                    report_of("retire", 0, bytes) + "ebbtide: [^ ]+: invalid retire: 0x")
             << bytes;
         EXPECT_EXIT((ebb_malloc_usable_size(released_block(bytes)), _exit(0)), Killed(SIGABRT),
                     used)
@@ -162,17 +162,17 @@ TEST_F(RegionDebugDeathTest, FreedBeforeTheRelease)
         "region \"quarantined\" [(]number [0-9]+[)], freed or unused before the "
         "release, released at:\n(    [^\n]+\n)+";
     EXPECT_EXIT(misuse([](char *p) { read_at(p); }), Killed(SIGSEGV),
-                "^ebbtide: use" + freed + "$");
+                "^ebbtide: [^ ]+: use" + freed + "$");
     EXPECT_EXIT(misuse([](char *p) { ebb_free(p); }), Killed(SIGABRT),
-                "^ebbtide: free" + freed + "ebbtide: invalid free: ");
+                "^ebbtide: [^ ]+: free" + freed + "ebbtide: [^ ]+: invalid free: ");
 }
 
 TEST_F(RegionDebugDeathTest, MemoryThatWasNeverHandedOut)
 {
-    EXPECT_EXIT(
-        (read_at(released_block(48) + 10 * KiB), _exit(0)), Killed(SIGSEGV),
-        "^ebbtide: use after release: 0x[0-9a-f]+ lies [0-9]+ bytes into free memory of [0-9]+ "
-        "bytes of region \"quarantined\"");
+    EXPECT_EXIT((read_at(released_block(48) + 10 * KiB), _exit(0)), Killed(SIGSEGV),
+                "^ebbtide: [^ ]+: use after release: 0x[0-9a-f]+ lies [0-9]+ bytes into free "
+                "memory of [0-9]+ "
+                "bytes of region \"quarantined\"");
 }
 
 TEST_F(RegionDebugDeathTest, ChildOfAReleasedRegion)
@@ -373,7 +373,7 @@ TEST_F(RegionDebugDeathTest, OffIsNothing)
         EXPECT_EXIT(use(), Exited(0), "^$");
         for (std::size_t bytes : {std::size_t{304}, 5 * MiB})
             EXPECT_EXIT((ebb_free(released_block(bytes)), _exit(0)), Killed(SIGABRT),
-                        "^ebbtide: invalid free: [^\n]+\n$");
+                        "^ebbtide: [^ ]+: invalid free: [^\n]+\n$");
     }
 }
 

@@ -76,6 +76,23 @@ TEST(RegionReclaim, ReleasedUnderAPinStaysReadable)
     })) << "what waited for the pin never went home";
 }
 
+// A process with one thread has no helper: its own unpins see to it.
+TEST(RegionReclaim, ReleasedUnderAPinGoesAtTheNextUnpins)
+{
+    ebb_region *region = open("goes at unpins");
+    ebb_pin();
+    for (int i = 0; i < 20000; i++)
+        ebb_region_alloc(region, 1000);
+    ebb_region_release(region);
+    EXPECT_GT(line("goes at unpins").held_bytes, 10000000U);
+    ebb_unpin();
+    for (int i = 0; i < 1000; i++) {
+        ebb_pin();
+        ebb_unpin();
+    }
+    EXPECT_EQ(line("goes at unpins").held_bytes, 0U);
+}
+
 TEST(RegionReclaim, ResetUnderAPinStaysReadable)
 {
     ebb_region *region = open();

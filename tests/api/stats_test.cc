@@ -83,6 +83,93 @@ TEST(Stats, LiveBlocksAreCounted)
     EXPECT_GT(after.purged_bytes, during.purged_bytes);
 }
 
+// What one thread holds: `count` touched blocks of changing sizes, some freed in between.
+struct Holder {
+    std::vector<void *> blocks;
+    std::size_t bytes = 0;
+
+    void hold(std::size_t count, unsigned seed)
+    {
+        for (std::size_t i = 0; i < count; i++) {
+            const std::size_t size = ((seed += 0x9E3779B9U) >> 8) % 125 * 16 + 16;
+            void *p = ebb_malloc(size);
+            std::memset(p, 1, size);
+            if (i % 8 == 0) {
+                ebb_free(p);
+            } else {
+                blocks.push_back(p);
+                bytes += size;
+            }
+        }
+    }
+};
+
+void expect_requested(std::size_t threads, std::size_t count)
+{
+    std::vector<Holder> holders(threads);
+    std::atomic<std::size_t> ready{0};
+    std::atomic<bool> stop{false};
+    ebb_stats before, during;
+    for (Holder &holder : holders)
+        holder.blocks.reserve(count);
+    ebb_stats_get(&before);
+    std::vector<std::thread> running;
+    for (std::size_t t = 0; t < threads; t++)
+        running.emplace_back([&, t] {
+            holders[t].hold(count, static_cast<unsigned>(t));
+            ready++;
+            while (!stop.load())
+                std::this_thread::yield();
+        });
+    while (ready.load() < threads)
+        std::this_thread::yield();
+    ebb_stats_get(&during);
+    std::size_t bytes = 0, blocks = 0;
+    for (const Holder &holder : holders) {
+        bytes += holder.bytes;
+        blocks += holder.blocks.size();
+    }
+    expect_near(during.resident_live - before.resident_live, bytes, bytes / 50, "requested");
+    expect_near(during.live_blocks - before.live_blocks, blocks, blocks / 100 + threads, "blocks");
+    EXPECT_EQ(during.resident, sum(during));
+    stop.store(true);
+    for (std::thread &thread : running)
+        thread.join();
+    for (const Holder &holder : holders)
+        release(holder.blocks);
+}
+
+// Half a magazine of each size is cached on pages that nobody has touched.
+TEST(Stats, WhatALittleProgramHoldsIsRequested) { expect_requested(1, 900); }
+TEST(Stats, WhatManyThreadsHoldIsRequested) { expect_requested(64, 3000); }
+
+TEST(Stats, CachedBlocksAreNotInUse)
+{
+    ebb_stats before, during, after;
+    ebb_stats_get(&before);
+    void *p = ebb_malloc(256);
+    ebb_stats_get(&during);
+    EXPECT_EQ(before.live_blocks + 1, during.live_blocks);
+    EXPECT_EQ(before.live_bytes + 256, during.live_bytes);
+    ebb_free(p);
+    ebb_stats_get(&after);
+    EXPECT_EQ(before.live_blocks, after.live_blocks);
+    EXPECT_EQ(before.live_bytes, after.live_bytes);
+    EXPECT_EQ(during.cached_bytes + 256, after.cached_bytes);
+}
+
+// A block of another lane waits in the outbox of the thread that frees it.
+TEST(Stats, BlocksOnTheirWayHomeAreNotInUse)
+{
+    std::vector<void *> blocks;
+    ebb_stats before, after;
+    std::thread([&] { blocks = fill(640, 16); }).join();
+    ebb_stats_get(&before);
+    release(blocks);
+    ebb_stats_get(&after);
+    EXPECT_EQ(before.live_blocks - blocks.size(), after.live_blocks);
+}
+
 // 1100 bytes are given 1152: 4.5 %.
 TEST(Stats, RoundingIsToldApart)
 {
@@ -116,7 +203,8 @@ TEST(Stats, MayBeAskedForWhileThreadsRun)
     std::atomic<bool> stop{false};
     std::thread busy([&] {
         while (!stop.load())
-            ebb_free(ebb_malloc(100));
+            for (std::size_t size = 16; size < 4096; size *= 2)
+                ebb_free(ebb_malloc(size));
     });
     for (int i = 0; i < 50; i++) {
         ebb_stats s;

@@ -65,7 +65,7 @@ for mode in off block; do
 done
 
 preloaded env EBB_DOMAIN_TICK=never true
-grep -q '^ebbtide: EBB_DOMAIN_TICK=never is not one of off, block: ignored$' "$work/stderr" ||
+grep -q '^ebbtide: true\[[0-9]*\]: EBB_DOMAIN_TICK=never is not one of off, block: ignored$' "$work/stderr" ||
     fail "a wrong value is not named"
 sed -i '/EBB_DOMAIN_TICK=never/d' "$work/stderr"
 finish

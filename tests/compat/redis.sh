@@ -10,7 +10,7 @@ socket=$work/redis.sock
 cli() { timeout -k 5 "$time_limit" "$client" -s "$socket" "$@"; }
 wait_until() {
     local tries
-    for tries in $(seq 1 200); do "$@" && return 0; sleep 0.1; done
+    for tries in $(seq 1 $((time_limit * 10))); do "$@" && return 0; sleep 0.1; done
     return 1
 }
 is_up() { [ "$(cli ping 2>/dev/null)" = PONG ]; }

@@ -163,6 +163,43 @@ struct ReaderPresses : Stage<2> {
     }
 };
 
+// The kernel refuses membarriers from some time on: the clock becomes fenced beside the reader's pins.
+struct Refused : OneReader {
+    void thread(unsigned index)
+    {
+        if (index == 0) {
+            for (int i = 0; i < 3; i++) {
+                model::the_system().refuses |= rl::rand(2) == 0;
+                link.replace(&blocks[i + 1]);
+                clock.retire_in_time(&blocks[i]);
+            }
+            return;
+        }
+        for (int i = 0; i < 4; i++) {
+            readers[0].read(link);
+        }
+    }
+};
+
+// Two that retire: one may find the clock that the other has turned.
+struct RefusedTwo : TwoPress {
+    void thread(unsigned index)
+    {
+        model::the_system().refuses = true;
+        if (index == 0) {
+            link.replace(&blocks[1]);
+            clock.retire_in_time(&blocks[0]);
+        } else if (index == 1) {
+            other.replace(&more[1]);
+            clock.retire_in_time(&more[0]);
+        } else {
+            readers[0].read(link);
+            readers[0].read(other);
+            readers[0].read(link);
+        }
+    }
+};
+
 const model::Scenario scenarios[] = {
     {"every_point", rl::simulate<model::Suite<EveryPoint>>},
     {"again", rl::simulate<model::Suite<Again>>},
@@ -171,6 +208,8 @@ const model::Scenario scenarios[] = {
     {"two_press", rl::simulate<model::Suite<TwoPress>>},
     {"two_readers", rl::simulate<model::Suite<TwoReaders>>},
     {"reader_presses", rl::simulate<model::Suite<ReaderPresses>>},
+    {"refused", rl::simulate<model::Suite<Refused>>},
+    {"refused_two", rl::simulate<model::Suite<RefusedTwo>>},
 };
 
 } // namespace

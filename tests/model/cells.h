@@ -226,6 +226,7 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
 #undef ebbi_fetch_sub_relaxed
 #undef ebbi_fetch_or_release
 #undef ebbi_fetch_or_acq_rel
+#undef ebbi_cas_relaxed
 #undef ebbi_cas_acquire
 #undef ebbi_cas_release
 
@@ -249,6 +250,7 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
 #define ebbi_fetch_or_acq_rel(p, v)                                                                \
     model::change((p), (v), model::OR, EBB_MODEL_BOTH("fetch_or"), $)
 #define ebbi_fetch_and_relaxed(p, v) model::change((p), (v), model::AND, rl::mo_relaxed, $)
+#define ebbi_cas_relaxed(p, expected, v) model::cas_any((p), (expected), (v), rl::mo_relaxed, $)
 #define ebbi_cas_acquire(p, expected, v)                                                           \
     model::cas_any((p), (expected), (v), EBB_MODEL_ORDER("cas_acquire", rl::mo_acquire), $)
 #define ebbi_cas_release(p, expected, v)                                                           \

@@ -3,7 +3,25 @@
 // readers are not pinned: the clock runs past them, and only the hazards hold the blocks.
 #include "stage.h"
 
+#define EBBI_HAZARDS_A_ROW 2 // so that one more makes another
 #include "heap/hazard.c"
+
+namespace {
+
+struct Places {
+    alignas(64) unsigned char places[4][sizeof(struct ebbi_hazards)];
+    size_t used;
+};
+Places rows;
+
+} // namespace
+
+struct ebbi_hazards *ebbi_alloc_own(size_t bytes)
+{
+    RL_ASSERT(alignof(struct ebbi_hazards) <= 64 && bytes == sizeof(struct ebbi_hazards));
+    RL_ASSERT(rows.used < 4);
+    return new (rows.places[rows.used++]) ebbi_hazards;
+}
 
 namespace {
 
@@ -17,13 +35,12 @@ struct Hazards {
     Hazards()
     {
         blocks[0].fill();
-        closed = nullptr;
-        ebbi_model_hazards.used = 0;
+        rows.used = 0;
     }
     ~Hazards()
     {
-        for (size_t i = 0; i < ebbi_model_hazards.used; i++) {
-            reinterpret_cast<ebb_hazard *>(ebbi_model_hazards.places[i])->~ebb_hazard();
+        for (size_t i = 0; i < rows.used; i++) {
+            reinterpret_cast<ebbi_hazards *>(rows.places[i])->~ebbi_hazards();
         }
     }
     void read(struct ebb_hazard *hazard)
@@ -93,9 +110,15 @@ struct OpenClose : Hazards {
     }
 };
 
+// The first row is full: another one comes beside the look.
+struct Rows : OpenClose {
+    struct ebb_hazard *hazards[2] = {ebbi_hazard_open(this), ebbi_hazard_open(this)};
+};
+
 const model::Scenario scenarios[] = {
     {"hazard_protect", rl::simulate<model::Suite<Protect>>},
     {"hazard_open_close", rl::simulate<model::Suite<OpenClose>>},
+    {"hazard_rows", rl::simulate<model::Suite<Rows>>},
 };
 
 } // namespace

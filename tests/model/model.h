@@ -6,7 +6,8 @@
 // Exit 0: no schedule fails and blocks were reclaimed in some of them; or, for a mutant, a schedule
 // was found in which somebody meets memory that is not what it should be (a data race, a wrong value,
 // freed memory, memory that nobody has written).
-// Everything else, a mutant that lives included, is exit 1. Schedules are numbered and repeatable.
+// Everything else, a mutant that lives included, is exit 1, but for a mutant that nothing in the scenario
+// knows, which is exit 2. Schedules are numbered and repeatable.
 #ifndef EBB_MODEL_MODEL_H
 #define EBB_MODEL_MODEL_H
 
@@ -59,6 +60,18 @@ template <rl::thread_id_t threads> void fence_in_one_of(unsigned thread)
     }
 }
 
+// What the system does in the present schedule.
+struct System {
+    bool refuses = false; // membarriers
+    uint64_t now_ms = 1;
+};
+
+inline System &the_system()
+{
+    static System system;
+    return system;
+}
+
 // World: its constructor sets the stage, thread(i) is played by each thread, then it is destroyed.
 template <typename World> struct Suite : rl::test_suite<Suite<World>, World::threads> {
     World *world = nullptr;
@@ -67,6 +80,7 @@ template <typename World> struct Suite : rl::test_suite<Suite<World>, World::thr
     {
         alignas(64) static unsigned char place[sizeof(World)];
         interrupt() = Interrupt();
+        the_system() = System();
         fence_in() = fence_in_one_of<World::threads>;
         Global::make_all();
         world = new (place) World;
@@ -122,6 +136,25 @@ inline rl::test_params simulate(const Scenario &scenario, const Search &search, 
     return params;
 }
 
+// Says no where nothing that ran has asked for the mutant, and what was asked for.
+inline bool is_known_mutant()
+{
+    const AskedNames &all = asked();
+    for (size_t i = 0; i < all.count; i++) {
+        if (is_named(all.names[i])) {
+            return true;
+        }
+    }
+    std::fprintf(stderr, "no mutant %s here; there are:", mutant_name());
+    for (size_t i = 0; i < all.count; i++) {
+        const Asked &each = all.names[i];
+        std::fprintf(stderr, " %s%s%s", each.function != nullptr ? each.function : "",
+                     each.function != nullptr ? ":" : "", each.operation);
+    }
+    std::fprintf(stderr, "\n");
+    return false;
+}
+
 inline int judge(const Scenario &scenario, const Search &search)
 {
     bool mutant = *mutant_name() != '\0';
@@ -130,6 +163,9 @@ inline int judge(const Scenario &scenario, const Search &search)
     bool success = found.test_result == rl::test_result_success;
     const char *result = rl::test_result_str(found.test_result);
     if (mutant) {
+        if (!is_known_mutant()) {
+            return 2;
+        }
         std::printf("%s, mutant %s: %s after %llu schedules\n", scenario.name, mutant_name(),
                     success ? "ALIVE" : result, at);
         return is_corruption(found.test_result) ? 0 : 1;

@@ -79,7 +79,7 @@ inline bool advance_past_away(struct ebbi_clock *clock, uint64_t now)
 // Behind the membarrier, all are released.
 inline bool release_pinned(struct ebbi_clock *clock, uint64_t now)
 {
-    enum hindrance hindrance = scan(clock, now);
+    enum hindrance hindrance = scan(clock, now, ebbi_clock_is_fenced(clock));
     if (hindrance == AWAY && ebbi_os_membarrier()) {
         for (struct ebb_participant *p = clock->participants; p != nullptr; p = p->next) {
             p->released = ebbi_load_acquire(&p->state);
@@ -93,7 +93,7 @@ inline bool release_pinned(struct ebbi_clock *clock, uint64_t now)
 inline bool release_unseen(struct ebbi_clock *clock, uint64_t now)
 {
     uint64_t seen[4] = {}, *next = seen;
-    enum hindrance hindrance = scan(clock, now);
+    enum hindrance hindrance = scan(clock, now, ebbi_clock_is_fenced(clock));
     for (struct ebb_participant *p = clock->participants; p != nullptr; p = p->next) {
         *next = ebbi_load_acquire(&p->state);
         if (epoch_of(*next) != epoch_of(now) && is_pinned(*next)) {
@@ -115,7 +115,7 @@ inline bool release_unseen(struct ebbi_clock *clock, uint64_t now)
 // Released first, and made sure of then.
 inline bool release_early(struct ebbi_clock *clock, uint64_t now)
 {
-    enum hindrance hindrance = scan(clock, now);
+    enum hindrance hindrance = scan(clock, now, ebbi_clock_is_fenced(clock));
     return hindrance == NOBODY ||
            (hindrance == AWAY && release_away(clock, now) && ebbi_os_membarrier());
 }
@@ -134,6 +134,27 @@ inline bool release_by_depth(struct ebbi_clock *clock, uint64_t now)
     return !away || (ebbi_os_membarrier() && release_away(clock, now));
 }
 
+// The clock becomes fenced, and the depths that are on their way are not waited for.
+inline bool turn_at_once(struct ebbi_clock *clock, uint64_t now)
+{
+    if (scan(clock, now, ebbi_clock_is_fenced(clock)) == AWAY) {
+        become_fenced(clock);
+        return false;
+    }
+    return scan(clock, now, ebbi_clock_is_fenced(clock)) == NOBODY;
+}
+
+// They are waited for, while pins go on without a fence.
+inline bool turn_unflagged(struct ebbi_clock *clock, uint64_t now)
+{
+    bool waited = clock->turned_ms != 0 && ebbi_os_now_ms() - clock->turned_ms >= 1000;
+    enum hindrance hindrance = scan(clock, now, waited);
+    if (hindrance == AWAY && clock->turned_ms == 0) {
+        clock->turned_ms = ebbi_os_now_ms();
+    }
+    return hindrance == NOBODY;
+}
+
 using MayMove = bool (*)(struct ebbi_clock *clock, uint64_t now);
 
 inline MayMove wrong_may_move()
@@ -143,6 +164,8 @@ inline MayMove wrong_may_move()
            : is_mutant("release_unseen")   ? release_unseen
            : is_mutant("release_early")    ? release_early
            : is_mutant("release_by_depth") ? release_by_depth
+           : is_mutant("turn_at_once")     ? turn_at_once
+           : is_mutant("turn_unflagged")   ? turn_unflagged
                                            : nullptr;
 }
 

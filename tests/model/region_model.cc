@@ -79,6 +79,33 @@ struct Purged : OneSheet<1, 3, 480> {
     }
 };
 
+// The pass over orphans beside the frees of the last blocks of one: it ends once, and not under the pass.
+struct Passed : OneSheet<0, 3> {
+    struct Closed {
+        Closed(Passed *stage)
+        {
+            stage->act_as(0);
+            ebbi_region_close(stage->region);
+            stage->act_as(-1);
+        }
+    } closed{this};
+
+    ~Passed() { is_over(0); }
+    void thread(unsigned index)
+    {
+        start_late();
+        if (index == 0) {
+            model::pass_over_orphans();
+            model::pass_over_orphans();
+        } else {
+            use_and_free(index - 1);
+            if (index == 2) {
+                use_and_free(2);
+            }
+        }
+    }
+};
+
 // Two leave while the opener closes; what they did in the region is plain memory.
 struct LastLeaves : Stage {
     static constexpr rl::thread_id_t threads = 3;
@@ -198,6 +225,7 @@ const model::Scenario scenarios[] = {
     {"taken_stays", rl::simulate<model::Suite<OtherCloses<1>>>},
     {"owner_exits", rl::simulate<model::Suite<OwnerExits>>},
     {"purged", rl::simulate<model::Suite<Purged>>},
+    {"passed", rl::simulate<model::Suite<Passed>>},
     {"last_leaves", rl::simulate<model::Suite<LastLeaves>>},
     {"child_leaves", rl::simulate<model::Suite<ChildLeaves>>},
     {"handed_over", rl::simulate<model::Suite<HandedOver>>},

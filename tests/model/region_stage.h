@@ -39,7 +39,7 @@ struct Stage {
         std::memset(ebbi_model_chunk.bytes, 0, sizeof ebbi_model_chunk.bytes);
         std::memset(selves().heaps, 0, sizeof selves().heaps);
         words().count = 0;
-        oldest = youngest = nullptr;
+        oldest = youngest = claimed_orphan = nullptr;
         now = this;
     }
     void act_as(int thread) { selves().acting = thread; } // -1: as the thread that runs
@@ -188,6 +188,7 @@ template <int opener, unsigned count, size_t bytes = EBBI_UNIT> struct OneSheet 
 
 // ---- what src/region asks for --------------------------------------------------------------------
 
+inline struct ebbi_board ebb_lifetime_board = {};
 inline uint8_t ebbi_quarantine_mode = EBBI_QUARANTINE_OFF;
 inline void ebbi_quarantine_begin(void) {}
 
@@ -199,10 +200,16 @@ inline struct ebb_region *ebbi_handle_take(void)
     return &model::Stage::now->handles[model::Stage::now->handles_taken++];
 }
 
-inline void ebbi_handle_give(struct ebb_region *region)
+inline bool ebbi_handle_give(struct ebb_region *region)
 {
     model::Stage::now->ended[region - model::Stage::now->handles]++;
     model::Stage::now->on_end(region);
+    return false;
+}
+
+inline void ebbi_closing_put(struct ebb_region *, const void *)
+{
+    RL_ASSERT(!"the models have a membarrier");
 }
 
 inline void ebbi_handle_cool(struct ebb_region *) { RL_ASSERT(!"no limits in the models"); }

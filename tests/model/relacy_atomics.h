@@ -37,15 +37,53 @@ inline const char *&mutant_name()
     return name;
 }
 
-inline bool is_mutant(const char *name) { return std::strcmp(mutant_name(), name) == 0; }
+// What mutants the sources that ran have asked for: a name that is not among them is no mutant.
+struct Asked {
+    const char *function; // NULL: the name is the operation's alone
+    const char *operation;
+};
+
+struct AskedNames {
+    Asked names[128];
+    size_t count;
+};
+
+inline AskedNames &asked()
+{
+    static AskedNames the_names = {};
+    return the_names;
+}
+
+inline void note(const char *function, const char *operation)
+{
+    AskedNames &all = asked();
+    for (size_t i = 0; i < all.count; i++) {
+        if (all.names[i].function == function && all.names[i].operation == operation) {
+            return;
+        }
+    }
+    RL_ASSERT(all.count < sizeof all.names / sizeof all.names[0]);
+    all.names[all.count++] = {function, operation};
+}
+
+inline bool is_named(const Asked &asked)
+{
+    const char *name = mutant_name();
+    if (asked.function == nullptr) {
+        return std::strcmp(name, asked.operation) == 0;
+    }
+    size_t length = std::strlen(asked.function);
+    return std::strncmp(name, asked.function, length) == 0 && name[length] == ':' &&
+           std::strcmp(name + length + 1, asked.operation) == 0;
+}
 
 inline bool is_weakened(const char *function, const char *operation)
 {
-    size_t length = std::strlen(function);
-    const char *name = mutant_name();
-    return std::strncmp(name, function, length) == 0 && name[length] == ':' &&
-           std::strcmp(name + length + 1, operation) == 0;
+    note(function, operation);
+    return is_named({function, operation});
 }
+
+inline bool is_mutant(const char *name) { return is_weakened(nullptr, name); }
 
 // Relacy's objects live within one schedule. Globals of the sources are made anew for each one.
 class Global {
@@ -216,6 +254,11 @@ inline void store(bool *p, bool value, rl::memory_order order, rl::debug_info_pa
 inline uint64_t load(const uint64_t *p, rl::memory_order, rl::debug_info_param) { return *p; }
 
 inline void store(uint64_t *p, uint64_t value, rl::memory_order, rl::debug_info_param)
+{
+    *p = value;
+}
+
+inline void store(uint32_t *p, uint32_t value, rl::memory_order, rl::debug_info_param)
 {
     *p = value;
 }

@@ -54,7 +54,38 @@ struct Clock : ebbi_clock {
             block->reuse();
         }
     }
+    // As one that waits.
+    void retire_in_time(Block *block);
 };
+
+// What epoch/clock.h assumes of the machine: what any thread has stored before some point within this
+// second is visible afterwards, and what it loads behind that point is what this thread stored before.
+inline void second_passes()
+{
+    unsigned threads = rl::ctx().get_thread_count(), first = rl::rand(threads);
+    fence(false, $);
+    for (unsigned i = 0; i < threads; i++) {
+        unsigned other = (first + i) % threads;
+        if (other != rl::thread_index()) {
+            pause();
+            fence_in()(other);
+        }
+    }
+    the_system().now_ms += EBBI_CLOCK_TURN_MS;
+}
+
+inline void Clock::retire_in_time(Block *block)
+{
+    uint64_t t = tag();
+    for (int tries = 0; tries < 5 && !ebbi_clock_passed(this, t); tries++) {
+        if (!advance(this, true) && rl::rand(2) == 0) {
+            second_passes();
+        }
+    }
+    if (ebbi_clock_passed(this, t)) {
+        block->reuse();
+    }
+}
 
 // A participant in memory of its own, which is gone as soon as end() returns.
 class Member {

@@ -214,6 +214,31 @@ TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
     EXPECT_EQ(1, calls.load());
 }
 
+TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    const auto ignore = [](std::size_t, void *) {};
+    std::atomic<bool> stop{false}, running{false};
+    std::thread setter([&] {
+        for (; !stop.load(); running.store(true))
+            ebb_reclaim_set_limit(MiB, ignore, nullptr);
+    });
+    EXPECT_TRUE(eventually([&] { return running.load(); }));
+    for (int i = 0; i < 200 && !testing::Test::HasFatalFailure(); i++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(10);
+            ebb_reclaim_set_limit(MiB, ignore, nullptr);
+            _exit(0);
+        }
+        expect_ends_well(child);
+    }
+    stop.store(true);
+    setter.join();
+    ebb_reclaim_set_limit(0, nullptr, nullptr);
+}
+
 TEST(ReclaimFork, ItsOwnHazardPointersGoOn)
 {
     std::atomic<int> calls{0};

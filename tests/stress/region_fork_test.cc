@@ -150,6 +150,26 @@ TEST(RegionFork, OtherThreadsRegionsGoOnInTheChild)
         }
 }
 
+// A thread of the child may be given the memory of one that the fork left behind inside a region; it
+// has not entered that region, and its end must not leave it.
+TEST(RegionFork, ThreadsOfTheChildHaveEnteredNothing)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    Worker other;
+    ebb_region *region = open("entered elsewhere");
+    ebb_scope before = {};
+    other.run([&] { before = ebb_region_enter(region); });
+    Filled filled(region);
+    expect_right_in_child([&] {
+        for (int i = 0; i < 4; i++)
+            std::thread([] { ebb_free(ebb_malloc(100)); }).join();
+        return use_and_end(filled, true);
+    });
+    other.run([&] { ebb_leave(before); });
+    EXPECT_TRUE(use_and_end(filled, true));
+}
+
 // Threads allocate in regions and domains without a pause; the child may lose the blocks that they
 // were just allocating, and nothing else.
 class Crowd {

@@ -16,7 +16,8 @@ LOADER.exec_module(golden)
 SMALL = "void *malloc(unsigned long n) { return slots[n & 7]; }\n"
 LARGER = "void *malloc(unsigned long n) { used++; return slots[n & 7]; }\n"
 FREE = "void free(void *p) { slots[0] = p; }\n"
-REST = "".join(f"void {name}(void) {{}}\n" for name in ("ebb_retire", "ebb_pin", "ebb_unpin"))
+REST = "".join(f"void {name}(void) {{}}\n" for name in (
+    "ebb_retire", "ebb_pin", "ebb_unpin", "ebb_region_alloc"))
 PRELUDE = SPDX + "void *slots[8]; volatile unsigned long used; void *slow(unsigned long n);\n"
 
 

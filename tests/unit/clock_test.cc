@@ -166,6 +166,19 @@ TEST_P(Clock, TheChildOfAForkKeepsOnlyItself)
     EXPECT_EQ(0U, state().participants);
 }
 
+// What a thread was in the middle of, it will not end in a child.
+TEST_P(Clock, NobodyIsBusyInTheChildOfAForkButItself)
+{
+    for (ebb_participant &p : threads)
+        p.busy = 1;
+    ebbi_clock_keep_only(&clock, &threads[1]);
+    for (int i = 0; i < 4; i++)
+        EXPECT_EQ(i == 1, threads[i].busy != 0) << i;
+    threads[2].busy = 1;
+    ebbi_clock_join(&clock, &threads[2]);
+    EXPECT_EQ(0U, threads[2].busy) << "of the next thread";
+}
+
 TEST_P(Clock, ABusyLockIsNotWaitedFor)
 {
     ebbi_clock_lock(&clock);
@@ -228,16 +241,83 @@ TEST_P(Biased, TheAbsentAreInTheWayUnlessPressedFor)
     EXPECT_FALSE(ebbi_clock_advance(&clock, true)) << "pinned";
 }
 
-TEST_P(Biased, NobodyIsReleasedWhenTheBarrierIsRefused)
+// Its depth may be on its way to memory. After a second it has arrived, and later pins make fences.
+TEST_P(Biased, BecomesFencedWhenTheBarrierIsRefusedAndWaitsForASecond)
 {
+    fake_os_clock(5000);
     pin(0);
     unpin(0);
+    pin(1);
+    unpin(1);
     EXPECT_TRUE(advance());
     fake_os_refuse(FAKE_MEMBARRIER, 1, true);
-    for (int i = 0; i < 5; i++)
-        EXPECT_FALSE(advance());
+    EXPECT_FALSE(advance());
+    EXPECT_TRUE(ebbi_clock_is_fenced(&clock));
+    for (int ms = 0; ms < 1000; ms += 333) {
+        EXPECT_FALSE(advance()) << ms;
+        fake_os_clock_advance(ms == 999 ? 1 : 333);
+    }
     fake_os_allow();
+    EXPECT_EQ(1U, fake_os_count(FAKE_MEMBARRIER)) << "it is not asked for again";
+    std::uint64_t tag = ebbi_clock_tag(&clock);
+    pin(2);
+    EXPECT_EQ(ebbi_load_relaxed(&clock.now), threads[2].state) << "announced, depth 1";
+    pin(2);
+    unpin(2);
+    unpin(2);
+    for (int i = 0; i < 3; i++)
+        EXPECT_TRUE(ebbi_clock_advance(&clock, false)) << "nobody is pinned";
+    EXPECT_TRUE(ebbi_clock_passed(&clock, tag));
+    pin(0);
     EXPECT_TRUE(advance());
+    EXPECT_FALSE(advance()) << "pinned";
+    unpin(0);
+    EXPECT_TRUE(advance());
+    EXPECT_EQ(4U, state().participants);
+}
+
+TEST_P(Biased, ThoseWhoWerePinnedAsItBecameFencedStayInTheWay)
+{
+    fake_os_clock(5000);
+    pin(0);
+    pin(1);
+    unpin(1);
+    EXPECT_TRUE(advance());
+    unpin(0);
+    pin(0); // anew, in the present epoch
+    fake_os_refuse(FAKE_MEMBARRIER, 1, true);
+    EXPECT_FALSE(advance());
+    EXPECT_TRUE(ebbi_clock_is_fenced(&clock));
+    pin(0);
+    ebbi_repin(&threads[0]);
+    fake_os_clock_advance(2000);
+    EXPECT_TRUE(advance());
+    EXPECT_FALSE(advance());
+    unpin(0);
+    EXPECT_FALSE(advance());
+    unpin(0);
+    EXPECT_TRUE(advance());
+}
+
+// A child is alone: it knows its own pins.
+TEST_P(Biased, BecomesFencedInTheChildOfAForkThatIsRefused)
+{
+    fake_os_clock(5000);
+    pin(0);
+    unpin(0);
+    pin(1);
+    unpin(1);
+    EXPECT_TRUE(advance());
+    fake_os_refuse(FAKE_MEMBARRIER_REGISTER, 1, true);
+    fake_os_refuse(FAKE_MEMBARRIER, 1, true);
+    ebbi_clock_keep_only(&clock, &threads[1]);
+    EXPECT_TRUE(ebbi_clock_is_fenced(&clock));
+    for (int i = 0; i < 3; i++)
+        EXPECT_TRUE(advance());
+    pin(1);
+    EXPECT_TRUE(advance());
+    EXPECT_FALSE(advance());
+    unpin(1);
 }
 
 TEST_P(Biased, APinThatFindsTheClockMovedAnnouncesAnew)

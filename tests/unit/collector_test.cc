@@ -47,9 +47,9 @@ TEST_F(Collector, HasFencesWhereTheRegistrationIsRefused)
     ebb_collector_destroy(c);
 }
 
-// What cannot be had for a moment: nothing goes early, and nothing is lost. Another thread that has
-// pinned, and sleeps, may pin again without a fence.
-TEST_F(Collector, WaitsForTheAbsentWhileTheBarrierIsRefused)
+// Another thread that has pinned, and sleeps, may pin again without a fence: nothing goes until that
+// can be no more, and then everything.
+TEST_F(Collector, BecomesFencedWhereTheBarrierIsRefused)
 {
     ebb_collector *c = ebb_collector_create(0);
     if (ebb_collector_is_fenced(c))
@@ -70,10 +70,15 @@ TEST_F(Collector, WaitsForTheAbsentWhileTheBarrierIsRefused)
     for (int i = 0; i < 20; i++)
         ebb_collector_reclaim(c);
     EXPECT_EQ(0, calls);
-    EXPECT_GT(fake_os_refused(FAKE_MEMBARRIER), 0U);
-    fake_os_allow();
+    EXPECT_EQ(1U, fake_os_refused(FAKE_MEMBARRIER));
+    EXPECT_TRUE(ebb_collector_is_fenced(c));
+    ebb_reclaim_stats now;
+    ebb_reclaim_stats_get(c, &now);
+    EXPECT_EQ(1, now.fenced);
+    ebb_collector_synchronize(c);
     ebb_collector_barrier(c);
     EXPECT_EQ(1, calls);
+    EXPECT_EQ(1U, fake_os_count(FAKE_MEMBARRIER));
     stage.store(2);
     stage.notify_all();
     sleeper.join();

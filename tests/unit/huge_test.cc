@@ -29,10 +29,11 @@ TEST_F(Huge, AllocatesFreesAndForgets)
     ASSERT_NE(nullptr, b.bytes);
     EXPECT_EQ(0U, address(b.bytes) % EBBI_GRANULE);
     EXPECT_EQ(40 * MiB + ebbi_os_page_size(), ebbi_huge_bytes(b.bytes));
-    EXPECT_EQ(EBBI_TAG_HUGE, ebbi_tag_of(b.bytes));
+    EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
+    EXPECT_TRUE(ebbi_huge_is(b.bytes));
     EXPECT_EQ(1U, count());
     EXPECT_TRUE(ebbi_huge_free(b.bytes));
-    EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
+    EXPECT_FALSE(ebbi_huge_is(b.bytes));
     EXPECT_FALSE(ebbi_huge_free(b.bytes));
     EXPECT_EQ(0U, ebbi_huge_bytes(b.bytes));
     EXPECT_EQ(0U, count());
@@ -88,7 +89,7 @@ TEST_F(Huge, MovesItsPagesWhenItCannotGrowInPlace)
     auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
     ASSERT_NE(nullptr, to);
     EXPECT_NE(b.bytes, to);
-    EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
+    EXPECT_FALSE(ebbi_huge_is(b.bytes));
     EXPECT_EQ(1U, fake_os_count(FAKE_MOVE));
     EXPECT_EQ(held + 20 * MiB, fake_os_held_bytes());
     b.bytes = to;
@@ -100,7 +101,7 @@ TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
 {
     ebbi_huge_free(huge(33 * MiB).bytes);
     std::size_t held = fake_os_held_bytes();
-    for (fake_call call : {FAKE_MAP, FAKE_COMMIT}) {
+    for (fake_call call : {FAKE_MAP}) {
         fake_os_refuse(call, 1, true);
         EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1)) << fake_os_name(call);
         fake_os_allow();
@@ -113,7 +114,7 @@ TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
 
 TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
 {
-    for (fake_call call : {FAKE_RESERVE, FAKE_COMMIT, FAKE_MOVE}) {
+    for (fake_call call : {FAKE_RESERVE, FAKE_MOVE}) {
         Block b = huge(40 * MiB);
         std::size_t held = fake_os_held_bytes();
         fake_os_refuse(FAKE_RESIZE, 1, true);
@@ -126,6 +127,31 @@ TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
         EXPECT_EQ(1U, count());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
     }
+}
+
+// More objects than chains.
+TEST_F(Huge, ThousandsAreFound)
+{
+    std::vector<void *> objects;
+    for (int i = 0; i < 3000; i++)
+        objects.push_back(ebbi_huge_alloc(ebbi_os_page_size(), 1));
+    for (std::size_t i = 0; i < objects.size(); i += 2)
+        ASSERT_TRUE(ebbi_huge_free(objects[i])) << i;
+    for (std::size_t i = 0; i < objects.size(); i++)
+        ASSERT_EQ(i % 2 == 1, ebbi_huge_is(objects[i])) << i;
+    for (std::size_t i = 1; i < objects.size(); i += 2)
+        ASSERT_TRUE(ebbi_huge_free(objects[i])) << i;
+    EXPECT_EQ(0U, count());
+}
+
+TEST_F(Huge, TakesTheAddressSpaceOfFreeChunks)
+{
+    fake_os_threaded(false);
+    struct ebbi_span *span = ebbi_span_alloc(9000, 1, EBBI_SPAN_LARGE);
+    ASSERT_NE(nullptr, span);
+    ebbi_span_free(span);
+    fake_os_limit(fake_os_held_bytes() + MiB);
+    EXPECT_TRUE(ebbi_huge_free(huge(500 * MiB).bytes));
 }
 
 TEST_F(Huge, ManyComeAndGoInAnyOrder)

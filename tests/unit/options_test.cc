@@ -43,7 +43,7 @@ struct Options : Fake {
         std::string text = report();
         EXPECT_EQ(before, ebbi_option(id)) << entry;
         EXPECT_EQ(1U, lines(text)) << entry << " -> " << text;
-        EXPECT_EQ(0U, text.find("ebbtide: ")) << text;
+        EXPECT_EQ(0U, text.find("ebbtide: unit_options[")) << text;
         EXPECT_NE(std::string::npos, text.find(ebbi_option_name(id))) << text;
     }
 };
@@ -66,11 +66,12 @@ TEST_F(Options, SizesWithEverySuffix)
 TEST_F(Options, EachKindOfGoodValue)
 {
     read({"EBB_PURGE_DELAY_MS=3600000", "EBB_PURGE_THREAD=0", "EBB_THP=always", "EBB_STATS=signal",
-          "EBB_DEEPBIND=1", "PATH=/bin", "EBBLE=1", "EB=EBB_"});
+          "EBB_STATS_SIGNAL=10", "EBB_DEEPBIND=1", "PATH=/bin", "EBBLE=1", "EB=EBB_"});
     EXPECT_EQ(3600000U, ebbi_option(EBBI_OPTION_PURGE_DELAY));
     EXPECT_EQ(0U, ebbi_option(EBBI_OPTION_PURGE_THREAD));
     EXPECT_EQ(static_cast<std::size_t>(EBBI_HUGE_ALWAYS), ebbi_option(EBBI_OPTION_THP));
     EXPECT_EQ(static_cast<std::size_t>(EBBI_STATS_SIGNAL), ebbi_option(EBBI_OPTION_STATS));
+    EXPECT_EQ(10U, ebbi_option(EBBI_OPTION_STATS_SIGNAL));
     EXPECT_EQ(1U, ebbi_option(EBBI_OPTION_DEEPBIND));
     EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CACHE));
     EXPECT_EQ("", report());
@@ -89,6 +90,9 @@ TEST_F(Options, BadNumbers)
         expect_refused(entry, EBBI_OPTION_PURGE_DELAY);
     for (const char *entry : {"EBB_PURGE_THREAD=2", "EBB_PURGE_THREAD=yes", "EBB_PURGE_THREAD="})
         expect_refused(entry, EBBI_OPTION_PURGE_THREAD);
+    for (const char *entry : {"EBB_STATS_SIGNAL=0", "EBB_STATS_SIGNAL=65", "EBB_STATS_SIGNAL=1k",
+                              "EBB_STATS_SIGNAL=USR1"})
+        expect_refused(entry, EBBI_OPTION_STATS_SIGNAL);
 }
 
 TEST_F(Options, BadWords)

@@ -99,6 +99,8 @@ TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
     constexpr int count = 200;
     fake_os_threaded(true);
     fake_os_pretend_threads();
+    ebbi_threads_more();
+    ebbi_helper_start();
     std::vector<void *> blocks;
     for (int i = 0; i < count; i++)
         blocks.push_back(ebb_malloc(MiB));
@@ -170,33 +172,53 @@ TEST_F(Purge, TrimReturnsAllThatIsFree)
     EXPECT_EQ(0U, ebb_trim()) << "nothing is left";
 }
 
+TEST_F(Purge, MallocAndFreeCreateNoThread)
+{
+    fake_os_pretend_threads();
+    fake_os_threaded(true);
+    ebbi_threads_more();
+    for (int i = 0; i < 100; i++)
+        ebb_free(ebb_malloc(MiB));
+    EXPECT_EQ(0U, fake_os_count(FAKE_START_THREAD));
+}
+
 TEST_F(Purge, AnIdleProcessWithThreadsIsHelpedByOne)
 {
     fake_os_pretend_threads();
     ebb_free(ebb_malloc(MiB));
+    ebbi_helper_look();
     EXPECT_EQ(0U, fake_os_count(FAKE_START_THREAD)) << "a process of one thread stays one";
-    fake_os_threaded(true);
-    ebb_free(ebb_malloc(MiB));
-    ebb_free(ebb_malloc(MiB));
+    ebbi_threads_more();
+    ebbi_helper_look();
+    ebbi_helper_look();
+    ebbi_helper_start();
     EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
 }
 
-TEST_F(Purge, ARefusedHelperLeavesItToTheFrees)
+TEST_F(Purge, ARefusedHelperLeavesItToTheFreesAndIsAskedForAgain)
 {
     fake_os_threaded(true);
-    fake_os_refuse(FAKE_START_THREAD, 1, true);
-    ebb_free(ebb_malloc(MiB));
+    ebbi_threads_more();
+    fake_os_refuse(FAKE_START_THREAD, 1, false);
+    ebbi_helper_start();
     EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+    EXPECT_FALSE(ebbi_helper_wanted());
+    ebb_free(ebb_malloc(MiB));
     fake_os_clock_advance(2000);
     tick();
-    EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD)) << "it is not asked for again";
     EXPECT_LE(ebbi_arena_dirty_bytes(), 4 * EBBI_GRANULE);
+    fake_os_pretend_threads();
+    ebbi_helper_start();
+    EXPECT_EQ(2U, fake_os_count(FAKE_START_THREAD));
+    EXPECT_TRUE(ebbi_helper_wanted());
 }
 
 TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
 {
     fake_os_reset(); // true clock, true thread
     fake_os_threaded(true);
+    ebbi_threads_more();
+    ebbi_helper_start();
     std::vector<void *> blocks;
     for (int i = 0; i < 4000; i++)
         blocks.push_back(ebb_malloc(5000));
@@ -204,22 +226,47 @@ TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
         std::memset(p, 1, 5000);
     for (void *p : blocks)
         ebb_free(p);
-    for (int i = 0; i < 60 && ebbi_arena_dirty_bytes() > 0; i++)
+    for (int i = 0; i < 600 && ebbi_arena_dirty_bytes() > 0; i++)
         usleep(100000);
     EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
     EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
+    ebbi_helper_stop();
+    EXPECT_FALSE(ebbi_helper_wanted());
 }
 
-// Forks, frees something in the child, and tells how many helpers it has asked for by then.
+// The last thread has ended: the helper waits a little for the next one, and ends.
+TEST_F(Purge, TheHelperEndsWithTheThreads)
+{
+    fake_os_reset();
+    ebbi_threads_more();
+    ebbi_helper_start();
+    ASSERT_TRUE(ebbi_helper_wanted());
+    ebbi_threads_less();
+    for (int i = 0; i < 100 && ebbi_helper_wanted(); i++)
+        usleep(10000);
+    EXPECT_FALSE(ebbi_helper_wanted());
+    ebbi_threads_more();
+    ebbi_helper_start();
+    EXPECT_TRUE(ebbi_helper_wanted());
+    ebbi_helper_stop();
+    EXPECT_FALSE(ebbi_helper_wanted());
+}
+
+// Forks, and tells how many helpers the child has asked for by then.
 void expect_helper_in_child()
 {
     fake_os_pretend_threads();
     fake_os_threaded(true);
     ebb_free(ebb_malloc(MiB));
+    ebbi_threads_more();
+    ebbi_helper_start();
     ASSERT_EQ(1U, fake_os_count(FAKE_START_THREAD));
     pid_t child = fork();
     if (child == 0) {
-        ebb_free(ebb_malloc(MiB));
+        if (ebbi_helper_wanted())
+            _exit(99);
+        ebbi_threads_more();
+        ebbi_helper_start();
         _exit(static_cast<int>(fake_os_count(FAKE_START_THREAD)));
     }
     int status = -1;

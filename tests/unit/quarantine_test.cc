@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The debug mode of regions when the OS refuses: what cannot be guarded is given back, what cannot be
 // let out stays, and neither is ever lost.
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <string>
 
 #include "ebbtide/region.h"
 #include "support/engine.h"
 
-extern "C" bool ebbi_escape_report(std::uintptr_t address, const char *what);
+extern "C" {
+bool ebbi_escape_report(std::uintptr_t address, const char *what);
+extern std::uint8_t ebbi_quarantine_mode;
+}
+constexpr std::uint8_t EBBI_QUARANTINE_UNKNOWN = 0, EBBI_QUARANTINE_BEGINS = 1;
 
 namespace {
 
@@ -136,6 +144,66 @@ TEST_F(Quarantine, BlocksWithoutAStack)
     EXPECT_TRUE(is_quarantined(address(p)));
     EXPECT_NE(std::string::npos,
               std::string(fake_os_captured()).find("allocated at:\n    (no stack was kept)\n"));
+}
+
+// ---- fork ----------------------------------------------------------------------------------------
+
+template <typename Run> void expect_right_in_child(Run run)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        _exit(run() ? 42 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    ASSERT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+    EXPECT_EQ(42, WEXITSTATUS(status));
+}
+
+// Another thread had begun with the mode, and is not there to go on.
+TEST_F(Quarantine, BeginsAnewInTheChildOfAFork)
+{
+    fake_os_threaded(true);   // of another thread
+    ebb_free(ebb_malloc(10)); // fork is watched
+    ebbi_quarantine_mode = EBBI_QUARANTINE_BEGINS;
+    expect_right_in_child([] { return is_quarantined(released(1000)); });
+    ebbi_quarantine_mode = EBBI_QUARANTINE_UNKNOWN;
+}
+
+// Another thread is writing a report, into a pipe that is full.
+TEST_F(Quarantine, ReportsInTheChildOfAForkDuringAReport)
+{
+    const std::uintptr_t gone = released(1000);
+    fake_os_reset(); // no capture: what is written blocks
+    fake_os_pretend_threads();
+    int ends[2];
+    ASSERT_EQ(0, pipe(ends));
+    ASSERT_EQ(0, fcntl(ends[1], F_SETFL, O_NONBLOCK));
+    std::vector<char> fill(4096, 'x');
+    while (write(ends[1], fill.data(), fill.size()) > 0) {
+    }
+    while (write(ends[1], fill.data(), 1) > 0) {
+    }
+    ASSERT_EQ(0, fcntl(ends[1], F_SETFL, 0));
+    const int kept = dup(2);
+    dup2(ends[1], 2);
+    std::thread reports([gone] { (void)is_quarantined(gone); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(200)); // it is at it by now
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(10);
+        dup2(kept, 2);
+        _exit(is_quarantined(gone) ? 42 : 1);
+    }
+    int status = 0;
+    EXPECT_EQ(child, waitpid(child, &status, 0));
+    dup2(kept, 2);
+    while (read(ends[0], fill.data(), fill.size()) == static_cast<ssize_t>(fill.size())) {
+    }
+    reports.join();
+    EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
+    EXPECT_EQ(42, WEXITSTATUS(status));
 }
 
 } // namespace

@@ -10,10 +10,13 @@
 extern "C" {
 #endif
 
+struct ebbi_hazards;
+
 struct ebb_hazard {
-    EBBI_ATOMIC(void *) held;            // by the thread that opened it; NULL: nothing
-    struct ebb_hazard *next, *next_free; // the list of all; of those that are closed
-    const void *owner;                   // stands for the thread that opened it; NULL: closed
+    EBBI_ATOMIC(void *) held;     // by the thread that opened it; NULL: nothing
+    struct ebbi_hazards *row;     // that it is one of
+    struct ebb_hazard *next_free; // of those that are closed
+    const void *owner;            // stands for the thread that opened it; NULL: closed
 } __attribute__((aligned(64)));
 
 // Protects p, which counts only if it can still be reached after this call.

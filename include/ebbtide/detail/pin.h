@@ -4,7 +4,7 @@
 //
 // state = epoch << 16 | depth. The low 16 bits: 0 outside of a pin; the number of nested pins,
 // below EBB_PIN_DEEPEST; EBB_PIN_ATTENTION added when the outermost unpin, this or the next, or the
-// next pin has more to do; all set in the record of threads that have none. So one comparison in pin
+// first pin has more to do; all set in the record of threads that have none. So one comparison in pin
 // and one in unpin send everything unusual to the slow functions.
 //
 // To *announce* an epoch is to store it and make a full fence. In a biased clock an unpin leaves the
@@ -35,7 +35,7 @@ extern "C" {
 #define EBB_PIN_NONE EBB_PIN_DEPTH
 #define EBB_EPOCH_ONE ((uint64_t)1 << EBB_PIN_SHIFT)
 
-// One cache line; the fields below `now` belong to src/epoch.
+// One cache line; the fields below `now` belong to src/epoch, the last three to src/heap/pin.c.
 struct ebb_participant {
     EBBI_ATOMIC(uint64_t) state;
     const EBBI_ATOMIC(uint64_t) * now; // the clock's word
@@ -43,6 +43,9 @@ struct ebb_participant {
     uint32_t thread;                   // the kernel's number of the thread
     struct ebb_participant *next, *previous;
     uint64_t released; // a state that was found left for good
+    uint64_t looked;   // the clock's word when work was last looked for; 0: there was more
+    uint32_t due;      // what attention is for
+    uint32_t in_vain;  // looks in a row that found nothing
 } __attribute__((aligned(64)));
 
 __attribute__((visibility("default"))) void ebb_pin_slow(struct ebb_participant *me);

@@ -146,12 +146,53 @@ fn a_stalled_reader_holds_back_and_lets_go() {
 #[test]
 fn a_pin_elsewhere_holds_nothing_back() {
     let _alone = alone();
-    let _pinned = epoch::pin();
+    let pinned = epoch::pin();
     let collector = Collector::fenced();
     let dropped = Arc::new(AtomicUsize::new(0));
     retire_one(&dropped, &collector.register().pin());
+    collector.synchronize();
+    collector.reclaim(); // runs nothing under a guard of the default collector
+    assert_eq!(dropped.load(SeqCst), 0);
+    drop(pinned);
     collector.barrier();
     assert_eq!(dropped.load(SeqCst), 1);
+}
+
+#[test]
+fn the_last_collector_may_go_in_a_deferred_function() {
+    let _alone = alone();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let outer = Collector::new();
+    for guard in [&epoch::pin(), &outer.register().pin()] {
+        let last = Collector::new();
+        {
+            let inner = &last.register().pin();
+            (0..10).for_each(|_| retire_one(&dropped, inner));
+        }
+        guard.defer(move || drop(last));
+    }
+    assert_eq!(dropped.load(SeqCst), 0);
+    outer.barrier();
+    epoch::default_collector().barrier();
+    while dropped.load(SeqCst) < 20 {
+        thread::yield_now(); // another thread had run one of them
+    }
+}
+
+#[test]
+fn the_last_collector_may_go_under_a_guard() {
+    let _alone = alone();
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let last = Collector::new();
+    retire_one(&dropped, &last.register().pin());
+    let guard = epoch::pin();
+    drop(last);
+    assert_eq!(dropped.load(SeqCst), 0);
+    drop(guard);
+    epoch::default_collector().barrier();
+    while dropped.load(SeqCst) < 1 {
+        thread::yield_now();
+    }
 }
 
 #[test]

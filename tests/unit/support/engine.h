@@ -105,12 +105,11 @@ struct Block {
     bool intact() const { return intact(size); }
 };
 
-// An address limit takes hold when the tag table is made: before the first allocation.
-inline void start_narrow(std::size_t limit_bytes)
+// An address limit decides about the window when that is chosen: before the first allocation.
+inline void start_limited(std::size_t limit_bytes)
 {
     fake_os_limit(limit_bytes + fake_os_held_bytes());
-    ASSERT_EQ(0, ebbi_tags_init());
-    ASSERT_TRUE(ebbi_tags_narrow());
+    ASSERT_EQ(0, ebbi_window_open());
 }
 
 class Fake : public testing::Test {

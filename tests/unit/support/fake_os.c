@@ -10,6 +10,7 @@
 
 #define PURGES 256
 #define CAPTURE 8192
+#define PRETENDED 1u // a thread that is none
 
 static const char *const names[FAKE_CALLS] = {"reserve",
                                               "reserve_readable",
@@ -36,7 +37,7 @@ static struct {
     bool cpu_faked;
     size_t cpu;
     uint64_t clock_ms, step_ms;
-    size_t limit, page;
+    size_t limit, page, memory;
     void (*watch)(uintptr_t start, size_t bytes);
 } fake = {.limit = SIZE_MAX};
 
@@ -92,6 +93,7 @@ void fake_os_threaded(bool threaded)
 
 void fake_os_pretend_threads(void) { fake.pretend_threads = true; }
 void fake_os_page_size(size_t bytes) { fake.page = bytes; }
+void fake_os_memory(size_t bytes) { fake.memory = bytes; }
 void fake_os_secure(bool secure) { fake.secure = secure; }
 
 void fake_os_cpu(size_t cpu)
@@ -179,6 +181,11 @@ int ebbi_os_commit(void *start, size_t bytes)
     return refuse(FAKE_COMMIT) ? -ENOMEM : real_os_commit(start, bytes);
 }
 
+int ebbi_os_make_writable(void *start, size_t bytes)
+{
+    return refuse(FAKE_COMMIT) ? -ENOMEM : real_os_make_writable(start, bytes);
+}
+
 bool ebbi_os_purge(void *start, size_t bytes)
 {
     if (refuse(FAKE_PURGE)) {
@@ -237,6 +244,10 @@ void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 bool ebbi_os_huge_by_default(void) { return fake.huge; }
 size_t ebbi_os_page_size(void) { return fake.page != 0 ? fake.page : real_os_page_size(); }
 size_t ebbi_os_address_limit(void) { return fake.limit; }
+size_t ebbi_os_memory_bytes(void)
+{
+    return fake.memory != 0 ? fake.memory : real_os_memory_bytes();
+}
 
 size_t ebbi_os_cpu(void) { return fake.cpu_faked ? ebbi_load_relaxed(&fake.cpu) : real_os_cpu(); }
 
@@ -254,6 +265,8 @@ bool ebbi_os_is_threaded(void)
 }
 size_t ebbi_os_resident_bytes(void) { return real_os_resident_bytes(); }
 
+void ebbi_os_start(void) { real_os_start(); }
+uint32_t ebbi_os_process_number(void) { return real_os_process_number(); }
 uint32_t ebbi_os_thread_number(void) { return real_os_thread_number(); }
 
 void ebbi_os_yield(void)
@@ -276,10 +289,24 @@ void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 
 void ebbi_os_wake(uint32_t *word, int how_many) { real_os_wake(word, how_many); }
 
-bool ebbi_os_start_thread(const struct ebbi_os_thread *thread)
+uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
 {
-    return !refuse(FAKE_START_THREAD) && (fake.pretend_threads || real_os_start_thread(thread));
+    if (refuse(FAKE_START_THREAD)) {
+        return 0;
+    }
+    return fake.pretend_threads ? PRETENDED : real_os_start_thread(thread);
 }
+
+void ebbi_os_join_thread(uintptr_t handle)
+{
+    real_os_join_thread(handle != PRETENDED ? handle : 0);
+}
+
+bool ebbi_os_is_own_thread(void *(*run)(void *)) { return real_os_is_own_thread(run); }
+bool ebbi_os_is_first_thread(void) { return real_os_is_first_thread(); }
+void ebbi_os_streams_lock(void) { real_os_streams_lock(); }
+void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }
+void ebbi_os_streams_reset(void) { real_os_streams_reset(); }
 
 void ebbi_os_write(int fd, const char *text, size_t length)
 {

@@ -14,7 +14,7 @@ enum fake_call {
     FAKE_RESERVE,
     FAKE_RESERVE_READABLE,
     FAKE_MAP,
-    FAKE_COMMIT,
+    FAKE_COMMIT, // and make_writable
     FAKE_PURGE,
     FAKE_GUARD,
     FAKE_RELEASE, // counted, never refused
@@ -46,6 +46,7 @@ size_t fake_os_held_bytes(void);  // address space held now
 void fake_os_threaded(bool threaded); // what the process pretends to be
 void fake_os_pretend_threads(void);   // start_thread only counts, and says yes
 void fake_os_page_size(size_t bytes); // a multiple of the real one
+void fake_os_memory(size_t bytes);    // of the machine
 void fake_os_secure(bool secure);
 void fake_os_cpu(size_t cpu); // all threads from now on; else the real one
 void fake_os_huge_pages(bool by_default);

@@ -4,6 +4,7 @@
 #define ebbi_os_reserve_readable real_os_reserve_readable
 #define ebbi_os_map real_os_map
 #define ebbi_os_commit real_os_commit
+#define ebbi_os_make_writable real_os_make_writable
 #define ebbi_os_purge real_os_purge
 #define ebbi_os_guard real_os_guard
 #define ebbi_os_release real_os_release
@@ -14,12 +15,15 @@
 #define ebbi_os_huge_by_default real_os_huge_by_default
 #define ebbi_os_page_size real_os_page_size
 #define ebbi_os_address_limit real_os_address_limit
+#define ebbi_os_memory_bytes real_os_memory_bytes
 #define ebbi_os_cpu real_os_cpu
 #define ebbi_os_now_ms real_os_now_ms
 #define ebbi_os_entropy real_os_entropy
 #define ebbi_os_is_secure real_os_is_secure
 #define ebbi_os_is_threaded real_os_is_threaded
 #define ebbi_os_resident_bytes real_os_resident_bytes
+#define ebbi_os_start real_os_start
+#define ebbi_os_process_number real_os_process_number
 #define ebbi_os_thread_number real_os_thread_number
 #define ebbi_os_yield real_os_yield
 #define ebbi_os_membarrier_register real_os_membarrier_register
@@ -27,6 +31,12 @@
 #define ebbi_os_wait real_os_wait
 #define ebbi_os_wake real_os_wake
 #define ebbi_os_start_thread real_os_start_thread
+#define ebbi_os_is_first_thread real_os_is_first_thread
+#define ebbi_os_join_thread real_os_join_thread
+#define ebbi_os_is_own_thread real_os_is_own_thread
+#define ebbi_os_streams_lock real_os_streams_lock
+#define ebbi_os_streams_unlock real_os_streams_unlock
+#define ebbi_os_streams_reset real_os_streams_reset
 #define ebbi_os_write real_os_write
 
 #include "os/linux.c"

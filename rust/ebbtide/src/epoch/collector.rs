@@ -14,7 +14,8 @@ use crate::sys;
 /// A clock of its own: its pins hold back nothing of other collectors. Clones are the same collector.
 ///
 /// When the last clone, handle and guard is gone, everything that was retired into it is destroyed
-/// and freed there and then. That must not happen inside a deferred function.
+/// and freed there and then; inside a deferred function when the thread's outermost run of them has
+/// ended, inside a pin of the default collector as if it had been deferred there.
 ///
 /// ```
 /// use ebbtide::epoch::Collector;
@@ -49,9 +50,22 @@ unsafe impl Sync for Own {}
 
 impl Drop for Own {
     fn drop(&mut self) {
-        // SAFETY: the last owner, so no handle and no guard of it is left.
-        unsafe { sys::ebb_collector_destroy(self.raw.as_ptr()) }
+        let raw = self.raw.as_ptr();
+        if guard::is_pinned() {
+            // SAFETY: as below, once. Where memory for the call is refused the collector stays.
+            unsafe { sys::ebb_retire_with(raw.cast(), Some(destroy), ptr::null_mut()) };
+        } else {
+            // SAFETY: the last owner, so no handle and no guard of it is left.
+            unsafe { sys::ebb_collector_destroy(raw) }
+        }
     }
+}
+
+/// # Safety
+/// `raw` is a collector that nobody uses any more.
+unsafe extern "C" fn destroy(raw: *mut std::ffi::c_void, _: *mut std::ffi::c_void) {
+    // SAFETY: the caller's word.
+    unsafe { sys::ebb_collector_destroy(raw.cast()) }
 }
 
 impl Collector {
@@ -107,13 +121,14 @@ impl Collector {
     }
 
     /// Waits until everything that was deferred before, by any thread, has run. Not inside a
-    /// deferred function.
+    /// deferred function, nor inside a pin of the default collector: no deferred function runs there.
     pub fn barrier(&self) {
         // SAFETY: alive, and not pinned by this thread.
         unsafe { sys::ebb_collector_barrier(self.raw()) }
     }
 
-    /// Frees and runs what can go now, without waiting. Bytes of blocks freed.
+    /// Frees and runs what can go now, without waiting; nothing of another collector inside a pin of the
+    /// default one. Bytes of blocks freed.
     pub fn reclaim(&self) -> usize {
         // SAFETY: alive, and not pinned by this thread.
         unsafe { sys::ebb_collector_reclaim(self.raw()) }

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-static inline uint64_t ebbi_os_now_ms(void) { return 1; }
+static inline uint64_t ebbi_os_now_ms(void) { return model::the_system().now_ms; }
 static inline uint32_t ebbi_os_thread_number(void) { return rl::thread_index() + 1; }
 static inline bool ebbi_os_membarrier_register(void) { return true; }
 
@@ -15,6 +15,9 @@ static inline bool ebbi_os_membarrier_register(void) { return true; }
 // each at a moment of its own, then one of the caller again. A thread that sleeps has its own too.
 static inline bool ebbi_os_membarrier(void)
 {
+    if (model::the_system().refuses) {
+        return false;
+    }
     unsigned threads = rl::ctx().get_thread_count(), first = rl::rand(threads);
     model::fence(model::is_weakened(__func__, "membarrier"), $);
     for (unsigned i = 0; i < threads; i++) {

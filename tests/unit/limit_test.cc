@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A limit on address space (ulimit -v): small chunks, everything below 64 GiB.
+// A limit on address space (ulimit -v), in force from the start or set by the program itself.
 #include "support/arena_walk.h"
 
 namespace {
 
 using namespace unit;
 
-struct Narrow : Fake, testing::WithParamInterface<std::size_t> {
+struct Limit : Fake, testing::WithParamInterface<std::size_t> {
     void SetUp() override
     {
-        if (under_asan || under_tsan)
-            GTEST_SKIP() << "the sanitizer's shadow takes the low addresses";
         Fake::SetUp();
         fake_os_threaded(false);
-        start_narrow(GetParam());
+        start_limited(GetParam());
     }
 };
 
-TEST_P(Narrow, RandomUseKeepsContentsAndTheArenaWhole)
+bool in_window(const void *p) { return ebbi_granule_of(p) < ebbi_window.granules; }
+
+TEST_P(Limit, RandomUseKeepsContentsAndTheArenaWhole)
 {
     Random random(5);
     std::vector<Block> live;
@@ -27,7 +27,7 @@ TEST_P(Narrow, RandomUseKeepsContentsAndTheArenaWhole)
             Block b{static_cast<unsigned char *>(ebb_malloc(bytes)), bytes,
                     static_cast<unsigned char>(i)};
             ASSERT_NE(nullptr, b.bytes) << "step " << i;
-            ASSERT_LT(address(b.bytes), EBBI_WINDOW_END);
+            ASSERT_TRUE(in_window(b.bytes));
             b.fill();
             live.push_back(b);
         } else {
@@ -43,7 +43,7 @@ TEST_P(Narrow, RandomUseKeepsContentsAndTheArenaWhole)
 }
 
 // Slabs and spans in every granule of the first chunks: no header lies in a chunk's own record.
-TEST_P(Narrow, EveryGranuleOfTheFirstChunksIsUsable)
+TEST_P(Limit, EveryGranuleOfTheFirstChunksIsUsable)
 {
     std::vector<void *> blocks;
     for (int i = 0; i < 60 * 1024; i++)
@@ -57,7 +57,7 @@ TEST_P(Narrow, EveryGranuleOfTheFirstChunksIsUsable)
         ebb_free(blocks[i]);
 }
 
-TEST_P(Narrow, AnObjectMayTakeMostOfTheLimit)
+TEST_P(Limit, AnObjectMayTakeMostOfTheLimit)
 {
     std::size_t bytes = GetParam() / 10 * 7;
     for (int i = 0; i < 4; i++) {
@@ -72,7 +72,7 @@ TEST_P(Narrow, AnObjectMayTakeMostOfTheLimit)
     EXPECT_NE(nullptr, ebb_malloc(1000));
 }
 
-TEST_P(Narrow, WhatIsFreedCanBeHadAgainInOtherSizes)
+TEST_P(Limit, WhatIsFreedCanBeHadAgainInOtherSizes)
 {
     for (std::size_t bytes : {48 * KiB, 3 * MiB, 40 * MiB, 700 * KiB, 100 * MiB}) {
         std::vector<void *> blocks;
@@ -87,32 +87,51 @@ TEST_P(Narrow, WhatIsFreedCanBeHadAgainInOtherSizes)
     }
 }
 
-TEST_P(Narrow, ForeignAddressesInTheWindowAreNamed)
+TEST_P(Limit, ForeignAddressesInTheWindowAreNamed)
 {
     void *p = ebb_malloc(100);
     EXPECT_DEATH(ebb_free(static_cast<char *>(p) + 8 * GiB), "does not come from this allocator");
 }
 
-INSTANTIATE_TEST_SUITE_P(Limits, Narrow, testing::Values(512 * MiB, 2 * GiB),
-                         [](const auto &limit) {
-                             return std::to_string(limit.param / MiB) + "MiB";
-                         });
+INSTANTIATE_TEST_SUITE_P(Limits, Limit, testing::Values(512 * MiB, 2 * GiB), [](const auto &limit) {
+    return std::to_string(limit.param / MiB) + "MiB";
+});
 
-struct Window : Fake {};
-
-// Space in the window is not used up by a few objects.
-TEST_F(Window, ManyLargeObjectsFitUnderAWideLimit)
-{
-    if (under_asan || under_tsan)
-        GTEST_SKIP() << "the sanitizer's shadow takes the low addresses";
-    start_narrow(20 * GiB); // beside the tags' reservation, 8 GiB at most
-    std::vector<void *> blocks;
-    for (int i = 0; i < 300; i++) {
-        blocks.push_back(ebb_malloc(33 * MiB));
-        ASSERT_NE(nullptr, blocks.back()) << "object " << i;
+struct LaterLimit : Fake {
+    // How much of `limit` beyond what is held can be had in blocks of that size.
+    static std::size_t usable(std::size_t limit, std::size_t bytes)
+    {
+        fake_os_threaded(false);
+        fake_os_limit(limit + fake_os_held_bytes());
+        std::vector<void *> blocks;
+        for (void *p = ebb_malloc(bytes); p != nullptr; p = ebb_malloc(bytes))
+            blocks.push_back(p);
+        for (void *p : blocks)
+            ebb_free(p);
+        return blocks.size() * bytes;
     }
-    for (void *p : blocks)
-        ebb_free(p);
+};
+
+TEST_F(LaterLimit, SmallBlocksUseMostOfIt) { EXPECT_GE(usable(GiB, 4096), 900 * MiB); }
+TEST_F(LaterLimit, LargeBlocksUseMostOfIt) { EXPECT_GE(usable(GiB, MiB), 900 * MiB); }
+TEST_F(LaterLimit, HugeBlocksUseMostOfIt) { EXPECT_GE(usable(GiB, 40 * MiB), 900 * MiB); }
+TEST_F(LaterLimit, ASmallOneToo) { EXPECT_GE(usable(256 * MiB, 4096), 200 * MiB); }
+
+TEST_F(LaterLimit, EachSizeAfterTheOther)
+{
+    for (std::size_t bytes : {4 * KiB, 40 * MiB, MiB, 200 * MiB, 100 * KiB})
+        EXPECT_GE(usable(GiB, bytes), 600 * MiB) << bytes;
+}
+
+// No more than about twice of what is in use is reserved.
+TEST_F(LaterLimit, ReservationsFollowUse)
+{
+    std::size_t before = fake_os_held_bytes(), used = 0;
+    for (int i = 0; i < 3000; i++) {
+        ASSERT_NE(nullptr, ebb_malloc(MiB));
+        used += MiB;
+        ASSERT_LE(fake_os_held_bytes(), before + 2 * used + 64 * MiB) << "block " << i;
+    }
 }
 
 } // namespace

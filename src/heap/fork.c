@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: fork(), and the thread that is on its way to abort().
+//
+// fork() takes every lock in rank order, so that the child finds every structure whole. Before ours
+// the one of libc that its own fork takes afterwards: a thread that holds it (fflush(NULL)) waits for
+// a stream whose owner (getline) may be waiting for one of ours.
+//
+// A process that certainly has one thread takes none: it may fork in a signal handler that has
+// interrupted malloc, and what is locked then is locked by that thread, which goes on in both
+// processes.
+#include <pthread.h>
+#include <string.h>
+
+#include "heap/registry.h"
+
+bool ebbi_dying;
+
+static bool takes_locks; // the fork that is under way; under all of them, or of the only thread
+
+// A crash handler may allocate and fork while this thread holds the registry's or a heap's lock:
+// it gets a heap of its own, and neither purge nor fork takes those locks any more.
+void ebbi_fork_abort(void)
+{
+    bool again = ebbi_load_relaxed(&ebbi_dying); // relaxed: for this thread; for others a hint
+    ebbi_store_relaxed(&ebbi_dying, true);       // relaxed: as above
+    struct ebbi_heap *heap = again || ebbi_arena_is_mine() ? NULL : ebbi_heap_make(0);
+    ebbi_source_set(heap != NULL ? &heap->fast : &ebbi_heap_gone);
+    ebb_self = (char *)ebbi_source_now();
+    if (heap != NULL) {
+        heap->alone = true;
+    }
+}
+
+static void prepare(void)
+{
+    // relaxed: set by this thread or of no matter
+    if (ebbi_load_relaxed(&ebbi_dying) || ebbi_threads_hold()) {
+        takes_locks = false;
+        return;
+    }
+    ebbi_os_streams_lock();
+    ebbi_lock_take(&ebbi_start_lock);
+    ebbi_heaps_freeze(NULL, NULL);
+    ebbi_late_lock();
+    ebbi_remains_lock();
+    ebbi_regions_lock();
+    ebbi_orphans_lock();
+    ebbi_labels_lock();
+    ebbi_stranded_lock();
+    ebbi_limit_lock();
+    ebbi_hazards_lock();
+    ebbi_collectors_lock();
+    ebbi_arena_lock();
+    takes_locks = true;
+}
+
+static void drop_locks(void)
+{
+    ebbi_arena_unlock();
+    ebbi_collectors_unlock();
+    ebbi_hazards_unlock();
+    ebbi_limit_unlock();
+    ebbi_stranded_unlock();
+    ebbi_labels_unlock();
+    ebbi_orphans_unlock();
+    ebbi_regions_unlock();
+    ebbi_remains_unlock();
+    ebbi_late_unlock();
+    ebbi_heaps_thaw();
+    ebbi_lock_drop(&ebbi_start_lock);
+}
+
+static void parent(void)
+{
+    if (takes_locks) {
+        drop_locks();
+        ebbi_os_streams_unlock();
+    }
+    ebbi_threads_go_on();
+}
+
+// What the thread of a heap changes without a lock. fork() copies one page after the other while the
+// other threads run on, so these need not agree with each other in the child: a top may be newer than
+// the slots below it. The blocks that they held are lost to the child.
+static void forget_unlocked(struct ebbi_heap *heap)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        unsigned bin = ebbi_class_bin(c, heap->lane);
+        struct ebbi_magazine *m = &heap->magazines[c];
+        m->stolen = 0;
+        heap->fast.top[bin] = m->slots != 0 ? m->base + 1 : (void **)&heap->nothing + 1;
+        heap->fast.limbo[bin] = (struct ebbi_bag_top){NULL, NULL};
+    }
+    memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
+    heap->limbo.spare = NULL;
+    heap->outbox_count = 0;
+    heap->inside = heap->parked = 0;
+    heap->slot = NULL;
+}
+
+// The other threads are gone; their heaps, limbo included, are the next threads'.
+static struct ebbi_heap *take_over_heaps(void)
+{
+    struct ebbi_heap *mine = NULL;
+    for (struct ebbi_heap *heap = ebbi_heaps_first(); heap != NULL; heap = heap->next) {
+        heap->holds = 0;
+        if (&heap->fast == ebbi_current()) {
+            mine = heap;
+        } else if (heap->seat.domain == NULL && heap->attached) {
+            forget_unlocked(heap);
+            heap->seats = NULL;
+            heap->entered_count = 0;
+            heap->fast.pin.busy = 0;
+            ebbi_heap_push_abandoned(heap);
+        } else if (heap->seat.thread != NULL && &heap->seat.thread->fast != ebbi_current()) {
+            forget_unlocked(heap);
+            ebbi_seat_abandon(heap);
+        }
+    }
+    return mine;
+}
+
+static void forget_threads(void)
+{
+    struct ebbi_heap *mine = take_over_heaps();
+    ebbi_arena_forked();
+    ebbi_collectors_keep_only(mine);
+    ebbi_hazards_keep_only(ebb_self);
+    ebbi_late_forget();
+    ebbi_calls_forget(mine);
+    drop_locks();
+    ebbi_heaps_each(ebbi_purge_forked, NULL); // slabs may end, which takes the arena's lock
+    ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
+                           mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
+}
+
+// Of a process that had no other: only its number changes.
+static void keep_thread(void)
+{
+    struct ebbi_fast *current = ebbi_current();
+    if (current != &ebbi_heap_none && current != &ebbi_heap_gone) {
+        ebbi_clock_keep_only(&ebbi_clock, &current->pin);
+    }
+}
+
+static void child(void)
+{
+    if (takes_locks) {
+        forget_threads();
+        ebbi_os_streams_reset();
+    } else {
+        keep_thread();
+    }
+    ebbi_helper_forget(ebbi_thread_forked());
+}
+
+void ebbi_fork_watch(void) { (void)pthread_atfork(prepare, parent, child); }

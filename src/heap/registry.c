@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: all heaps. A heap is one granule of metadata. A thread takes an abandoned one, whole,
+// before a new one is made; what is abandoned without slabs is destroyed but for a few spare ones.
+// Other threads keep setting remote bits in an abandoned heap's slabs meanwhile.
+//
+// Whoever walks over them holds one at a time: it stays in the list, its lock is free to be taken
+// and dropped, and the registry's is not held while something is done with it.
+#include "heap/registry.h"
+
+#include <string.h>
+
+#include "os/options.h"
+
+#define SPARE_HEAPS 8
+#define COLOURS 61u // lines, in the first page
+
+static struct ebbi_lock registry; // rank: registry
+// Under it.
+static struct ebbi_heap *all_heaps;
+static struct ebbi_heap *abandoned;
+static size_t abandoned_count;
+static struct ebbi_heap *public_heap;
+static unsigned next_heap;
+
+_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
+
+void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
+void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
+
+static void prepare_bins(struct ebbi_heap *heap)
+{
+    unsigned first_bin = heap->lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
+    for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
+        heap->fast.bin_of[i] = (uint16_t)(first_bin + ebbi_lookup[i]);
+    }
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        unsigned bin = ebbi_class_bin(c, heap->lane);
+        heap->fast.top[bin] = (void **)&heap->nothing + 1;
+        heap->fast.limit[bin] = (void **)&heap->nothing + 1;
+    }
+    for (size_t i = 0; i <= EBBI_SHARING_MAX / EBBI_QUANTUM; i++) {
+        heap->fast.bin_of[i] = (uint16_t)ebbi_class_bin(ebbi_bin_class[ebbi_lookup[i]], heap->lane);
+    }
+}
+
+struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
+{
+    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
+    if (span == NULL) {
+        return NULL;
+    }
+    // Heaps at the same place of their granules would have their hot lines in the same cache sets.
+    uintptr_t start = (uintptr_t)ebbi_span_start(span);
+    struct ebbi_heap *heap = (void *)(start + next_heap % COLOURS * (size_t)EBBI_CACHE_LINE);
+    if (!span->zeroed) {
+        memset(heap, 0, sizeof *heap);
+    }
+    heap->lane = (uint16_t)(first_lane + next_heap++ % EBBI_LANES);
+    heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
+    heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
+    heap->slot_end = (void **)(start + EBBI_GRANULE);
+    prepare_bins(heap);
+    return heap;
+}
+
+static void link_heap(struct ebbi_heap *heap)
+{
+    heap->next = all_heaps;
+    if (all_heaps != NULL) {
+        all_heaps->previous = heap;
+    }
+    all_heaps = heap;
+}
+
+static struct ebbi_heap *heap_create(void)
+{
+    struct ebbi_heap *heap = ebbi_heap_make(0);
+    if (heap == NULL) {
+        return NULL;
+    }
+    ebbi_depot_offer(heap);
+    link_heap(heap);
+    return heap;
+}
+
+struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label)
+{
+    ebbi_assert_held(&registry);
+    struct ebbi_heap *heap = ebbi_heap_make(EBBI_TAG_DOMAIN);
+    if (heap != NULL) {
+        heap->seat.domain = domain;
+        heap->label = label;
+        link_heap(heap);
+    }
+    return heap;
+}
+
+static void heap_destroy(struct ebbi_heap *heap)
+{
+    *(heap->previous != NULL ? &heap->previous->next : &all_heaps) = heap->next;
+    if (heap->next != NULL) {
+        heap->next->previous = heap->previous;
+    }
+    ebbi_span_free(ebbi_span_of(heap));
+}
+
+struct ebbi_heap *ebbi_heap_adopt(void)
+{
+    struct ebbi_heap *heap = abandoned;
+    if (heap == NULL) {
+        return heap_create();
+    }
+    abandoned = heap->abandoned_next;
+    abandoned_count--;
+    return heap;
+}
+
+struct ebbi_heap *ebbi_heap_lock_public(void)
+{
+    if (ebbi_start() != 0) {
+        return NULL;
+    }
+    ebbi_lock_take(&registry);
+    if (public_heap == NULL) {
+        public_heap = heap_create();
+    }
+    struct ebbi_heap *heap = public_heap;
+    ebbi_lock_drop(&registry);
+    if (heap != NULL) {
+        ebbi_lock_take(&heap->lock);
+    }
+    return heap;
+}
+
+void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&registry);
+    heap->attached = false;
+    heap->abandoned_next = abandoned;
+    abandoned = heap;
+    abandoned_count++;
+}
+
+// Under the heap's lock.
+static bool is_empty(const struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&heap->lock);
+    return heap->slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
+           heap->records == NULL && !heap->is_depot && !heap->had_regions;
+}
+
+void ebbi_heap_retire(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&registry);
+    ebbi_lock_take(&heap->lock);
+    ebbi_records_discard(heap);
+    bool empty = is_empty(heap);
+    ebbi_lock_drop(&heap->lock);
+    if (empty && heap->holds == 0 && abandoned_count >= SPARE_HEAPS) {
+        heap_destroy(heap);
+    } else {
+        ebbi_heap_push_abandoned(heap);
+    }
+}
+
+// From `from`, which is let go, to the next, which is held; NULL: the first.
+static struct ebbi_heap *next_held(struct ebbi_heap *from)
+{
+    ebbi_lock_take(&registry);
+    struct ebbi_heap *to = from != NULL ? from->next : all_heaps;
+    if (from != NULL) {
+        from->holds--;
+    }
+    if (to != NULL) {
+        to->holds++;
+    }
+    ebbi_lock_drop(&registry);
+    return to;
+}
+
+void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+{
+    for (struct ebbi_heap *heap = next_held(NULL); heap != NULL; heap = next_held(heap)) {
+        ebbi_lock_take(&heap->lock);
+        visit(heap, context);
+        ebbi_lock_drop(&heap->lock);
+    }
+}
+
+void ebbi_heaps_prune(void)
+{
+    size_t spare = 0;
+    ebbi_lock_take(&registry);
+    struct ebbi_heap **link = &abandoned;
+    while (*link != NULL) {
+        struct ebbi_heap *heap = *link;
+        ebbi_lock_take(&heap->lock);
+        ebbi_records_discard(heap);
+        bool empty = is_empty(heap);
+        ebbi_lock_drop(&heap->lock);
+        if (empty && heap->holds == 0 && ++spare > SPARE_HEAPS) {
+            *link = heap->abandoned_next;
+            abandoned_count--;
+            heap_destroy(heap);
+        } else {
+            link = &heap->abandoned_next;
+        }
+    }
+    ebbi_lock_drop(&registry);
+}
+
+void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+{
+    ebbi_lock_take(&registry);
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_take(&heap->lock);
+    }
+    if (visit != NULL) {
+        ebbi_heaps_visit(visit, context);
+    }
+}
+
+void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+{
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        visit(heap, context);
+    }
+}
+
+void ebbi_heaps_thaw(void)
+{
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_drop(&heap->lock);
+    }
+    ebbi_lock_drop(&registry);
+}
+
+struct ebbi_heap *ebbi_heaps_first(void)
+{
+    ebbi_assert_held(&registry);
+    return all_heaps;
+}

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer override: where a program creates a thread. Each is counted from here to its last destructor,
+// and the helper is started beside the first: malloc and free, which libc calls with its locks held,
+// never create one. Before a process leaves its namespaces, which the kernel grants to single threads
+// alone, or gives up capabilities, the helper ends. Only in the shared library: it finds libc's functions by the loader.
+//
+// (Threads that libc creates for itself, for timers, are counted at their first allocation.)
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <threads.h>
+
+#include "heap/fast.h"
+#include "override/block.h"
+
+#define EXPORT __attribute__((visibility("default")))
+
+typedef void (*function)(void);
+
+// A thread to be: what the program wants it to run.
+struct birth {
+    union {
+        void *(*posix)(void *);
+        int (*c11)(void *);
+    } run;
+    void *argument;
+};
+
+enum { CREATE, THRD_CREATE, UNSHARE, SETNS, CAPSET, NAMES };
+static const char libc_names[NAMES][16] = {"pthread_create", "thrd_create", "unshare", "setns",
+                                           "capset"};
+static function libc_found[NAMES];
+
+static function libc_function(size_t name)
+{
+    function it = ebbi_load_relaxed(&libc_found[name]); // relaxed: one possible value
+    if (it == NULL) {
+        void *symbol = dlsym(RTLD_NEXT, libc_names[name]);
+        __builtin_memcpy(&it, &symbol, sizeof it);
+        ebbi_store_relaxed(&libc_found[name], it); // relaxed: as above
+    }
+    return it;
+}
+
+void ebbi_threads_prepare(void)
+{
+    (void)libc_function(CREATE);
+    (void)libc_function(THRD_CREATE);
+}
+
+__attribute__((constructor)) static void see_threads(void) { ebbi_threads_see(); }
+
+static struct birth birth_begin(void *p)
+{
+    struct birth birth = *(struct birth *)p;
+    ebbi_thread_begins();
+    ebbi_give_one(p); // which is no reason to give the thread a heap
+    return birth;
+}
+
+static void *run_posix(void *p)
+{
+    struct birth birth = birth_begin(p);
+    return birth.run.posix(birth.argument);
+}
+
+static int run_c11(void *p)
+{
+    struct birth birth = birth_begin(p);
+    return birth.run.c11(birth.argument);
+}
+
+static struct birth *birth_expect(struct birth wanted)
+{
+    int saved = errno;
+    struct birth *birth = ebbi_alloc_own(sizeof *birth);
+    errno = saved;
+    if (birth != NULL) {
+        *birth = wanted;
+        ebbi_threads_more();
+    }
+    return birth;
+}
+
+static void birth_done(struct birth *birth, bool done)
+{
+    if (done) {
+        ebbi_helper_start();
+    } else {
+        ebbi_threads_less();
+        ebbi_free(birth);
+    }
+}
+
+typedef int pthread_create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+
+EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
+{
+    pthread_create_function *real = (pthread_create_function *)libc_function(CREATE);
+    if (ebbi_os_is_own_thread(run)) {
+        return real(thread, attributes, run, argument);
+    }
+    struct birth *birth = birth_expect((struct birth){{.posix = run}, argument});
+    if (birth == NULL) {
+        return EAGAIN;
+    }
+    int result = real(thread, attributes, run_posix, birth);
+    birth_done(birth, result == 0);
+    return result;
+}
+
+typedef int thrd_create_function(thrd_t *, thrd_start_t, void *);
+
+EXPORT int thrd_create(thrd_t *thread, thrd_start_t run, void *argument)
+{
+    struct birth *birth = birth_expect((struct birth){{.c11 = run}, argument});
+    if (birth == NULL) {
+        return thrd_nomem;
+    }
+    int result = ((thrd_create_function *)libc_function(THRD_CREATE))(thread, run_c11, birth);
+    birth_done(birth, result == thrd_success);
+    return result;
+}
+
+EXPORT int unshare(int flags)
+{
+    ebbi_helper_stop();
+    int result = ((int (*)(int))libc_function(UNSHARE))(flags);
+    ebbi_helper_resume();
+    return result;
+}
+
+EXPORT int setns(int fd, int kind)
+{
+    ebbi_helper_stop();
+    int result = ((int (*)(int, int))libc_function(SETNS))(fd, kind);
+    ebbi_helper_resume();
+    return result;
+}
+
+int capset(void *header, const void *data); // no libc declares it
+
+EXPORT int capset(void *header, const void *data)
+{
+    ebbi_helper_stop();
+    int result = ((int (*)(void *, const void *))libc_function(CAPSET))(header, data);
+    ebbi_helper_resume();
+    return result;
+}

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Where destructors run: how many in one unpin, none in a signal handler or a pin, and what becomes of
+// the others when one ends its thread.
+#include <csignal>
+#include <cstdlib>
+
+#include "reclaim_support.h"
+
+namespace {
+
+using namespace reclaim;
+
+using Destructor = void (*)(void *p, void *context);
+constexpr int one_unpin = 82, last_few = 200;
+
+// Unpins until all `count` calls but a few have run; the most of them that ran within one.
+int most_in_one_unpin(const std::atomic<int> &calls, int count)
+{
+    int most = 0;
+    EXPECT_TRUE(eventually([&] {
+        const int before = (ebb_pin(), calls.load());
+        ebb_unpin();
+        most = std::max(most, calls.load() - before);
+        return calls.load() >= count - last_few;
+    }));
+    return most;
+}
+
+// Nothing but pins, and no helper.
+TEST(Destructors, OneUnpinRunsAFewAndTheNextOnesTheRest)
+{
+    std::atomic<int> calls{0};
+    constexpr int count = 20000;
+    ebb_pin();
+    for (int i = 0; i < count; i++)
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+    ebb_unpin();
+    EXPECT_LE(calls.load(), one_unpin);
+    EXPECT_LE(most_in_one_unpin(calls, count), one_unpin);
+    EXPECT_TRUE(drain());
+}
+
+TEST(Destructors, OneCallOutsideOfPinsRunsAFew)
+{
+    constexpr int count = 20000;
+    static thread_local int mine;
+    static std::atomic<int> calls;
+    const auto here = [](void *, void *) {
+        mine++;
+        calls.fetch_add(1);
+    };
+    {
+        Staller reader;
+        for (int i = 0; i < count; i++)
+            ASSERT_EQ(0, ebb_retire_with(nullptr, here, nullptr));
+    }
+    int most = 0;
+    for (int i = 0; i < count; i++) {
+        const int before = mine;
+        ASSERT_EQ(0, ebb_retire_with(nullptr, here, nullptr));
+        most = std::max(most, mine - before);
+    }
+    EXPECT_LE(most, one_unpin);
+    ebb_barrier();
+    EXPECT_EQ(2 * count, calls.load());
+}
+
+// What an earlier pin has left is no work for a signal handler.
+TEST(Destructors, NothingRunsInASignalHandlersUnpin)
+{
+    static std::atomic<int> calls, in_handler;
+    const auto handler = [](int) {
+        const int before = calls.load();
+        for (int i = 0; i < 10; i++) {
+            ebb_pin();
+            ebb_unpin();
+        }
+        in_handler.fetch_add(calls.load() - before);
+    };
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    ASSERT_EQ(0, sigaction(SIGUSR1, &action, nullptr));
+    constexpr int count = 5000;
+    ebb_pin();
+    for (int i = 0; i < count; i++)
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+    ebb_unpin();
+    EXPECT_TRUE(eventually([] {
+        raise(SIGUSR1);
+        const Pin pin;
+        raise(SIGUSR1);
+        return calls.load() >= count - last_few;
+    }));
+    EXPECT_EQ(0, in_handler.load());
+}
+
+// The destructors of a private collector whose pins lie within pins of the default one.
+TEST(Destructors, RunsWhenThePinAroundAnotherCollectorsEnds)
+{
+    std::atomic<int> calls{0};
+    ebb_collector *inner = ebb_collector_create(0);
+    ebb_participant *me = ebb_collector_attach(inner);
+    EXPECT_TRUE(eventually([&] {
+        const Pin pin;
+        ebb_participant_pin(me);
+        EXPECT_EQ(0, ebb_participant_retire_with(me, nullptr, count_call, &calls));
+        ebb_participant_unpin(me);
+        return calls.load() > 100;
+    }));
+    ebb_collector_destroy(inner);
+}
+
+std::atomic<int> ending_calls;
+
+void retire_around(ebb_participant *me, Destructor one_that_ends)
+{
+    ebb_participant_pin(me); // so that all are there when the first runs
+    for (int i = 0; i < 300; i++)
+        EXPECT_EQ(0, ebb_participant_retire_with(me, nullptr, i == 200 ? one_that_ends : count_call,
+                                                 &ending_calls));
+    ebb_participant_unpin(me);
+}
+
+// C++ ends a thread through no function that has cleanups and calls one that is noexcept: these have
+// none.
+void *barrier_that_ends(void *collector)
+{
+    retire_around(ebb_collector_attach(static_cast<ebb_collector *>(collector)),
+                  [](void *, void *) {
+                      ending_calls.fetch_add(1);
+                      pthread_exit(nullptr);
+                  });
+    ebb_collector_barrier(static_cast<ebb_collector *>(collector));
+    return nullptr;
+}
+
+void *barrier_that_is_cancelled(void *collector)
+{
+    retire_around(ebb_collector_attach(static_cast<ebb_collector *>(collector)),
+                  [](void *, void *) {
+                      ending_calls.fetch_add(1);
+                      pthread_cancel(pthread_self());
+                      sleep(100);
+                  });
+    ebb_collector_barrier(static_cast<ebb_collector *>(collector));
+    return nullptr;
+}
+
+// What its thread was in the middle of goes on elsewhere.
+void expect_barrier_after(void *(*ends)(void *), ebb_collector *collector)
+{
+    pthread_t thread;
+    ending_calls.store(0);
+    ASSERT_EQ(0, pthread_create(&thread, nullptr, ends, collector));
+    ASSERT_EQ(0, pthread_join(thread, nullptr));
+    EXPECT_LT(ending_calls.load(), 300);
+    ebb_collector_barrier(collector);
+    EXPECT_EQ(300, ending_calls.load());
+    EXPECT_EQ(0U, stats(collector).destructors);
+}
+
+// One call makes no full record: no unpin and no retire of this thread runs it.
+TEST(Destructors, ADestructorMayEndTheHelper)
+{
+    static std::atomic<int> calls;
+    for (int round = 1; round <= 3; round++) {
+        ASSERT_EQ(0, ebb_retire_with(
+                         nullptr,
+                         [](void *, void *) {
+                             calls.fetch_add(1);
+                             pthread_exit(nullptr);
+                         },
+                         nullptr));
+        // The next one, as soon as the last has ended.
+        ASSERT_TRUE(eventually([=] { return ebb_helper_start() == 0 && calls.load() == round; }));
+    }
+    ebb_barrier();
+}
+
+TEST(Destructors, ADestructorMayEndItsThread)
+{
+    // Not in the helper, which is not the program's to end.
+    setenv("EBB_PURGE_THREAD", "0", 1);
+    ebb_collector *own = ebb_collector_create(0);
+    for (ebb_collector *collector : {own, static_cast<ebb_collector *>(nullptr)}) {
+        expect_barrier_after(barrier_that_ends, collector);
+        expect_barrier_after(barrier_that_is_cancelled, collector);
+    }
+    ebb_collector_destroy(own);
+    EXPECT_TRUE(drain());
+}
+
+} // namespace

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT OR Apache-2.0
+# Programs that are linked statically with libebbtide.a: malloc is ours, EBB_STATS is obeyed, the C++
+# operators throw, and C programs need no C++.
+. "$(dirname "$0")/lib.bash"
+find_program compiler g++
+find_program c_compiler gcc
+archive=$(dirname "$library")/libebbtide.a
+[ -r "$archive" ] || skip "there is no $archive"
+echo 'int main(){return 0;}' >"$work/empty.cc"
+"$compiler" -static "$work/empty.cc" -o "$work/empty" 2>/dev/null || skip "no static libraries"
+
+# Each kind of catch clause brings another part of the runtime in.
+for caught in 'const std::bad_alloc &' 'const std::exception &' '...'; do
+    cat >"$work/throws.cc" <<P
+#include <new>
+#include <exception>
+int main(int count, char **)
+{
+    try {
+        return *new char[(1ULL << 62) + count];
+    } catch ($caught) {
+        return 42;
+    }
+}
+P
+    build "$work/throws.cc" "$work/throws" -static "$archive"
+    status=0
+    timeout 60 "$work/throws" 2>>"$work/stderr" || status=$?
+    same 42 "$status" "status of a program that catches ($caught)"
+done
+
+cat >"$work/operators.cc" <<'P'
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <string>
+#include <sys/resource.h>
+#include <vector>
+static void *reserve;
+static int calls;
+static void give_back()
+{
+    calls++;
+    if (reserve == nullptr)
+        throw std::bad_alloc();
+    std::free(reserve);
+    reserve = nullptr;
+}
+static bool throws(std::size_t bytes)
+{
+    try {
+        ::operator delete(::operator new(bytes));
+        return false;
+    } catch (const std::bad_alloc &) {
+        return true;
+    }
+}
+int main(int count, char **)
+{
+    const std::size_t impossible = (std::size_t{1} << 62) + static_cast<std::size_t>(count);
+    const std::align_val_t wide{256};
+    std::vector<std::string> words(1000, std::string(100, 'x'));
+    if (!throws(impossible) || new (std::nothrow) char[impossible] != nullptr ||
+        ::operator new(impossible, wide, std::nothrow) != nullptr)
+        return 1;
+    std::size_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const std::size_t half = std::size_t{900} << 20, most = pages * 4096 + 2 * half;
+    const rlimit limit = {most, most};
+    reserve = std::malloc(half);
+    setrlimit(RLIMIT_AS, &limit);
+    while (std::malloc(half) != nullptr) {} // until the reserve alone helps
+    std::set_new_handler(give_back);
+    void *p = ::operator new(half); // the handler gives the reserve back
+    if (p == nullptr || calls != 1 || reserve != nullptr)
+        return 2;
+    if (!throws(half) || calls != 2)
+        return 3;
+    if (::operator new(half, std::nothrow) != nullptr || calls != 3) // which throws
+        return 4;
+    std::puts("ok");
+    return 0;
+}
+P
+build "$work/operators.cc" "$work/operators" -std=c++17 -fno-builtin-malloc -static "$archive"
+same ok "$(timeout 60 "$work/operators" 2>>"$work/stderr")" "operators of a static program"
+build "$work/operators.cc" "$work/operators" -std=c++17 -fno-builtin-malloc "$archive"
+same ok "$(timeout 60 "$work/operators" 2>>"$work/stderr")" "operators of a program with the archive"
+
+cat >"$work/plain.c" <<'P'
+#include <stdlib.h>
+int main(void)
+{
+    void *p = malloc(100);
+    free(p);
+    return p == NULL;
+}
+P
+compiler=$c_compiler
+for static in -static ''; do
+    build "$work/plain.c" "$work/plain" $static -fno-builtin "$archive" # no C++ runtime
+    "$work/plain" 2>>"$work/stderr" || fail "a C program with the archive"
+    EBB_STATS=exit "$work/plain" 2>"$work/report" || fail "a C program with EBB_STATS"
+    grep -q '^ebbtide: plain\[[0-9]*\]: where the resident memory is$' "$work/report" ||
+        fail "EBB_STATS=exit is ignored ($static)"
+done
+finish

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Memory that is locked. Address space that is only reserved must not be locked or count; purges are
+// refused by the kernel then (madvise fails), and a block of calloc must be clear all the same.
+#include "hostile.h"
+#include <malloc.h>
+
+static void *works(void *unused)
+{
+    unsigned seed = 3;
+    churn(&seed, 3000);
+    return unused;
+}
+
+// What was freed, and could not be returned, comes back by calloc.
+static void calloc_must_be_clear(size_t size)
+{
+    enum { COUNT = 2000 };
+    static unsigned char *blocks[COUNT];
+    size_t count = 40 * (size_t)MIB / size < COUNT ? 40 * (size_t)MIB / size : COUNT;
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < count; i++) {
+            blocks[i] = malloc(size);
+            MUST(blocks[i] != NULL, "malloc(%zu): %s", size, strerror(errno));
+            memset(blocks[i], 0xa5, size);
+        }
+        for (size_t i = 0; i < count; i++)
+            free(blocks[i]);
+        if (round == 1)
+            malloc_trim(0);
+        if (round == 2)
+            nap_ms(1200);
+        for (size_t i = 0; i < count; i++) {
+            blocks[i] = calloc(1, size);
+            MUST(blocks[i] != NULL, "calloc(%zu): %s", size, strerror(errno));
+            for (size_t k = 0; k < size; k++)
+                MUST(blocks[i][k] == 0, "calloc(%zu) has 0x%x at %zu", size, blocks[i][k], k);
+        }
+        for (size_t i = 0; i < count; i++)
+            free(blocks[i]);
+    }
+}
+
+static void work(int with_threads)
+{
+    static const size_t sizes[] = {64, 3000, 20000, 100000, 5 << 20};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        calloc_must_be_clear(sizes[i]);
+    for (int i = 0; i < 3 && with_threads; i++) {
+        pthread_t thread = start(works, NULL);
+        pthread_join(thread, NULL);
+    }
+    unsigned seed = 5;
+    churn(&seed, 10000);
+}
+
+// As root: nothing is refused, but what is reserved must not become memory.
+static void as_root(long unused)
+{
+    (void)unused;
+    unsigned seed = 1;
+    churn(&seed, 1000);
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        skip("mlockall: %s", strerror(errno));
+    work(1);
+    long have = proc_number("/proc/self/status", "\nVmHWM:");
+    MUST(have <= 200 * KIB, "%ld KiB were resident", have);
+}
+
+static void drop_root(void)
+{
+    if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
+        skip("setuid: %s", strerror(errno));
+}
+
+// With a limit in MiB and without the right to exceed it.
+static void limited(long mib)
+{
+    struct rlimit limit = {(rlim_t)(mib * MIB), (rlim_t)(mib * MIB)};
+    unsigned seed = 1;
+    churn(&seed, 1000);
+    long space = proc_number("/proc/self/status", "\nVmSize:"); // what the kernel compares
+    MUST(space * KIB <= mib * MIB, "mlockall would fail: %ld KiB of address space", space);
+    if (setrlimit(RLIMIT_MEMLOCK, &limit) != 0)
+        skip("setrlimit: %s", strerror(errno));
+    drop_root();
+    MUST(mlockall(MCL_CURRENT) == 0, "mlockall of %ld KiB: %s",
+         proc_number("/proc/self/status", "\nVmSize:"), strerror(errno));
+    MUST(mlockall(MCL_CURRENT | MCL_FUTURE) == 0, "mlockall, the future too: %s", strerror(errno));
+    for (int round = 0; round < 20; round++) {
+        void *blocks[100];
+        for (int i = 0; i < 100; i++) {
+            blocks[i] = malloc(20000);
+            MUST(blocks[i] != NULL, "no memory below the limit");
+            memset(blocks[i], 1, 20000);
+        }
+        for (int i = 0; i < 100; i++)
+            free(blocks[i]);
+    }
+    churn(&seed, 10000);
+}
+
+static atomic_int go;
+
+static void *waits_then_works(void *unused)
+{
+    while (!atomic_load(&go))
+        nap_ms(5);
+    for (int i = 0; i < 5; i++) {
+        void *large = malloc(20 << 20);
+        if (large != NULL)
+            memset(large, 1, 20 << 20);
+        free(large);
+        works(NULL);
+        nap_ms(300);
+    }
+    return unused;
+}
+
+// No thread may be started any more, by nobody, while those that there are go on.
+static void no_more_threads(void *unused)
+{
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        threads[i] = start(waits_then_works, unused);
+    drop_root();
+    struct rlimit limit = {0, 0};
+    if (setrlimit(RLIMIT_NPROC, &limit) != 0)
+        skip("setrlimit: %s", strerror(errno));
+    pthread_t refused;
+    if (pthread_create(&refused, NULL, works, NULL) == 0)
+        skip("threads are not limited");
+    atomic_store(&go, 1);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+    for (int i = 0; i < 200; i++)
+        MUST(pthread_create(&refused, NULL, works, NULL) != 0, "created");
+    work(0);
+    long have = resident_within(4000, 60 * MIB);
+    MUST(have <= 60 * MIB, "%ld KiB resident at the end", have / KIB);
+}
+
+static void no_threads(long unused)
+{
+    (void)unused;
+    char err[4096];
+    int status = run_child(no_more_threads, NULL, 40, err, sizeof err);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77)
+        _exit(77);
+    MUST(status == 0 && err[0] == 0, "%s, stderr: %s", status_text(status), err);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct topic topics[] = {
+        {"root", as_root}, {"limited", limited}, {"no_threads", no_threads}, {NULL, NULL}};
+    run_topic(topics, argc, argv);
+    return pass("%ld KiB locked at most", proc_number("/proc/self/status", "\nVmHWM:"));
+}

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Address space that is limited after the start, by the process itself, or before it: what fits must
+// be had, what does not must be refused with ENOMEM, and threads and files must go on.
+#include "hostile.h"
+
+static void limit_space(long bytes)
+{
+    struct rlimit limit = {(rlim_t)bytes, (rlim_t)bytes};
+    MUST(setrlimit(RLIMIT_AS, &limit) == 0, "setrlimit: %s", strerror(errno));
+}
+
+struct node {
+    struct node *next;
+};
+
+static struct node *taken;
+
+// Takes blocks of that size, `total` bytes of them or what there is; bytes taken. They are written.
+static long take(size_t size, long total)
+{
+    long have = 0;
+    while (have < total) {
+        errno = 0;
+        struct node *p = malloc(size);
+        if (p == NULL) {
+            MUST(errno == ENOMEM, "malloc(%zu) failed with errno %d", size, errno);
+            break;
+        }
+        memset(p, 1, size);
+        p->next = taken;
+        taken = p;
+        have += (long)size;
+    }
+    return have;
+}
+
+static void give_back(void)
+{
+    while (taken != NULL) {
+        struct node *next = taken->next;
+        free(taken);
+        taken = next;
+    }
+}
+
+static void must_take(size_t size, long total)
+{
+    long have = take(size, total);
+    MUST(have >= total, "blocks of %zu: %ld of %ld KiB, %ld KiB of address space are used", size,
+         have / KIB, total / KIB, proc_number("/proc/self/status", "\nVmSize:"));
+}
+
+static void *works(void *unused)
+{
+    unsigned seed = 3;
+    churn(&seed, 3000);
+    return unused;
+}
+
+// A limit of the program is not there for the allocator alone.
+static void others_must_work(void)
+{
+    void *p = mmap(NULL, (size_t)MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(p != MAP_FAILED, "mmap of 1 MiB: %s, %ld KiB of address space are used", strerror(errno),
+         proc_number("/proc/self/status", "\nVmSize:"));
+    munmap(p, (size_t)MIB);
+    pthread_t threads[2];
+    for (int i = 0; i < 2; i++)
+        threads[i] = start(works, NULL);
+    for (int i = 0; i < 2; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void refusals(long most)
+{
+    long have = take((size_t)MIB, most);
+    MUST(have < most, "%ld MiB under the limit", have / MIB);
+    take(100, most);
+    errno = 0;
+    void *p = malloc((size_t)(512 * MIB));
+    MUST(p == NULL && errno == ENOMEM, "malloc of 512 MiB: %p, errno %d", p, errno);
+    MUST(calloc(1 << 20, 1 << 20) == NULL && errno == ENOMEM, "calloc");
+    give_back();
+    must_take(1000, 30 * MIB); // after the refusals all is as before
+    must_take((size_t)MIB, 30 * MIB);
+    give_back();
+}
+
+// `mib` more than what is used now.
+static void more(long mib)
+{
+    unsigned seed = 1;
+    churn(&seed, 1000);
+    limit_space(proc_number("/proc/self/status", "\nVmSize:") * KIB + mib * MIB);
+    must_take(200, 25 * MIB);
+    must_take((size_t)MIB, 25 * MIB);
+    others_must_work();
+    give_back();
+    refusals(4 * GIB);
+}
+
+// The process's whole address space in MiB, set by itself when it has begun.
+static void whole(long mib)
+{
+    unsigned seed = 1;
+    churn(&seed, 1000);
+    limit_space(mib * MIB);
+    others_must_work();
+    must_take(200, 25 * MIB);
+    must_take((size_t)MIB, 25 * MIB);
+    others_must_work();
+    give_back();
+    others_must_work();
+}
+
+// The same, set before: as `ulimit -v`. A third of the space must be of use, or a fifth
+// where two thread stacks take a quarter of it.
+static void from_start(long mib)
+{
+    if (getenv("HOSTILE_LIMITED") == NULL) {
+        char number[32];
+        snprintf(number, sizeof number, "%ld", mib);
+        setenv("HOSTILE_LIMITED", "1", 1);
+        limit_space(mib * MIB);
+        execl("/proc/self/exe", "limits_space", "from_start", number, NULL);
+        fail("exec: %s", strerror(errno));
+    }
+    others_must_work();
+    long part = mib >= 100 ? mib * MIB / 3 : mib * MIB / 5;
+    if (part > 150 * MIB)
+        part = 150 * MIB;
+    must_take(200, part / 2);
+    must_take((size_t)MIB, part / 2);
+    if (mib > 100)
+        others_must_work();
+    give_back();
+    others_must_work();
+}
+
+// Data segments, which private writable mappings are counted as.
+static void data(long mib)
+{
+    unsigned seed = 1;
+    churn(&seed, 1000);
+    struct rlimit limit = {(rlim_t)(mib * MIB), (rlim_t)(mib * MIB)};
+    MUST(setrlimit(RLIMIT_DATA, &limit) == 0, "setrlimit: %s", strerror(errno));
+    must_take(200, mib * MIB / 4);
+    must_take((size_t)MIB, mib * MIB / 4);
+    give_back();
+    refusals(4 * GIB);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct topic topics[] = {
+        {"more", more}, {"whole", whole}, {"from_start", from_start}, {"data", data}, {NULL, NULL}};
+    run_topic(topics, argc, argv);
+    return pass("%ld KiB of address space", proc_number("/proc/self/status", "\nVmSize:"));
+}

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A sandboxed worker: it sets itself up, forbids every system call but those that it and a malloc
+// need, and works. A call outside of the list ends it, also when the allocator is who makes it.
+#include "seccomp.h"
+#include <ucontext.h>
+
+static atomic_int go, finished;
+
+// Like a kill, but it says which call it was. No thread can survive it.
+static void on_violation(int unused, siginfo_t *info, void *context)
+{
+    (void)unused;
+    (void)context;
+    say(1, "failed: the filter was violated by system call %d", info->si_syscall);
+    _exit(1);
+}
+
+static void sandbox(void)
+{
+    static const int allowed[] = {
+        SYS_read,   SYS_write,        SYS_exit,          SYS_exit_group,     SYS_futex,
+        SYS_mmap,   SYS_munmap,       SYS_mremap,        SYS_mprotect,       SYS_madvise,
+        SYS_brk,    SYS_rt_sigreturn, SYS_clock_gettime, SYS_rt_sigprocmask, SYS_sched_yield,
+        SYS_getpid, SYS_gettid,       SYS_membarrier,    SYS_getcpu};
+    struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSYS, &action, NULL);
+    install_filter(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
+}
+
+// No sleep is allowed.
+static void busy_seconds(double seconds)
+{
+    double end = now() + seconds;
+    while (now() < end)
+        continue;
+}
+
+static void use_and_free(size_t total)
+{
+    static const size_t sizes[] = {16, 100, 1000, 5000, 30000, 100000, 700000, 5000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        void **last = NULL;
+        for (size_t have = 0; have < total / 8; have += sizes[i]) {
+            void **p = malloc(sizes[i]);
+            MUST(p != NULL, "malloc(%zu): %s", sizes[i], strerror(errno));
+            memset(p, 1, sizes[i]);
+            if (have % 3 == 0)
+                p = realloc(p, sizes[i] + sizes[i] / 2);
+            *p = last;
+            last = p;
+        }
+        while (last != NULL) {
+            void **next = *last;
+            free(last);
+            last = next;
+        }
+    }
+}
+
+static void *worker(void *unused)
+{
+    unsigned seed = 1;
+    churn(&seed, 2000);
+    while (!atomic_load(&go))
+        sched_yield();
+    use_and_free((size_t)(100 * MIB));
+    atomic_fetch_add(&finished, 1);
+    return unused;
+}
+
+static void *brief(void *unused)
+{
+    use_and_free((size_t)(20 * MIB));
+    return unused;
+}
+
+// The filter's process has no thread but main.
+static void single(long unused)
+{
+    (void)unused;
+    use_and_free((size_t)(10 * MIB));
+    sandbox();
+    use_and_free((size_t)(200 * MIB));
+    busy_seconds(2);
+    use_and_free((size_t)(50 * MIB));
+}
+
+// Threads worked, were joined, and then comes the filter, `ms` later.
+static void joined(long ms)
+{
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        threads[i] = start(brief, NULL);
+    for (int i = 0; i < 3; i++)
+        pthread_join(threads[i], NULL);
+    nap_ms(ms);
+    sandbox();
+    use_and_free((size_t)(200 * MIB));
+    busy_seconds(2);
+    use_and_free((size_t)(50 * MIB));
+}
+
+// Threads live on below the filter.
+static void threads(long unused)
+{
+    (void)unused;
+    for (int i = 0; i < 3; i++)
+        pthread_detach(start(worker, NULL));
+    use_and_free((size_t)(10 * MIB));
+    nap_ms(100);
+    sandbox();
+    atomic_store(&go, 1);
+    use_and_free((size_t)(200 * MIB));
+    while (atomic_load(&finished) < 3)
+        sched_yield();
+    busy_seconds(2);
+    use_and_free((size_t)(50 * MIB));
+}
+
+int main(int argc, char **argv)
+{
+    static const struct topic topics[] = {
+        {"single", single}, {"joined", joined}, {"threads", threads}, {NULL, NULL}};
+    run_topic(topics, argc, argv);
+    return pass("it lived in the sandbox");
+}

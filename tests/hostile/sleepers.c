@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Threads that allocated much, freed it all and sleep: what they keep is small, for how many threads
+// there may be. It goes home by itself within seconds, or at once by malloc_trim.
+//   sleepers wait|trim THREADS ORDER
+#include "hostile.h"
+#include <malloc.h>
+
+static pthread_barrier_t done, leave;
+static long order;
+
+static void *works_then_sleeps(void *argument)
+{
+    enum { MOST = 8192 };
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    void **blocks = mmap(NULL, MOST * sizeof *blocks, PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    MUST(blocks != MAP_FAILED, "mmap: %s", strerror(errno));
+    int count = 0;
+    for (size_t have = 0; have < (size_t)(2 * MIB) && count < MOST;) {
+        size_t size = 32 + chance(&seed) % 4065; // 32 to 4096
+        blocks[count] = malloc(size);
+        MUST(blocks[count] != NULL, "no memory");
+        memset(blocks[count++], 1, size);
+        have += size;
+    }
+    for (int i = 0; order == 1 && i < count; i++) {
+        int other = (int)(chance(&seed) % (unsigned)count);
+        void *p = blocks[i];
+        blocks[i] = blocks[other];
+        blocks[other] = p;
+    }
+    for (int i = 0; i < count; i++)
+        free(blocks[i]);
+    munmap(blocks, MOST * sizeof *blocks);
+    pthread_barrier_wait(&done);
+    pthread_barrier_wait(&leave);
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    MUST(argc == 4, "usage: sleepers wait|trim THREADS ORDER");
+    if (!under_ebbtide())
+        skip("only Ebbtide promises it");
+    int trim = strcmp(argv[1], "trim") == 0;
+    long threads = atol(argv[2]);
+    order = atol(argv[3]);
+    pthread_barrier_init(&done, NULL, (unsigned)threads + 1);
+    pthread_barrier_init(&leave, NULL, (unsigned)threads + 1);
+    long before = resident();
+    for (long i = 0; i < threads; i++)
+        pthread_detach(start(works_then_sleeps, (void *)(i + 1)));
+    pthread_barrier_wait(&done);
+    long limit = before + threads * 400 * KIB;
+    if (trim)
+        malloc_trim(0);
+    long have = trim ? resident_within(200, limit) : resident_within(4000, limit);
+    MUST(have <= limit, "%ld KiB resident, %ld before, %ld a thread", have / KIB, before / KIB,
+         (have - before) / KIB / threads);
+    pthread_barrier_wait(&leave);
+    return pass("%ld KiB resident, %ld a thread", have / KIB, (have - before) / KIB / threads);
+}

@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Random runs against a model of the API. Cases that were found before come first. Environment:
+//   RANDOM_SECONDS   for each mode; 10
+//   RANDOM_SEED      the one run to repeat (with --gtest_filter for its mode)
+//   RANDOM_CASE      the one file to replay
+//   RANDOM_EXCLUDE   operations or groups that are left out, separated by commas
+//   RANDOM_KEEP      a directory: failing runs are written there, made smaller, and the search goes
+//                    on; - keeps none
+//   RANDOM_MINIMISE  seconds for that; 20
+//   RANDOM_FROM      the first seed; 1
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include <gtest/gtest.h>
+
+#include "run_stream.h"
+
+namespace {
+
+using namespace random_test;
+using Bytes = std::vector<std::uint8_t>;
+
+const char *setting(const char *name)
+{
+    const char *const text = std::getenv(name);
+    return text != nullptr ? text : "";
+}
+
+std::uint64_t number(const char *name, std::uint64_t otherwise)
+{
+    return *setting(name) == '\0' ? otherwise : std::stoull(setting(name));
+}
+
+std::chrono::steady_clock::time_point end_of_time()
+{
+    return std::chrono::steady_clock::now() + std::chrono::seconds(number("RANDOM_SECONDS", 10));
+}
+
+// What a process that did these runs came to: "" is good.
+struct Outcome {
+    std::string text;
+    bool good() const { return text.empty(); }
+};
+
+template <typename Body> Outcome in_process(unsigned seconds, bool quiet, Body body)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        if (quiet && freopen("/dev/null", "w", stderr) == nullptr)
+            _exit(97);
+        report_signals();
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        alarm(seconds);
+        body();
+        _exit(0);
+    }
+    int status = 0;
+    if (!await_child(child, status, seconds + 60))
+        return {"hung"};
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        return {};
+    return {WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status))
+                              : "signal " + std::to_string(WTERMSIG(status))};
+}
+
+Outcome replay(const Bytes &bytes, bool quiet)
+{
+    return in_process(30, quiet, [&] { run_stream(bytes.data(), bytes.size()); });
+}
+
+// Fails in one of a few tries: what needs several threads does not fail always.
+bool fails(const Bytes &bytes)
+{
+    for (int tries = (bytes[0] & 0x7f) % modes % 2 == 1 ? 4 : 1; tries > 0; tries--)
+        if (!replay(bytes, true).good())
+            return true;
+    return false;
+}
+
+Bytes minimise(Bytes bytes, std::chrono::seconds time)
+{
+    const auto end = std::chrono::steady_clock::now() + time;
+    for (std::size_t chunk = bytes.size() / 16; chunk > 0; chunk /= 2) {
+        const std::size_t length = chunk * Record::bytes;
+        for (std::size_t at = bytes.size(); at >= length + Record::bytes;) {
+            if (std::chrono::steady_clock::now() > end)
+                return bytes;
+            at = std::min(at, bytes.size()) - length;
+            Bytes less = bytes;
+            const auto from = less.begin() + static_cast<std::ptrdiff_t>(at);
+            less.erase(from, from + static_cast<std::ptrdiff_t>(length));
+            if (fails(less))
+                bytes = less;
+        }
+    }
+    return bytes;
+}
+
+void keep(const Bytes &bytes, unsigned mode, std::uint64_t seed)
+{
+    const std::string folder = setting("RANDOM_KEEP");
+    if (folder.empty() || folder == "-")
+        return;
+    Bytes direct = bytes;
+    make_direct(direct);
+    const Bytes less = minimise(direct, std::chrono::seconds(number("RANDOM_MINIMISE", 20)));
+    const std::string path = folder + "/" + mode_names[mode % modes] + "-" + std::to_string(seed);
+    std::ofstream(path, std::ios::binary)
+        .write(reinterpret_cast<const char *>(less.data()),
+               static_cast<std::streamsize>(less.size()));
+    std::printf("kept %s: %zu of %zu records\n", path.c_str(), less.size() / Record::bytes,
+                bytes.size() / Record::bytes);
+    case_name = path.c_str();
+    replay(less, false);
+    case_name = "";
+}
+
+std::size_t records_of(std::uint64_t seed)
+{
+    static constexpr std::size_t lengths[] = {60, 200, 400, 800, 1500, 4000};
+    return lengths[seed % std::size(lengths)];
+}
+
+void run_seed(unsigned mode, std::uint64_t seed)
+{
+    board().seed = seed;
+    const Bytes bytes = make_stream(seed, mode, records_of(seed));
+    run_stream(bytes.data(), bytes.size());
+}
+
+constexpr std::uint64_t batch = 50; // runs in one process: what one leaves behind is the next one's
+
+bool try_batch(unsigned mode, std::uint64_t first)
+{
+    const Outcome outcome = in_process(240, false, [=] {
+        for (std::uint64_t seed = first; seed < first + batch; seed++)
+            run_seed(mode, seed);
+    });
+    if (outcome.good())
+        return true;
+    const std::uint64_t seed = board().seed;
+    const Bytes bytes = make_stream(seed, mode, records_of(seed));
+    const bool alone = fails(bytes);
+    std::printf("mode %s, seed %llu: %s after %llu steps of all; alone it %s (batch from %llu)\n",
+                mode_names[mode], static_cast<unsigned long long>(seed), outcome.text.c_str(),
+                static_cast<unsigned long long>(board().steps.load()),
+                alone ? "fails as well" : "passes", static_cast<unsigned long long>(first));
+    std::fflush(stdout);
+    if (alone)
+        keep(bytes, mode, seed);
+    return false;
+}
+
+void search(unsigned mode)
+{
+    const std::string one = setting("RANDOM_SEED");
+    if (!one.empty()) {
+        const Outcome outcome = in_process(240, false, [&] { run_seed(mode, std::stoull(one)); });
+        EXPECT_TRUE(outcome.good()) << outcome.text;
+        if (!outcome.good())
+            keep(make_stream(std::stoull(one), mode, records_of(std::stoull(one))), mode,
+                 std::stoull(one));
+        return;
+    }
+    const auto end = end_of_time();
+    std::uint64_t seed = number("RANDOM_FROM", 1);
+    const std::uint64_t steps = board().steps, runs = board().runs;
+    unsigned failures = 0;
+    for (; std::chrono::steady_clock::now() < end; seed += batch)
+        if (!try_batch(mode, seed) && ++failures > 0 && *setting("RANDOM_KEEP") == '\0')
+            break;
+    EXPECT_EQ(0U, failures);
+    std::printf("mode %s: %llu steps in %llu runs\n", mode_names[mode],
+                static_cast<unsigned long long>(board().steps - steps),
+                static_cast<unsigned long long>(board().runs - runs));
+}
+
+Bytes read_case(const std::string &path)
+{
+    std::ifstream file(path, std::ios::binary);
+    return Bytes(std::istreambuf_iterator<char>(file), {});
+}
+
+TEST(Random, Cases)
+{
+    std::set<std::string> paths;
+    if (*setting("RANDOM_CASE") != '\0')
+        paths.insert(setting("RANDOM_CASE"));
+    else
+        for (const auto &entry : std::filesystem::directory_iterator(RANDOM_CASES))
+            paths.insert(entry.path());
+    for (const std::string &path : paths) {
+        case_name = path.c_str();
+        const Bytes bytes = read_case(path);
+        const int tries = bytes.empty() || (bytes[0] & 0x7f) % modes % 2 == 0 ? 1 : 10;
+        for (int i = 0; i < tries; i++) {
+            const Outcome outcome = replay(bytes, false);
+            EXPECT_TRUE(outcome.good()) << path << ": " << outcome.text;
+            if (!outcome.good()) {
+                keep(bytes, bytes[0] & 0x7f, 0);
+                break;
+            }
+        }
+        case_name = "";
+    }
+}
+
+// The same run again and again in one process: nothing grows.
+void repeat(unsigned mode, std::uint64_t seed)
+{
+    const Outcome outcome = in_process(240, false, [=] {
+        Sums high = {};
+        for (int i = 0; i < 50; i++) {
+            run_seed(mode, seed);
+            const Sums now = take_sums();
+            if (i < 10) {
+                high.heaps = std::max(high.heaps, now.heaps);
+                high.participants = std::max(high.participants, now.participants);
+                high.resident = std::max(high.resident, now.resident);
+                continue;
+            }
+            // Threads that begin while others end find no heap to take over: one more for each.
+            const std::size_t spare = mode == 0 ? 0 : 8;
+            RANDOM_CHECK(now.heaps <= high.heaps + spare, "%zu heaps after run %d, %zu before",
+                         now.heaps, i, high.heaps);
+            RANDOM_CHECK(now.participants <= high.participants + (mode == 0 ? 0 : 4),
+                         "%zu participants after run %d, %zu before", now.participants, i,
+                         high.participants);
+            // With threads some runs end 2 to 3 MB higher than all before: not explained yet.
+            RANDOM_CHECK(mode != 0 || now.resident <= high.resident + (2 << 20),
+                         "%zu bytes resident after run %d, %zu before", now.resident, i,
+                         high.resident);
+        }
+    });
+    EXPECT_TRUE(outcome.good()) << outcome.text << ", repeated, mode " << mode << ", seed " << seed;
+}
+
+TEST(Random, Repeated)
+{
+    const auto end = end_of_time();
+    std::uint64_t seed = number("RANDOM_FROM", 1);
+    for (; std::chrono::steady_clock::now() < end &&
+           (!testing::Test::HasFailure() || *setting("RANDOM_KEEP"));
+         seed++)
+        repeat(seed % 2, seed);
+}
+
+TEST(Random, single) { search(0); }
+TEST(Random, threads) { search(1); }
+TEST(Random, fork) { search(2); }
+TEST(Random, forks) { search(3); }
+TEST(Random, refused) { search(4); }
+TEST(Random, filtered) { search(5); }
+
+} // namespace
