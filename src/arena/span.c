@@ -212,21 +212,52 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     return got;
 }
 
+// How far a free span's chunk must be committed so that `granules` of it can be taken: the header of
+// what stays free among it.
+static size_t reach(const struct ebbi_span *span, size_t granules, size_t align_granules)
+{
+    size_t index = ebbi_align_up(ebbi_span_index(span), align_granules);
+    return ebbi_min(index + granules + 1, ebbi_span_chunk(span)->granules);
+}
+
+// Any free span that can be taken from without more memory from the OS.
+static struct ebbi_span *committed_fit(size_t granules, size_t align_granules)
+{
+    size_t needed = granules + align_granules - 1;
+    for (unsigned b = bin_of(needed); b < BINS; b++) {
+        for (struct ebbi_span *s = bins[b]; s != NULL; s = s->next) {
+            if (s->granules >= needed &&
+                reach(s, granules, align_granules) <= ebbi_span_chunk(s)->committed) {
+                return s;
+            }
+        }
+    }
+    return NULL;
+}
+
+// A free span, committed as far as it will be used. Where the OS refuses more memory, what is free
+// already does.
+static struct ebbi_span *find_committed(size_t granules, size_t align_granules)
+{
+    struct ebbi_span *span = find_or_grow(granules + align_granules - 1);
+    bool is_ready = span != NULL && ebbi_chunk_commit(ebbi_span_chunk(span),
+                                                      reach(span, granules, align_granules));
+    return is_ready ? span : committed_fit(granules, align_granules);
+}
+
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
 {
     struct ebbi_span *got = NULL;
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_span *span = find_or_grow(granules + align_granules - 1);
+    struct ebbi_span *span = find_committed(granules, align_granules);
+    if (span == NULL && ebbi_release_free_chunks()) {
+        span = find_committed(granules, align_granules);
+    }
     if (span != NULL) {
-        struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-        size_t index = ebbi_align_up(ebbi_span_index(span), align_granules);
-        size_t reach = ebbi_min(index + granules + 1, chunk->granules); // and the rest's header
-        if (ebbi_chunk_commit(chunk, reach)) {
-            got = carve(span, index, granules);
-            got->state = state;
-            got->granules = (uint32_t)granules;
-            count_used(granules, 0);
-        }
+        got = carve(span, ebbi_align_up(ebbi_span_index(span), align_granules), granules);
+        got->state = state;
+        got->granules = (uint32_t)granules;
+        count_used(granules, 0);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return got;

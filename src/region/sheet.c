@@ -26,20 +26,23 @@ static void mark(uintptr_t p, size_t map)
     ebbi_store_relaxed(word, *word | bit_of(p));
 }
 
-// The bits of [from, to) in all three maps.
+// The bits of [from, to) in all three maps, but for the start at `from`: the block before ends there, and
+// whoever has it may be looking for its end.
 static void clear(uintptr_t from, uintptr_t to)
 {
+    uint64_t kept = bit_of(from);
     for (uintptr_t p = from; p < to;) {
         uintptr_t end = ebbi_min(to, ebbi_align_up(p + 1, WORD_BYTES));
         uint64_t *word = word_of(p, START);
         uint64_t keep = ~ebbi_bits_mask(0, p / EBBI_UNIT % 64, (end - p) / EBBI_UNIT);
         // relaxed: the owner's, and what others look at is not among these
-        ebbi_store_relaxed(&word[START], word[START] & keep);
+        ebbi_store_relaxed(&word[START], word[START] & (keep | kept));
         ebbi_store_relaxed(&word[GONE], word[GONE] & keep); // relaxed: as above
         // relaxed: bits beside these may be set meanwhile
         if ((ebbi_load_relaxed(&word[REMOTE]) & ~keep) != 0) {
             (void)ebbi_fetch_and_relaxed(&word[REMOTE], keep); // relaxed: as above
         }
+        kept = 0;
         p = end;
     }
 }
@@ -225,7 +228,8 @@ void ebbi_cursor_seal(struct ebbi_cursor *cursor)
 void ebbi_cursor_move(struct ebbi_cursor *cursor, uintptr_t p)
 {
     if (cursor->next != last_end(cursor->sheet)) { // P2
-        clear(cursor->next, cursor->next + EBBI_UNIT);
+        uint64_t *word = word_of(cursor->next, START);
+        ebbi_store_relaxed(word, *word & ~bit_of(cursor->next)); // relaxed: as in mark
     }
     mark(p, START);
     cursor_set(cursor, p);
@@ -290,7 +294,6 @@ bool ebbi_cursor_find(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, size
         if (live - from >= wanted + EBBI_UNIT) {
             sheet->starts -= (uint32_t)count_starts(from, live);
             clear(from, live);
-            mark(from, START);
             cursor_open(cursor, sheet, from, live - EBBI_UNIT);
             EBBI_AUDIT(sheet);
             return true;

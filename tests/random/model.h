@@ -147,9 +147,10 @@ public:
     static void check(const Block &block)
     {
         check_pattern(block.at, block.usable, block.usable, block.serial, "the block");
-        if (block.state == Block::State::live)
-            RANDOM_CHECK(ebb_malloc_usable_size(block.at) == block.usable, "%p, was %zu", block.at,
-                         block.usable);
+        if (block.state == Block::State::live) {
+            const std::size_t now = ebb_malloc_usable_size(block.at);
+            RANDOM_CHECK(now == block.usable, "%p, was %zu, is %zu", block.at, block.usable, now);
+        }
     }
 
     template <typename Match, typename Visit> void for_each(Match match, Visit visit)

@@ -144,15 +144,33 @@ private:
             const std::size_t looks = 1 + random.below(most);
             for (int i = 0; i < cold_stores; i++)
                 store_cold(&cold_[next_line(at)], at);
-            if (without_fence_)
-                pin_without_fence(me);
-            else
-                ebb_participant_pin(me);
-            if (!is_steady(shared_.load(std::memory_order_acquire), looks))
+            const Node *node = without_fence_ ? pin_late(me, random) : pin_and_load(me);
+            if (!is_steady(node, looks))
                 seen_.fetch_add(1);
             ebb_participant_unpin(me);
             reads_++;
         }
+    }
+
+    Node *pin_and_load(ebb_participant *me)
+    {
+        ebb_participant_pin(me);
+        return shared_.load(std::memory_order_acquire);
+    }
+
+    // Reuse takes longer than some processors keep a store back: there the order that the fence
+    // forbids, the load before the store, is made by hand.
+    Node *pin_late(ebb_participant *me, support::Random &random)
+    {
+        if (freeing_ != REUSED) {
+            pin_without_fence(me);
+            return shared_.load(std::memory_order_acquire);
+        }
+        Node *node = shared_.load(std::memory_order_acquire);
+        for (std::size_t i = random.below(100000); i > 0; i--)
+            ebbi_compiler_fence();
+        pin_without_fence(me);
+        return node;
     }
 
     void let_go(ebb_participant *me, Node *old)
