@@ -240,8 +240,8 @@ static struct ebbi_span *committed_fit(size_t granules, size_t align_granules)
 static struct ebbi_span *find_committed(size_t granules, size_t align_granules)
 {
     struct ebbi_span *span = find_or_grow(granules + align_granules - 1);
-    bool is_ready = span != NULL && ebbi_chunk_commit(ebbi_span_chunk(span),
-                                                      reach(span, granules, align_granules));
+    bool is_ready = span != NULL &&
+                    ebbi_chunk_commit(ebbi_span_chunk(span), reach(span, granules, align_granules));
     return is_ready ? span : committed_fit(granules, align_granules);
 }
 

@@ -170,7 +170,7 @@ void ebbi_helper_kick(void)
 static void helper_create(void)
 {
     static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
-    ebbi_os_join_thread(handle);
+    ebbi_os_leave_thread(handle);
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
     handle = ebbi_os_start_thread(&thread);
     if (handle == 0) {
@@ -215,6 +215,16 @@ void ebbi_helper_stop(void)
     handle = 0;
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
     ebbi_lock_drop(&thread_lock);
+}
+
+// At the exit of the process: of a helper that has ended nothing stays.
+__attribute__((destructor)) static void helper_last(void)
+{
+    if (now() <= WANTED && ebbi_lock_try(&thread_lock)) {
+        ebbi_os_leave_thread(handle);
+        handle = 0;
+        ebbi_lock_drop(&thread_lock);
+    }
 }
 
 void ebbi_helper_resume(void)

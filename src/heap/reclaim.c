@@ -227,7 +227,7 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
         ebbi_heaps_each(walk_blocks, &walk);
         ebbi_limbo_release(&walk.expired);
         (void)ebbi_stranded_release();
-        bool some_wait;
+        bool some_wait = false;
         walk.expired.bytes += ebbi_remains_purge(&some_wait);
     }
     return walk.expired.bytes;

@@ -81,9 +81,9 @@ static bool mark_at(struct ebbi_suspects *s, uintptr_t start, uintptr_t held)
     bool any = false;
     for (size_t at = place_of(start); s->table[at] != 0; at = next_place(at)) {
         const struct ebbi_suspect *suspect = &s->list[s->table[at] - 1];
-        bool hit = suspect->start == start && held - start < suspect->bytes;
-        s->marks[s->table[at] - 1] |= hit;
-        any |= hit;
+        if (suspect->start == start && held - start < suspect->bytes) {
+            s->marks[s->table[at] - 1] = any = true;
+        }
     }
     return any;
 }
@@ -92,9 +92,9 @@ static bool mark_one_by_one(struct ebbi_suspects *s, uintptr_t held)
 {
     bool any = false;
     for (size_t i = 0; i < s->count; i++) {
-        bool hit = held - s->list[i].start < s->list[i].bytes;
-        s->marks[i] |= hit;
-        any |= hit;
+        if (held - s->list[i].start < s->list[i].bytes) {
+            s->marks[i] = any = true;
+        }
     }
     return any;
 }

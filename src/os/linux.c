@@ -408,6 +408,15 @@ void ebbi_os_join_thread(uintptr_t handle)
     errno = saved;
 }
 
+void ebbi_os_leave_thread(uintptr_t handle)
+{
+    int saved = errno;
+    if (handle != 0 && pthread_tryjoin_np((pthread_t)handle, NULL) != 0) {
+        (void)pthread_detach((pthread_t)handle);
+    }
+    errno = saved;
+}
+
 // glibc's own, for its fork; no other libc has them.
 void _IO_list_lock(void) __attribute__((weak));
 void _IO_list_unlock(void) __attribute__((weak));

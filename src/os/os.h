@@ -86,11 +86,13 @@ struct ebbi_os_thread {
 };
 // Starts a thread of our own: every signal blocked, on all processors that the process had at its
 // start, by ordinary scheduling; these are inherited where a system call filter is in force. (With the
-// capabilities of its creator: libc's setuid has each thread change its own identity.) Not 0: for ebbi_os_join_thread. 0: refused. May allocate; takes locks of libc. `thread`
-// stays where it is.
+// capabilities of its creator: libc's setuid has each thread change its own identity.) Not 0: for one
+// of the next two. 0: refused. May allocate; takes locks of libc. `thread` stays where it is.
 uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread);
-void ebbi_os_join_thread(
-    uintptr_t handle); // waits for its end; 0: nothing. No point of cancellation
+// Waits for its end. No point of cancellation. 0: nothing.
+void ebbi_os_join_thread(uintptr_t handle);
+// Lets it go, ended or not, and does not wait. 0: nothing.
+void ebbi_os_leave_thread(uintptr_t handle);
 bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
 
 // fork(): libc's lock of all streams; and in the child.

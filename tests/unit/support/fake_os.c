@@ -297,6 +297,11 @@ uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
     return fake.pretend_threads ? PRETENDED : real_os_start_thread(thread);
 }
 
+void ebbi_os_leave_thread(uintptr_t handle)
+{
+    real_os_leave_thread(handle != PRETENDED ? handle : 0);
+}
+
 void ebbi_os_join_thread(uintptr_t handle)
 {
     real_os_join_thread(handle != PRETENDED ? handle : 0);

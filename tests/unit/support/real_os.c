@@ -33,6 +33,7 @@
 #define ebbi_os_start_thread real_os_start_thread
 #define ebbi_os_is_first_thread real_os_is_first_thread
 #define ebbi_os_join_thread real_os_join_thread
+#define ebbi_os_leave_thread real_os_leave_thread
 #define ebbi_os_is_own_thread real_os_is_own_thread
 #define ebbi_os_streams_lock real_os_streams_lock
 #define ebbi_os_streams_unlock real_os_streams_unlock

@@ -9,7 +9,7 @@
 
 // Of hazard pointers: the model has them, kept for good and never freed.
 struct ebbi_hazards *ebbi_alloc_own(size_t bytes);
-[[noreturn]] inline void ebbi_fatal(const char *, ...)
+inline void ebbi_fatal(const char *, ...)
 {
     RL_ASSERT(!"fatal");
     std::abort();
