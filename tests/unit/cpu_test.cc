@@ -36,11 +36,16 @@ long syscall(long number, ...) noexcept
 {
     using function = long (*)(long, ...);
     static const function real = reinterpret_cast<function>(dlsym(RTLD_NEXT, "syscall"));
-    long a[6];
+    // As many as the library passes: there is nothing behind them.
+    const int count = number == SYS_gettid  ? 0
+                      : number == SYS_close ? 1
+                      : number == SYS_futex ? 6
+                                            : 3;
+    long a[6] = {};
     std::va_list arguments;
     va_start(arguments, number);
-    for (long &argument : a)
-        argument = va_arg(arguments, long);
+    for (int i = 0; i < count; i++)
+        a[i] = va_arg(arguments, long);
     va_end(arguments);
     if (number != SYS_sched_getaffinity || mask_bytes == 0)
         return real(number, a[0], a[1], a[2], a[3], a[4], a[5]);

@@ -74,7 +74,7 @@ TEST_F(Message, NamesTheChildOfAFork)
 
 TEST_F(Message, HeadsWhatAProcessDiesOf)
 {
-    EXPECT_DEATH(ebbi_fatal("this %d", 5), "^ebbtide: unit_message[[][0-9]+]: this 5\n$");
+    EXPECT_DEATH(ebbi_fatal("this %d", 5), "^ebbtide: unit_message[[][0-9]+]: this 5\n");
 }
 
 TEST_F(Message, HeadsStatistics)

@@ -141,7 +141,9 @@ Outcome run_child(fake_call call, std::size_t n, bool onward)
         Workload workload;
         if (n > 0)
             fake_os_refuse(call, n, onward);
+        void *wide = ebb_malloc(30 * MiB); // the first chunk alone does not do
         workload.run(2, 250);
+        ebb_free(wide);
         *shared = {fake_os_count(call), fake_os_refused(call), workload.failures};
         fake_os_allow();
         Workload after;
