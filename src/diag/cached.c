@@ -30,6 +30,7 @@ static void add_blocks(struct ebbi_cached *cached, void *const *slots, size_t co
 {
     for (size_t i = 0; i < count && cached->count < cached->room; i++) {
         // relaxed: a hint, see ebbi_slab_measure
+        EBBI_ASSERT(cached->blocks != NULL);
         cached->blocks[cached->count++] = (uintptr_t)ebbi_load_relaxed(&slots[i]);
     }
 }
@@ -121,6 +122,7 @@ static size_t first_from(const struct ebbi_cached *cached, uintptr_t address)
 static void mark_cached(const struct ebbi_slab *slab, const struct ebbi_cached *cached,
                         uint64_t *bits)
 {
+    EBBI_ASSERT(slab->first_block != 0);
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uintptr_t first = slab->first_block;
     uintptr_t end = first + (size_t)c->blocks * c->size;

@@ -75,6 +75,7 @@ void ebbi_limit_unlock(void) { ebbi_lock_drop(&limit_lock); }
 
 static void check_one(const struct ebbi_bag *bag, size_t i)
 {
+    EBBI_ASSERT(i < bag->count);
     (void)ebbi_slab_block(ebbi_slab_of(bag->blocks[i]), bag->blocks[i]);
     for (size_t j = 0; j < i; j++) {
         if (bag->blocks[j] == bag->blocks[i]) {
@@ -89,6 +90,7 @@ static void check_one(const struct ebbi_bag *bag, size_t i)
 // holds the number of the check, in a byte.
 void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
 {
+    EBBI_ASSERT(bag->queue != EBBI_MIXED && bag->count <= EBBI_BAG_BLOCKS);
     size_t align = ebbi_classes[bag->queue].align;
     unsigned shift = ebbi_lowest_bit(align);
     uintptr_t bits = 0;
@@ -112,6 +114,8 @@ void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
 
 void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(bag->queue < EBBI_CLASS_COUNT && bag->count > 0 && bag->count <= EBBI_BAG_BLOCKS);
     struct ebbi_bag_queue *queue = &heap->limbo.queues[bag->queue];
     bag->tag = ebbi_clock_tag(&ebbi_clock);
     bag->next = NULL;
@@ -167,7 +171,10 @@ bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue_number)
 
 void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(bag->count + count <= EBBI_BAG_BLOCKS && heap->limbo.blocks >= count);
     size_t bytes = bytes_from(bag, bag->count, count);
+    EBBI_ASSERT(heap->limbo.bytes >= bytes);
     heap->limbo.blocks -= count;
     heap->limbo.bytes -= bytes;
     ebbi_limbo_count(0, bytes);
@@ -180,6 +187,9 @@ struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue_num
     }
     struct ebbi_bag *bag = ebbi_bag_dequeue(&heap->limbo.queues[queue_number]);
     size_t bytes = ebbi_bag_bytes(bag);
+    EBBI_ASSERT(bag->queue == queue_number && bag->is_free);
+    EBBI_ASSERT(heap->limbo.bags > 0 && heap->limbo.blocks >= bag->count &&
+                heap->limbo.bytes >= bytes);
     heap->limbo.bags--;
     heap->limbo.blocks -= bag->count;
     heap->limbo.bytes -= bytes;
@@ -215,6 +225,7 @@ static bool large_passed(const void *p)
 
 void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_limbo *limbo = &heap->limbo;
     ebbi_large_note(p)->next = NULL;
     // relaxed: under the lock, but for claims
@@ -229,6 +240,7 @@ void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
 
 static void large_push(struct ebbi_limbo *limbo, void *p)
 {
+    EBBI_ASSERT(ebbi_large_note(p) != NULL);
     ebbi_large_note(p)->next = limbo->large_first;
     limbo->large_last = limbo->large_first == NULL ? p : limbo->large_last;
     limbo->large_first = p;
@@ -263,6 +275,7 @@ static EBBI_NOINLINE size_t large_look(struct ebbi_heap *heap)
 
 void *ebbi_large_take_passed(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_limbo *limbo = &heap->limbo;
     void *p = limbo->large_first;
     if (p == NULL || !large_passed(p)) {
@@ -276,6 +289,7 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
     }
     p = limbo->large_first;
     size_t bytes = ebbi_large_bytes(p);
+    EBBI_ASSERT(p != NULL && limbo->blocks > 0 && limbo->bytes >= bytes);
     limbo->large_free--;
     limbo->large_first = ebbi_large_note(p)->next;
     limbo->blocks--;

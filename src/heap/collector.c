@@ -23,6 +23,7 @@ struct ebbi_collector *ebbi_collector_create(bool fenced)
 
 struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_collector *collector)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_record *record = heap->records;
     while (record != NULL && record->collector != collector) {
         record = record->next_of_heap;
@@ -42,6 +43,7 @@ struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
 // Under the registry lock.
 static bool is_known(const struct ebbi_collector *collector)
 {
+    EBBI_ASSERT_REGISTRY();
     const struct ebbi_collector *c = collectors;
     while (c != NULL && c != collector) {
         c = c->next;
@@ -98,9 +100,11 @@ struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector)
 
 void ebbi_records_leave(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT_REGISTRY();
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
         if (r->joined) {
             r->joined = false;
+            EBBI_ASSERT(r->heap == heap);
             ebbi_clock_leave(&r->collector->clock, &r->participant);
         }
     }
@@ -108,6 +112,7 @@ void ebbi_records_leave(struct ebbi_heap *heap)
 
 static void unlink_of_collector(struct ebbi_record *record)
 {
+    EBBI_ASSERT_REGISTRY();
     struct ebbi_record **link = &record->collector->records;
     while (*link != record) {
         link = &(*link)->next_of_collector;
@@ -117,6 +122,7 @@ static void unlink_of_collector(struct ebbi_record *record)
 
 static void unlink_of_heap(struct ebbi_record *record)
 {
+    ebbi_assert_held(&record->heap->lock);
     struct ebbi_record **link = &record->heap->records;
     while (*link != record) {
         link = &(*link)->next_of_heap;
@@ -126,6 +132,7 @@ static void unlink_of_heap(struct ebbi_record *record)
 
 static void record_destroy(struct ebbi_record *record)
 {
+    EBBI_ASSERT(!record->joined || record->deferred.count == 0);
     if (record->deferred.filling != NULL) {
         ebbi_give_one(record->deferred.filling);
     }
@@ -134,6 +141,8 @@ static void record_destroy(struct ebbi_record *record)
 
 void ebbi_records_discard(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT_REGISTRY();
+    ebbi_assert_held(&heap->lock);
     struct ebbi_record *next;
     for (struct ebbi_record *r = heap->records; r != NULL; r = next) {
         next = r->next_of_heap;
@@ -156,6 +165,7 @@ void ebbi_collectors_each(void (*visit)(struct ebbi_collector *collector))
 
 void ebbi_collectors_lock(void)
 {
+    EBBI_ASSERT_REGISTRY();
     ebbi_clock_lock(&ebbi_clock);
     for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
         ebbi_clock_lock(&c->clock);
@@ -164,6 +174,7 @@ void ebbi_collectors_lock(void)
 
 void ebbi_collectors_unlock(void)
 {
+    EBBI_ASSERT_REGISTRY();
     for (struct ebbi_collector *c = collectors; c != NULL; c = c->next) {
         ebbi_clock_unlock(&c->clock);
     }
@@ -187,6 +198,8 @@ void ebbi_collectors_keep_only(struct ebbi_heap *mine)
 
 static void unlink_collector(struct ebbi_collector *collector)
 {
+    EBBI_ASSERT_REGISTRY();
+    EBBI_ASSERT(collector->records == NULL);
     struct ebbi_collector **link = &collectors;
     while (*link != collector) {
         link = &(*link)->next;
@@ -199,6 +212,7 @@ static void destroy_records(struct ebbi_collector *collector)
     ebbi_registry_lock();
     while (collector->records != NULL) {
         struct ebbi_record *record = collector->records;
+        EBBI_ASSERT(record->collector == collector);
         collector->records = record->next_of_collector;
         ebbi_lock_take(&record->heap->lock);
         unlink_of_heap(record);
@@ -231,6 +245,7 @@ static void finish(struct ebbi_collector *collector)
 
 static void let_go(struct ebbi_collector *collector)
 {
+    EBBI_ASSERT(collector->ends);
     destroy_records(collector);
     ebbi_give_one(collector);
 }
@@ -263,6 +278,7 @@ static void doom(struct ebbi_collector *collector)
 
 static void unlink_doomed(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
+    EBBI_ASSERT(collector->ends);
     struct ebbi_collector **link = &heap->doomed;
     while (*link != collector) {
         link = &(*link)->next_doomed;

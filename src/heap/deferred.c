@@ -18,6 +18,7 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     if (calls == NULL || calls->count == 0) {
         return;
     }
+    EBBI_ASSERT(calls->clock == clock && calls->count <= EBBI_CALLS && calls->begun == 0);
     calls->tag = ebbi_clock_tag(clock);
     calls->next = NULL;
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
@@ -29,6 +30,8 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 // Whether the record is full now and has been sealed.
 static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct ebbi_call call)
 {
+    EBBI_ASSERT(deferred->filling != NULL && deferred->filling->count < EBBI_CALLS);
+    EBBI_ASSERT(deferred->filling->clock == clock);
     struct ebbi_calls *calls = deferred->filling;
     calls->calls[calls->count++] = call;
     deferred->count++;
@@ -97,6 +100,8 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             continue;
         }
         --*most;
+        EBBI_ASSERT(deferred->count >= calls->count && deferred->sealed > 0 &&
+                    calls->clock == clock);
         deferred->count -= calls->count;
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
@@ -119,6 +124,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 
 void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
+    EBBI_ASSERT(calls->count > 0 && calls->begun == 0);
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
@@ -139,6 +145,7 @@ static void run_call(const struct ebbi_call *call)
 static void run_record(struct ebbi_calls **list)
 {
     struct ebbi_calls *calls = *list;
+    EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun <= calls->count);
     while (calls->begun < calls->count) {
         run_call(&calls->calls[calls->begun++]);
     }
@@ -182,6 +189,7 @@ void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
 // Those that have not begun.
 static void put_back(struct ebbi_calls *calls)
 {
+    EBBI_ASSERT(calls->begun < calls->count && calls->count <= EBBI_CALLS);
     calls->count -= calls->begun;
     memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
     calls->begun = 0;

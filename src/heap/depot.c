@@ -26,6 +26,9 @@ void ebbi_depot_offer(struct ebbi_heap *heap)
 {
     // relaxed: written under the registry lock, which is held
     size_t count = ebbi_load_relaxed(&depot_count);
+    EBBI_ASSERT_REGISTRY();
+    EBBI_ASSERT(!heap->is_depot && heap->seat.domain == NULL);
+    EBBI_ASSERT(count <= MOST_DEPOTS);
     if (count < depot_limit()) {
         heap->is_depot = true;
         depots[count] = heap;
@@ -39,6 +42,7 @@ static struct ebbi_heap *lock_depot(void)
     // acquire[depot-pick <- depot-add]: the first of depots and what they point to
     size_t count = ebbi_load_acquire(&depot_count);
     size_t home = count > 1 ? ebbi_os_cpu() % count : 0;
+    EBBI_ASSERT(count > 0 && home < count && depots[home]->is_depot);
     for (size_t i = 0; i < TRIES && i < count; i++) {
         struct ebbi_heap *depot = depots[(home + i) % count];
         if (ebbi_lock_try(&depot->lock)) {
@@ -54,6 +58,8 @@ static struct ebbi_heap *lock_depot(void)
 static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void **slots,
                      size_t wanted)
 {
+    ebbi_assert_held(&depot->lock);
+    EBBI_ASSERT(depot->is_depot && wanted > 0);
     // acquire[depot-pick <- depot-add]: as in lock_depot
     size_t count = ebbi_load_acquire(&depot_count);
     size_t next = ebbi_os_cpu() + 1;
@@ -65,6 +71,7 @@ static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void 
         }
         ebbi_heap_tell_time(other);
         ebbi_heap_collect(other);
+        EBBI_ASSERT(other->is_depot && other->seat.domain == NULL);
         struct ebbi_slab **bucket = other->shelves[class_number].bucket;
         if (bucket[EBBI_BUCKETS - 2] != NULL || bucket[EBBI_BUCKETS - 1] != NULL) {
             got = ebbi_heap_take(other, class_number, slots, wanted, false);
@@ -76,6 +83,8 @@ static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void 
 
 size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **slots, size_t wanted)
 {
+    ebbi_assert_held(&depot->lock);
+    EBBI_ASSERT(ebbi_is_class(class_number) && wanted > 0);
     size_t got = ebbi_heap_take(depot, class_number, slots, wanted, false);
     if (got == 0 && depot->is_depot && !ebbi_classes[class_number].shares_lines) {
         got = borrow(depot, class_number, slots, wanted);
@@ -85,6 +94,7 @@ size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **sl
 
 struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
 {
+    EBBI_ASSERT(ebbi_is_class(class_number));
     if (!ebbi_classes[class_number].shares_lines && !heap->alone && heap->seat.domain == NULL) {
         return lock_depot();
     }

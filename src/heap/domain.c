@@ -32,6 +32,7 @@ static struct ebb_domain *all_domains; // under the registry lock
 
 static struct ebb_domain *domain_of(const struct ebbi_label *label)
 {
+    EBBI_ASSERT_REGISTRY();
     struct ebb_domain *domain = all_domains;
     while (domain != NULL && domain->label != label) {
         domain = domain->next;
@@ -89,11 +90,13 @@ bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n
 
 static size_t cached_bytes(const struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->seat.domain != NULL);
     size_t total = 0;
     for (unsigned w = 0; w < 2; w++) {
         for (uint64_t left = heap->arrays[w]; left != 0; left &= left - 1) {
             unsigned c = w * 64 + ebbi_lowest_bit(left);
             void **top = heap->fast.top[ebbi_class_bin(c, heap->lane)];
+            EBBI_ASSERT(top > heap->magazines[c].base);
             total += (size_t)(top - heap->magazines[c].base - 1) * ebbi_classes[c].size;
         }
     }
@@ -102,6 +105,8 @@ static size_t cached_bytes(const struct ebbi_heap *heap)
 
 static void tell(struct ebbi_heap *heap, size_t live)
 {
+    EBBI_ASSERT(heap->seat.domain != NULL && heap->label == heap->seat.domain->label);
+    EBBI_ASSERT(heap->seat.scopes >= heap->seat.scopes_told);
     struct ebbi_seat *seat = &heap->seat;
     ebbi_count(&heap->label->live_bytes, live - seat->live_told);
     ebbi_count(&heap->label->opened, seat->scopes - seat->scopes_told);
@@ -122,6 +127,7 @@ static uint64_t tells_at(const struct ebbi_seat *seat)
 
 static void begin_epoch(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->seat.domain != NULL);
     struct ebbi_seat *seat = &heap->seat;
     const struct ebb_domain *domain = seat->domain;
     uint64_t n = ebbi_load_relaxed(&domain->n);           // relaxed: see ebbi_domain_set_policy
@@ -150,6 +156,7 @@ static size_t live_bytes(const struct ebbi_heap *heap)
 
 static void end_epoch(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->seat.domain != NULL && heap->seat.taken_flushed <= heap->taken_bytes);
     struct ebbi_seat *seat = &heap->seat;
     size_t live = live_bytes(heap);
     ebbi_store_relaxed(&seat->closed, seat->closed + 1);             // relaxed: a count
@@ -198,6 +205,7 @@ static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *dom
         heap = ebbi_heap_create_for(domain, domain->label);
     }
     if (heap != NULL) {
+        EBBI_ASSERT(heap->seat.domain == domain && heap->label == domain->label);
         heap->seat.thread = own;
         heap->seat.next = own->seats;
         heap->seat.depth = 0;
@@ -285,6 +293,8 @@ static uintptr_t current_scope(const struct ebbi_heap *own)
 // The scope that was current.
 static uintptr_t set_scope(struct ebbi_heap *own, uintptr_t scope)
 {
+    EBBI_ASSERT((scope & (EBBI_SCOPE_REGION | EBBI_SCOPE_DOMAIN)) !=
+                (EBBI_SCOPE_REGION | EBBI_SCOPE_DOMAIN));
     struct ebbi_heap *inside = ebbi_inside();
     uintptr_t before = current_scope(own);
     if ((scope & EBBI_SCOPE_REGION) != 0) {
@@ -357,6 +367,7 @@ static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
 static void leave_domain(struct ebbi_heap *heap)
 {
     struct ebbi_seat *seat = &heap->seat;
+    EBBI_ASSERT(seat->depth > 0);
     if (--seat->depth > 0) {
         return;
     }
@@ -380,6 +391,7 @@ void ebbi_leave(uintptr_t before)
         leave_domain((struct ebbi_heap *)(scope - EBBI_SCOPE_DOMAIN));
     } else if ((scope & EBBI_SCOPE_REGION) != 0) {
         struct ebb_region *region = (struct ebb_region *)(scope - EBBI_SCOPE_REGION);
+        EBBI_ASSERT(own->entered_count > 0);
         own->entered_count--;
         ebbi_region_leave(region, scope == before);
         if (EBBI_UNLIKELY(!ebbi_region_is_open(region))) {

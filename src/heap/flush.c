@@ -16,6 +16,7 @@ static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
 {
     // relaxed: only compared
     struct ebbi_slab *first = ebbi_load_relaxed(&owner->pending);
+    EBBI_ASSERT(first != slab);
     do {
         slab->pending_next = first;
         // release[pending-push -> pending-take]: pending_next
@@ -24,6 +25,7 @@ static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
 
 void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 {
+    EBBI_ASSERT(mask != 0 && word < slab->words);
     struct ebbi_heap *owner = slab->heap; // before the blocks go: the slab may go with them
     if (ebbi_slab_give_remote(slab, word, mask)) {
         announce(slab, owner);
@@ -32,6 +34,7 @@ void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 
 static void send(const struct group *group)
 {
+    EBBI_ASSERT(group->slab != NULL && group->mask != 0);
     ebbi_give_word(group->slab, group->word, group->mask);
 }
 
@@ -42,6 +45,7 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
     unsigned word = block / 64;
     struct group *group = &groups[(ebbi_span_index((struct ebbi_span *)slab) + word) % GROUPS];
     uint64_t bit = (uint64_t)1 << (block % 64);
+    EBBI_ASSERT(word < slab->words);
     if (group->mask != 0 && (group->slab != slab || group->word != word)) {
         send(group);
         group->mask = 0;
@@ -71,6 +75,7 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
             foreign++;
             continue;
         }
+        ebbi_assert_held(&heap->lock);
         ebbi_slab_give(slab, blocks[i]);
         heap->idle_bytes += ebbi_slab_class(slab)->size;
         ebbi_heap_count_out(heap, -(int64_t)(ebbi_slab_class(slab)->size));
@@ -93,6 +98,9 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsign
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     void **first = m->base + 1;
     size_t rest = (size_t)(heap->fast.top[bin] - first) - count;
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(m->stolen == 0 && (size_t)(heap->fast.top[bin] - first) == rest + count);
+    EBBI_ASSERT(rest < m->slots);
     ebbi_heap_tell_time(owner);
     ebbi_give_blocks(owner, first, count);
     for (size_t i = 0; i < rest; i++) {
@@ -112,6 +120,7 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         // Blocks that only come in leave all together: nobody here asks for them.
         bool only_frees = m->flushed && m->streak >= ONLY_FREES;
         size_t full = m->slots - 1u;
+        EBBI_ASSERT(heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + m->slots);
         heap->events++;
         flush_oldest(heap, owner, class_number, only_frees ? full : (full + 1) / 2);
         if (only_frees) {
@@ -132,12 +141,14 @@ void ebbi_send_outbox(struct ebbi_heap *heap)
     ebbi_lock_take(&heap->lock);
     ebbi_heap_tell_time(heap);
     ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
+    EBBI_ASSERT(heap->outbox_count <= EBBI_OUTBOX);
     heap->outbox_count = 0;
     ebbi_lock_drop(&heap->lock);
 }
 
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
 {
+    EBBI_ASSERT(heap->magazines[class_number].slots != 0);
     struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
@@ -171,6 +182,7 @@ void ebbi_flush_all(struct ebbi_heap *heap)
 
 void ebbi_give_one(void *p)
 {
+    EBBI_ASSERT(p != NULL);
     struct ebbi_slab *slab = ebbi_slab_of(p);
     unsigned block = ebbi_slab_block(slab, p);
     ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
@@ -203,6 +215,7 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
             heap->events++;
             ebbi_purge_tick(heap);
         }
+        EBBI_ASSERT(heap->outbox_count < EBBI_OUTBOX);
         // relaxed: a snapshot reads both meanwhile, as hints
         ebbi_store_relaxed(&heap->outbox[heap->outbox_count], p);
         ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
@@ -217,6 +230,8 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
         ebbi_give_one(p);
         return;
     }
+    EBBI_ASSERT(heap->magazines[class_number].slots != 0 &&
+                heap->fast.top[tag] < heap->fast.limit[tag]);
     void **top = heap->fast.top[tag];
     ebbi_store_relaxed(top, p);                        // relaxed: as in ebbi_free
     ebbi_compiler_fence();                             // as in ebbi_free

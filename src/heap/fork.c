@@ -56,6 +56,7 @@ static void prepare(void)
 
 static void drop_locks(void)
 {
+    EBBI_ASSERT(takes_locks);
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
     ebbi_hazards_unlock();
@@ -84,6 +85,7 @@ static void parent(void)
 // the slots below it. The blocks that they held are lost to the child.
 static void forget_unlocked(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         unsigned bin = ebbi_class_bin(c, heap->lane);
         struct ebbi_magazine *m = &heap->magazines[c];

@@ -245,6 +245,8 @@ void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_registry_lock(void); // of all heaps, and of all records in collectors
 void ebbi_registry_unlock(void);
+void ebbi_registry_assert(void); // checked builds: aborts unless the calling thread holds it
+#define EBBI_ASSERT_REGISTRY() (EBBI_HAVE_ASSERT ? ebbi_registry_assert() : (void)0)
 
 // A heap for a domain: a new one, in the list of all. Under the registry lock; NULL: refused.
 struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);

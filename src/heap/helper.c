@@ -106,6 +106,7 @@ static bool helper_linger(void)
 
 static void helper_work(struct ebbi_pass *pass)
 {
+    EBBI_ASSERT(ebbi_helper_is_me());
     if (!move_state(NAPS, BUSY)) {
         return;
     }
@@ -169,6 +170,7 @@ void ebbi_helper_kick(void)
 
 static void helper_create(void)
 {
+    ebbi_assert_held(&thread_lock);
     static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
     ebbi_os_leave_thread(handle);
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper

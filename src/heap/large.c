@@ -15,6 +15,7 @@ static void *refuse(void)
 
 static size_t granules_for(size_t bytes)
 {
+    EBBI_ASSERT(bytes > 0);
     return (bytes + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
 }
 
@@ -25,6 +26,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     if (span == NULL) {
         return NULL;
     }
+    EBBI_ASSERT(span->state == EBBI_SPAN_LARGE && span->granules >= granules_for(bytes));
     void *start = ebbi_span_start(span);
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     span->note = (struct ebbi_note){0};
@@ -112,6 +114,7 @@ void ebbi_large_free(void *p)
         ebbi_region_forget(note);
     }
     if (span != NULL) {
+        EBBI_ASSERT(span->state == EBBI_SPAN_LARGE);
         ebbi_tags_set(p, 1, EBBI_TAG_NONE);
         ebbi_span_free(span);
     } else if (!ebbi_huge_free(p)) {
@@ -143,6 +146,7 @@ void *ebbi_large_resize(void *p, size_t bytes)
     if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(span, granules_for(bytes))) {
         return NULL;
     }
+    EBBI_ASSERT(span->granules >= granules_for(bytes));
     span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     return p;
 }

@@ -28,6 +28,7 @@ static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
     ebbi_outside(inside);
     *refusal = EBBI_REGION_NO_MEMORY;
     if (p != NULL) {
+        EBBI_ASSERT(ebbi_large_note(p) != NULL && ebbi_large_bytes(p) >= bytes);
         *refusal = ebbi_region_adopt(region, p, ebbi_large_bytes(p), ebbi_large_note(p));
         if (*refusal != EBBI_REGION_GIVEN) {
             ebbi_large_free(p);
@@ -179,6 +180,7 @@ static bool any_retired; // atomic: a block of a region has been retired
 
 static void free_larges(void *first, bool retire)
 {
+    EBBI_ASSERT(first == NULL || ebbi_large_note(first) != NULL);
     for (void *next; first != NULL; first = next) {
         next = ebbi_large_note(first)->after;
         if (retire) {

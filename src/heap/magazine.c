@@ -24,6 +24,8 @@ static size_t steady_slots(const struct ebbi_class *c)
 
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
+    EBBI_ASSERT(slots > 0 && slots < (size_t)1 << EBBI_SLOT_SIZES && (slots & (slots - 1)) == 0);
+    EBBI_ASSERT(array >= (void **)(heap + 1) && array + slots <= heap->slot_end);
     array[0] = heap->slot_free[log2_of(slots)];
     heap->slot_free[log2_of(slots)] = array;
 }
@@ -31,6 +33,7 @@ static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 // All of an array but its first `kept` slots.
 static void array_give_above(struct ebbi_heap *heap, void **array, size_t kept, size_t slots)
 {
+    EBBI_ASSERT(kept > 0 && kept <= slots);
     for (size_t half = slots / 2; half >= kept; half /= 2) {
         array_give(heap, array + half, half);
     }
@@ -47,6 +50,7 @@ static void **array_split(struct ebbi_heap *heap, size_t slots)
         return NULL;
     }
     void **array = heap->slot_free[found];
+    EBBI_ASSERT(array < heap->slot_end && slots <= (size_t)1 << found);
     heap->slot_free[found] = (void **)array[0];
     array_give_above(heap, array, slots, (size_t)1 << found);
     return array;
@@ -59,6 +63,7 @@ static void **array_take(struct ebbi_heap *heap, size_t slots)
         return array_split(heap, slots);
     }
     void **array = heap->slot_next;
+    EBBI_ASSERT(array + slots <= heap->slot_end);
     heap->slot_next += slots;
     return array;
 }
@@ -66,9 +71,13 @@ static void **array_take(struct ebbi_heap *heap, size_t slots)
 // Replaces the array of an empty magazine. False when there is none of that size.
 static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
 {
+    EBBI_ASSERT(ebbi_is_class(class_number) && slots >= 2 && (slots & (slots - 1)) == 0);
+    EBBI_ASSERT(heap->magazines[class_number].stolen == 0);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t size = ebbi_classes[class_number].size;
     size_t more = slots > m->slots ? (slots - m->slots) * size : 0;
+    EBBI_ASSERT(m->slots == 0 ||
+                heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + 1);
     if (more > heap->budget_bytes && m->slots != 0) {
         return false;
     }
@@ -95,6 +104,7 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
 
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
 {
+    EBBI_ASSERT(ebbi_is_class(class_number));
     const struct ebbi_class *c = &ebbi_classes[class_number];
     if (heap->magazines[class_number].slots != 0) {
         return true;
@@ -112,6 +122,7 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     const struct ebbi_class *c = &ebbi_classes[class_number];
     struct ebbi_magazine *m = &heap->magazines[class_number];
     bool turned = flush != m->flushed;
+    EBBI_ASSERT(m->slots != 0 && m->slots <= c->slots);
     m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
     m->flushed = flush;
     m->busy = true;
@@ -126,6 +137,7 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
 
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number)
 {
+    EBBI_ASSERT(ebbi_is_class(class_number));
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t least = least_slots(&ebbi_classes[class_number]);
     if (m->slots > least) {

@@ -29,6 +29,8 @@ static void move_down(struct ebbi_heap *heap, unsigned class_number)
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     size_t rest = (size_t)(heap->fast.top[bin] - (m->base + 1)) - m->stolen;
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(m->stolen < m->slots && rest < m->slots);
     for (size_t i = 1; i <= rest; i++) {
         m->base[i] = m->base[i + m->stolen];
     }
@@ -38,6 +40,7 @@ static void move_down(struct ebbi_heap *heap, unsigned class_number)
 
 EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->inside > 0);
     ebbi_lock_take(&heap->lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         if (heap->magazines[c].stolen != 0) {
@@ -56,6 +59,7 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 
 static void park(struct ebbi_heap *heap, void *context)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_fast *own = &heap->fast;
     bool *any = context;
     if (heap->slot == NULL || heap->parked != 0) {
@@ -73,11 +77,13 @@ static size_t steal(struct ebbi_heap *heap, unsigned class_number)
     // relaxed: at most one call of the thread is under way, P2
     void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(class_number, heap->lane)]);
     size_t held = (size_t)(top - (m->base + 1));
+    EBBI_ASSERT(held < m->slots && m->stolen <= held);
     if (held < m->stolen + (size_t)2) {
         return 0;
     }
     size_t count = held - 1 - m->stolen;
     ebbi_give_blocks(NULL, m->base + 1 + m->stolen, count);
+    EBBI_ASSERT(m->stolen + count < held);
     m->stolen = (uint16_t)(m->stolen + count);
     return count * ebbi_classes[class_number].size;
 }
@@ -91,6 +97,7 @@ static bool sleeps(const struct ebbi_heap *heap)
 
 static void empty(struct ebbi_heap *heap, void *context)
 {
+    ebbi_assert_held(&heap->lock);
     size_t *bytes = context;
     if (!sleeps(heap)) {
         return;

@@ -55,6 +55,8 @@ static void late_pin(void)
     ebbi_lock_take(&late.lock);
     if (!late.joined) {
         late.joined = true;
+        ebbi_assert_held(&late.lock);
+        EBBI_ASSERT(late.pins == 0);
         ebbi_clock_join(&ebbi_clock, &late.participant);
         decide();
     }
@@ -177,6 +179,7 @@ static bool is_default(const struct ebb_participant *me) { return me->now == &eb
 // What belongs to a participant of the calling thread, which has a heap.
 static struct own own_of(struct ebb_participant *me)
 {
+    EBBI_ASSERT(ebbi_current() != &ebbi_heap_none && ebbi_current() != &ebbi_heap_gone);
     struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
     struct ebbi_record *record = (struct ebbi_record *)me;
     return is_default(me) ? (struct own){heap, &ebbi_clock, &heap->deferred}
@@ -203,6 +206,7 @@ static void attend_at(struct ebb_participant *me, enum due due)
 static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                           struct turn *turn)
 {
+    EBBI_ASSERT(deferred->turns_seen <= deferred->turns || deferred->turns < UINT32_MAX / 2);
     turn->more |= ebbi_deferred_take(clock, deferred, &turn->calls_left, &turn->expired);
     // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
     if (turn->alone && deferred->first == NULL && deferred->turns == deferred->turns_seen) {
@@ -215,6 +219,7 @@ static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferr
 // As above: of the collectors in which the thread is not pinned.
 static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 {
+    ebbi_assert_held(&heap->lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
         if (r->deferred.count > 0 && depth_of(&r->participant) == 0) {
             (void)ebbi_clock_advance(&r->collector->clock, turn->alone);
@@ -226,6 +231,7 @@ static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 // As above. What malloc will come for stays.
 static void turn_to_bags(struct ebbi_heap *heap, struct turn *turn)
 {
+    ebbi_assert_held(&heap->lock);
     for (unsigned q = 0; q < EBBI_CLASS_COUNT && heap->limbo.bags > 0; q++) {
         struct ebbi_bag *bag = NULL;
         while (turn->blocks_left > 0 && ebbi_bag_has_surplus(heap, q) &&
@@ -240,6 +246,7 @@ static void turn_to_bags(struct ebbi_heap *heap, struct turn *turn)
 
 static void turn_to_large(struct ebbi_heap *heap, struct turn *turn)
 {
+    ebbi_assert_held(&heap->lock);
     void *p;
     while (turn->blocks_left > 0 && (p = ebbi_large_take_passed(heap)) != NULL) {
         ebbi_large_note(p)->next = turn->expired.large;
@@ -297,6 +304,7 @@ static bool wants_another(struct ebb_participant *me, const struct turn *turn, b
 // of the participant is touched any more: a call may end its collector.
 static void work(struct ebb_participant *me)
 {
+    EBBI_ASSERT(depth_of(me) == 0);
     struct own own = own_of(me);
     struct turn turn = {
         .alone = !ebbi_helper_wanted(), .calls_left = RECORDS_AT_ONCE, .blocks_left = BAGS_AT_ONCE};
@@ -323,6 +331,7 @@ static bool is_stuck(struct ebb_participant *me)
 
 static void leave_attentive(struct ebb_participant *me)
 {
+    EBBI_ASSERT(depth_of(me) == 1);
     struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
     uint64_t left = state_of(me) - 1;
     bool later =

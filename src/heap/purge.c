@@ -27,10 +27,13 @@ static uint64_t last_purge_ms; // without a helper; a race only purges twice
 
 void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->heap == heap);
     if (slab->purge_queued ||
         (size_t)slab->free_count * ebbi_slab_class(slab)->size < ebbi_os_page_size()) {
         return;
     }
+    EBBI_ASSERT((heap->purge_first == NULL) == (heap->purge_last == NULL));
     slab->purge_queued = true;
     slab->purge_next = NULL;
     slab->purge_previous = heap->purge_last;
@@ -40,6 +43,8 @@ void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
 
 void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->heap == heap);
     if (!slab->purge_queued) {
         return;
     }
@@ -69,8 +74,11 @@ static size_t purge_stride(void)
 // blocks only come back.
 static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(!slab->away && slab->purge_queued);
     struct ebbi_slab_plan plan;
     ebbi_purge_unnote(heap, slab);
+    EBBI_ASSERT(heap->idle_bytes >= (size_t)slab->idle * ebbi_slab_class(slab)->size);
     heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
     slab->idle = 0;
     ebbi_slab_plan(slab, purge_stride(), &plan);
@@ -81,6 +89,7 @@ static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
     ebbi_lock_drop(&heap->lock);
     size_t bytes = ebbi_slab_carry_out(&plan);
     ebbi_lock_take(&heap->lock);
+    EBBI_ASSERT(slab->away && slab->heap == heap);
     ebbi_slab_carried_out(slab, &plan);
     ebbi_shelf_return(heap, slab);
     heap->purged_bytes += bytes;
@@ -89,6 +98,7 @@ static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
 
 void ebbi_purge_forked(struct ebbi_heap *heap, void *context)
 {
+    ebbi_assert_held(&heap->lock);
     (void)context;
     while (heap->away != NULL) {
         ebbi_shelf_return(heap, heap->away);
@@ -97,12 +107,14 @@ void ebbi_purge_forked(struct ebbi_heap *heap, void *context)
 
 static size_t busy_bytes(const struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->idle_bytes <= heap->held_bytes);
     return heap->held_bytes - heap->idle_bytes;
 }
 
 // Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
 static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
 {
+    ebbi_assert_held(&heap->lock);
     size_t total = 0;
     struct ebbi_slab *last = heap->purge_last;
     for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
@@ -125,6 +137,7 @@ static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
 
 static void heap_forget_peak(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     heap->peak_bytes -= (heap->peak_bytes - ebbi_min(heap->peak_bytes, busy_bytes(heap))) / 2;
 }
 
@@ -188,6 +201,7 @@ void ebbi_purge_spans(void)
 
 void ebbi_purge_blocks(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     if (heap->freed_bytes < AMOUNT_STEP) {
         return;
     }
@@ -217,6 +231,7 @@ static void purge_without_helper(void)
 // Larger blocks stay for the delay: a successor is usually there to take them.
 void ebbi_purge_abandoned(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     size_t count = 0;
     for (const struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = slab->purge_next) {
         count++;

@@ -8,6 +8,7 @@
 
 void ebbi_heap_collect(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     // relaxed: an early look, the exchange decides
     if (ebbi_load_relaxed(&heap->pending) == NULL) {
         return;
@@ -32,6 +33,7 @@ static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
     struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, heap);
     if (slab != NULL) {
         const struct ebbi_class *c = &ebbi_classes[class_number];
+        EBBI_ASSERT(slab->heap == heap && slab->bucket == EBBI_NO_BUCKET && !slab->away);
         heap->slab_count++;
         heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
         if (heap->label != NULL) {
@@ -46,6 +48,7 @@ static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
 // The slab to take from next; a new one only when `may_grow`.
 static struct ebbi_slab *next_slab(struct ebbi_heap *heap, unsigned class_number, bool may_grow)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_slab *current = heap->shelves[class_number].current;
     if (current != NULL && current->free_count > 0) {
         return current;
@@ -62,6 +65,8 @@ static struct ebbi_slab *next_slab(struct ebbi_heap *heap, unsigned class_number
 size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted,
                       bool may_grow)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(ebbi_is_class(class_number) && wanted > 0);
     size_t got = 0;
     while (got < wanted) {
         struct ebbi_slab *slab = next_slab(heap, class_number, may_grow && got == 0);
@@ -69,11 +74,15 @@ size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slot
             break;
         }
         size_t part = ebbi_min(wanted - got, slab->free_count);
+        EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->away);
         slab->touched = heap->clock_ms;
         size_t idle = slab->idle;
         part = ebbi_slab_take(slab, slots + got, part);
+        EBBI_ASSERT(slab->idle <= idle &&
+                    heap->idle_bytes >= (idle - slab->idle) * ebbi_classes[class_number].size);
         heap->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
         ebbi_heap_count_out(heap, (int64_t)(part * ebbi_classes[class_number].size));
+        EBBI_ASSERT(heap->out_bytes >= part * ebbi_classes[class_number].size);
         got += part;
     }
     return got;
@@ -84,6 +93,8 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(m->stolen == 0);
     size_t got = 0;
     bool has_array = ebbi_magazine_ensure(heap, class_number);
     if (has_array) {
@@ -93,6 +104,7 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         m->asked_bytes += bytes;
         m->asked_count++;
         got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
+        EBBI_ASSERT(got < m->slots && m->base[0] == NULL);
         heap->taken_bytes += got * ebbi_classes[class_number].size;
         heap->fast.top[bin] = m->base + 1 + got;
     }
@@ -127,12 +139,14 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         top = heap->fast.top[bin];
         block = top[-1];
     }
+    EBBI_ASSERT(ebbi_slab_class(ebbi_slab_of(block)) == &ebbi_classes[class_number]);
     ebbi_store_relaxed(&heap->fast.top[bin], top - 1); // relaxed: others only count
     return block;
 }
 
 static void *take_class(unsigned class_number, size_t bytes)
 {
+    EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
     struct ebbi_heap *inside = ebbi_inside();
     struct ebbi_heap *heap = ebbi_source_get();
     void *block = heap != NULL ? pop(heap, class_number, bytes)

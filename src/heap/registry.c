@@ -26,6 +26,9 @@ _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magaz
 
 void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
 void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
+#if EBBI_HAVE_ASSERT
+void ebbi_registry_assert(void) { ebbi_assert_held(&registry); }
+#endif
 
 static void prepare_bins(struct ebbi_heap *heap)
 {
@@ -45,6 +48,7 @@ static void prepare_bins(struct ebbi_heap *heap)
 
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
 {
+    EBBI_ASSERT(first_lane % EBBI_TAG_DOMAIN == 0);
     struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
     if (span == NULL) {
         return NULL;
@@ -59,12 +63,15 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
+    EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
     prepare_bins(heap);
     return heap;
 }
 
 static void link_heap(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&registry);
+    EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
     heap->next = all_heaps;
     if (all_heaps != NULL) {
         all_heaps->previous = heap;
@@ -97,6 +104,10 @@ struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_la
 
 static void heap_destroy(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&registry);
+    EBBI_ASSERT(!heap->is_depot && heap->holds == 0);
+    EBBI_ASSERT(heap->slab_count == 0 && heap->away == NULL && heap->purge_first == NULL);
+    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
     *(heap->previous != NULL ? &heap->previous->next : &all_heaps) = heap->next;
     if (heap->next != NULL) {
         heap->next->previous = heap->previous;
@@ -106,12 +117,15 @@ static void heap_destroy(struct ebbi_heap *heap)
 
 struct ebbi_heap *ebbi_heap_adopt(void)
 {
+    ebbi_assert_held(&registry);
+    EBBI_ASSERT((abandoned == NULL) == (abandoned_count == 0));
     struct ebbi_heap *heap = abandoned;
     if (heap == NULL) {
         return heap_create();
     }
     abandoned = heap->abandoned_next;
     abandoned_count--;
+    EBBI_ASSERT(!heap->attached && heap->seat.domain == NULL);
     return heap;
 }
 
@@ -167,6 +181,7 @@ void ebbi_heap_retire(struct ebbi_heap *heap)
 static struct ebbi_heap *next_held(struct ebbi_heap *from)
 {
     ebbi_lock_take(&registry);
+    EBBI_ASSERT(from == NULL || from->holds > 0);
     struct ebbi_heap *to = from != NULL ? from->next : all_heaps;
     if (from != NULL) {
         from->holds--;
@@ -222,6 +237,7 @@ void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), voi
 
 void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
 {
+    ebbi_assert_held(&registry);
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         visit(heap, context);
     }
@@ -229,6 +245,7 @@ void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void
 
 void ebbi_heaps_thaw(void)
 {
+    ebbi_assert_held(&registry);
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
         ebbi_lock_drop(&heap->lock);
     }

@@ -23,6 +23,8 @@ static struct {
 
 static void queue_put(struct queue *queue, struct ebbi_sheet *sheet)
 {
+    ebbi_assert_held(&remains.lock);
+    EBBI_ASSERT((queue->first == NULL) == (queue->count == 0));
     sheet->next = NULL;
     *(queue->first != NULL ? &queue->last->next : &queue->first) = sheet;
     queue->last = sheet;
@@ -32,6 +34,8 @@ static void queue_put(struct queue *queue, struct ebbi_sheet *sheet)
 
 static struct ebbi_sheet *queue_take(struct queue *queue)
 {
+    ebbi_assert_held(&remains.lock);
+    EBBI_ASSERT(queue->first != NULL && queue->count > 0);
     struct ebbi_sheet *sheet = queue->first;
     queue->first = sheet->next;
     ebbi_store_relaxed(&queue->count, queue->count - 1); // relaxed: as in queue_put
@@ -40,6 +44,7 @@ static struct ebbi_sheet *queue_take(struct queue *queue)
 
 static bool is_held(uintptr_t start, size_t bytes)
 {
+    ebbi_assert_held(&remains.lock);
     const void *p = (const void *)start;
     // relaxed: under the lock
     bool retired =
@@ -55,6 +60,7 @@ static bool remains_may_go(uintptr_t start, size_t bytes, uint64_t tag)
 // Under the lock: among the `gone`, which may go, or the held ones.
 static void sort_out(struct ebbi_sheet *sheet, struct ebbi_sheet **gone)
 {
+    ebbi_assert_held(&remains.lock);
     if (is_held(ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet))) {
         queue_put(&remains.held, sheet);
     } else {

@@ -24,6 +24,7 @@ static size_t bag_room(size_t block_bytes)
 
 static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
 {
+    EBBI_ASSERT(queue < EBBI_CLASS_COUNT);
     struct ebbi_bag *bag = heap->limbo.spare;
     heap->limbo.spare = NULL;
     if (bag == NULL) {
@@ -40,6 +41,7 @@ static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
 
 static void bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
+    EBBI_ASSERT(bag->count == 0 || bag != heap->limbo.spare);
     if (heap->limbo.spare == NULL) {
         heap->limbo.spare = bag;
     } else {
@@ -56,6 +58,7 @@ struct sealed {
 // A full bag, or one whose thread ends, joins its queue.
 static struct sealed seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
+    EBBI_ASSERT(bag->count > 0 && heap->limbo.filling[bag->queue] == bag);
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_bag_bytes(bag);
     if (bag->queue != EBBI_MIXED) {
@@ -144,6 +147,7 @@ static void retire_mixed(struct ebbi_heap *heap, void *p)
         }
         heap->limbo.filling[EBBI_MIXED] = bag;
     }
+    EBBI_ASSERT(bag->queue == EBBI_MIXED && bag->count < EBBI_BAG_BLOCKS);
     bag->blocks[bag->count] = p;
     ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
     bag->count++;
@@ -156,6 +160,8 @@ static struct sealed close_bag(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_bag *bag = heap->limbo.filling[class_number];
     struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
+    EBBI_ASSERT(bag->queue == class_number && room->top > bag->blocks &&
+                room->top <= bag->blocks + EBBI_BAG_BLOCKS);
     bag->count = (uint32_t)(room->top - bag->blocks);
     room->top = room->limit = NULL;
     return seal(heap, bag);
@@ -174,6 +180,7 @@ static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
     struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
     bag->blocks[0] = p;
     heap->limbo.filling[class_number] = bag;
+    EBBI_ASSERT(room->top == room->limit && bag->count == 0);
     room->limit = bag->blocks + bag_room(ebbi_classes[class_number].size);
     ebbi_compiler_fence(); // as in retire_mixed
     room->top = bag->blocks + 1;
@@ -198,6 +205,7 @@ static bool reclaim_large(struct ebbi_heap *heap)
 
 static void retire_large(struct ebbi_heap *heap, void *p)
 {
+    EBBI_ASSERT(ebbi_large_note(p) != NULL);
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_large_bytes(p);
     ebbi_lock_take(&heap->lock);
@@ -276,8 +284,12 @@ void ebbi_limbo_seal(struct ebbi_heap *heap)
 // Moves blocks from the bag's end, the last retired, to the empty magazine. Under the lock.
 static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag *bag)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(heap->magazines[class_number].stolen == 0 && bag->queue == class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t count = ebbi_min(bag->count, m->slots - 1u);
+    EBBI_ASSERT(count > 0 &&
+                heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + 1);
     bag->count -= (uint32_t)count;
     memcpy(m->base + 1, bag->blocks + bag->count, count * sizeof(void *));
     ebbi_compiler_fence(); // as in retire_mixed

@@ -29,6 +29,8 @@ static unsigned bucket_for(const struct ebbi_slab *slab)
 
 static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned bucket)
 {
+    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->away && slab != shelf->current);
+    EBBI_ASSERT(bucket < EBBI_BUCKETS && slab->free_count < ebbi_slab_class(slab)->blocks);
     struct ebbi_slab *first = shelf->bucket[bucket];
     slab->bucket = (uint8_t)bucket;
     slab->moves_at = (uint16_t)least_free(slab, bucket + 1);
@@ -42,6 +44,8 @@ static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned buck
 
 void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->heap == heap);
     if (slab->bucket == EBBI_NO_BUCKET) {
         return;
     }
@@ -60,6 +64,7 @@ void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
     struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
     ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(!slab->away && slab->heap == heap);
     ebbi_shelf_remove(heap, slab);
     if (shelf->current == slab) {
         shelf->current = NULL;
@@ -77,6 +82,7 @@ void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab)
 void ebbi_shelf_return(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->away && slab->heap == heap && slab->bucket == EBBI_NO_BUCKET);
     *(slab->previous != NULL ? &slab->previous->next : &heap->away) = slab->next;
     if (slab->next != NULL) {
         slab->next->previous = slab->previous;
@@ -98,11 +104,16 @@ static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
         ebbi_label_drop(heap->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
         ebbi_count(&heap->label->slabs, (uint64_t)-1);
     }
+    EBBI_ASSERT(!slab->away && heap->shelves[slab->class_number].current != slab);
+    EBBI_ASSERT(heap->slab_count < SIZE_MAX / 2 && heap->held_bytes < SIZE_MAX / 2 &&
+                heap->idle_bytes <= heap->held_bytes);
     ebbi_slab_destroy(slab);
 }
 
 void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(!slab->away && slab->moves_at != NEVER);
     if (slab->free_count == ebbi_slab_class(slab)->blocks) {
         destroy(heap, slab);
         return;
@@ -113,6 +124,9 @@ void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab)
 
 void ebbi_shelf_set_current(struct ebbi_heap *heap, unsigned class_number, struct ebbi_slab *slab)
 {
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab == NULL || (slab->bucket == EBBI_NO_BUCKET && !slab->away &&
+                                 slab->class_number == class_number));
     struct ebbi_slab *before = heap->shelves[class_number].current;
     heap->shelves[class_number].current = slab;
     if (slab != NULL) {
@@ -137,9 +151,11 @@ static struct ebbi_slab *part_full(const struct ebbi_shelf *shelf)
 
 struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
 {
+    ebbi_assert_held(&heap->lock);
     struct ebbi_shelf *shelf = &heap->shelves[class_number];
     struct ebbi_slab *slab = part_full(shelf);
     if (slab != NULL) {
+        EBBI_ASSERT(slab->class_number == class_number && slab->free_count > 0);
         ebbi_shelf_remove(heap, slab);
         ebbi_shelf_set_current(heap, class_number, slab);
     }

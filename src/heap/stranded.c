@@ -34,6 +34,8 @@ void ebbi_strand(void *p)
 
 static void visit_chunk(struct ebbi_chunk *chunk, void *context)
 {
+    ebbi_assert_held(&stranded.lock);
+    EBBI_ASSERT(chunk->first <= chunk->committed && chunk->committed <= chunk->granules);
     (void)context;
     for (size_t g = chunk->first; g < chunk->committed;) {
         struct ebbi_span *span = (struct ebbi_span *)((uintptr_t)chunk + g * EBBI_HEADER);
@@ -47,6 +49,7 @@ static void visit_chunk(struct ebbi_chunk *chunk, void *context)
 // While any hazard pointer is set, all waits: which block it protects does not matter here.
 static bool may_go(void)
 {
+    ebbi_assert_held(&stranded.lock);
     return ebbi_clock_passed(&ebbi_clock, stranded.tag) && !ebbi_hazard_protects(NULL, SIZE_MAX);
 }
 

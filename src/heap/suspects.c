@@ -22,6 +22,7 @@ static bool is_of_slab(const void *p) { return ebbi_tag_class(ebbi_tag_of(p)) !=
 
 void ebbi_suspects_add(struct ebbi_suspects *s, const void *p, size_t bytes)
 {
+    EBBI_ASSERT(s->count < EBBI_SUSPECTS && bytes > 0 && !s->hashed);
     struct ebbi_suspect *suspect = &s->list[s->count++];
     *suspect = (struct ebbi_suspect){(uintptr_t)p, bytes};
     s->first = s->count == 1 || suspect->start < s->first ? suspect->start : s->first;
@@ -62,6 +63,7 @@ static void note_granules(struct ebbi_suspects *s, size_t i)
 
 static void fill_table(struct ebbi_suspects *s)
 {
+    EBBI_ASSERT(s->count > 0 && s->count <= EBBI_SUSPECTS);
     memset(s->table, 0, sizeof s->table);
     memset(s->granules, 0, sizeof s->granules);
     for (size_t i = 0; i < s->count; i++) {
@@ -81,6 +83,7 @@ static bool mark_at(struct ebbi_suspects *s, uintptr_t start, uintptr_t held)
     bool any = false;
     for (size_t at = place_of(start); s->table[at] != 0; at = next_place(at)) {
         const struct ebbi_suspect *suspect = &s->list[s->table[at] - 1];
+        EBBI_ASSERT(s->table[at] <= s->count);
         if (suspect->start == start && held - start < suspect->bytes) {
             s->marks[s->table[at] - 1] = any = true;
         }

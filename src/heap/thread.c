@@ -117,6 +117,8 @@ static struct ebbi_heap *take_heap(void)
     ebbi_registry_lock();
     struct ebbi_heap *heap = ebbi_heap_adopt();
     if (heap != NULL) {
+        EBBI_ASSERT(!heap->attached && heap->seat.domain == NULL);
+        EBBI_ASSERT(heap->outbox_count == 0 && heap->entered_count == 0);
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
         ebbi_calls_attach(heap);
@@ -144,6 +146,7 @@ static struct ebbi_heap *attach(void)
     }
     bool is_seen = ebbi_threads_are_seen() && (is_counted() || ebbi_os_is_first_thread());
     heap->counted = count_thread();
+    EBBI_ASSERT(ebbi_current() == &ebbi_heap_none);
     ebb_self = (char *)&heap->fast; // before the next lines, which may allocate
     ebbi_source_set(&heap->fast);
     bool ends_well = has_exit_key && pthread_setspecific(exit_key, heap) == 0;
@@ -187,6 +190,7 @@ struct ebbi_heap *ebbi_source_get(void)
 
 static void release_reserves(struct ebbi_heap *heap)
 {
+    ebbi_assert_held(&heap->lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         ebbi_shelf_set_current(heap, c, NULL);
     }
@@ -194,6 +198,7 @@ static void release_reserves(struct ebbi_heap *heap)
 
 void ebbi_heap_rest(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->attached || heap->seat.domain != NULL);
     ebbi_flush_all(heap);
     ebbi_lock_take(&heap->lock);
     ebbi_heap_collect(heap);
@@ -232,6 +237,7 @@ static void leave_heap(struct ebbi_heap *heap)
     (void)ebbi_inside(); // for good
     set_slot(heap, NULL);
     ebbi_scope_abandon(heap);
+    EBBI_ASSERT(ebbi_current() == &heap->fast);
     ebb_self = (char *)&ebbi_heap_gone;
     ebbi_source_set(&ebbi_heap_gone);
     heap_abandon(heap);
@@ -246,6 +252,7 @@ static void leave_heap(struct ebbi_heap *heap)
 static void end_round(struct ebbi_heap *heap)
 {
     ebbi_calls_abandon(heap);
+    EBBI_ASSERT(heap->exit_rounds > 0 && heap->attached);
     if (--heap->exit_rounds > 0) {
         (void)pthread_setspecific(exit_key, heap);
     } else {

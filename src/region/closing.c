@@ -28,6 +28,7 @@ static struct {
 // Under the lock.
 static void closing_add(struct ebb_region *region)
 {
+    ebbi_assert_held(&closings.lock);
     region->closing_next = NULL;
     region->opened_ms = ebbi_os_now_ms();
     if (closings.first != NULL) {
@@ -41,6 +42,7 @@ static void closing_add(struct ebb_region *region)
 // Under the lock: the first one, if its time has come and its owner is not busy. One that is goes to the end.
 static struct ebb_region *closing_take(uint64_t now_ms)
 {
+    ebbi_assert_held(&closings.lock);
     struct ebb_region *region = closings.first;
     if (region == NULL || now_ms - region->opened_ms < CLOSING_MS || now_ms < region->opened_ms) {
         return NULL;
@@ -55,6 +57,8 @@ static struct ebb_region *closing_take(uint64_t now_ms)
 
 void ebbi_closing_put(struct ebb_region *region, const void *former_owner)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT(former_owner != NULL);
     region->former_owner = former_owner;
     ebbi_lock_take(&closings.lock);
     closing_add(region);

@@ -42,6 +42,7 @@ static bool has_name(const struct ebbi_label *label, const char *name, bool is_d
 // Room for one more. Under the lock.
 static bool room_for_label(void)
 {
+    ebbi_assert_held(&labels_lock);
     if (label_count < EBBI_BOARD_LABELS ||
         (label_count - EBBI_BOARD_LABELS) % LABELS_A_GRANULE != 0) {
         return true;
@@ -63,10 +64,13 @@ static bool room_for_label(void)
 
 static struct ebbi_label *add_label(const char *name, bool is_domain)
 {
+    ebbi_assert_held(&labels_lock);
+    EBBI_ASSERT(name[0] != 0);
     if (!room_for_label()) {
         return NULL;
     }
     struct ebbi_label *label = label_at(label_count);
+    EBBI_ASSERT(label->name[0] == 0);
     strncpy(label->name, name, EBBI_LABEL_BYTES - 1);
     label->is_domain = is_domain;
     // release[label-add -> label-read]: the name

@@ -20,6 +20,8 @@ static struct ebbi_lock orphan_pass;      // one pass at a time; rank: region, n
 // next one's time, which may be another label's and earlier; the pass makes it exact again.
 static void list(struct ebbi_sheet *sheet)
 {
+    ebbi_assert_held(&orphans_lock);
+    EBBI_ASSERT((oldest == NULL) == (youngest == NULL));
     struct ebbi_label *label = sheet->label;
     sheet->looked_ms = sheet->orphan_ms = ebbi_os_now_ms(); // the list is in its order
     sheet->next = NULL;
@@ -36,6 +38,11 @@ static void list(struct ebbi_sheet *sheet)
 
 static void unlist(struct ebbi_sheet *sheet)
 {
+    ebbi_assert_held(&orphans_lock);
+    EBBI_ASSERT(oldest != NULL && youngest != NULL);
+    EBBI_ASSERT(sheet->previous != NULL || oldest == sheet);
+    EBBI_ASSERT(sheet->next != NULL || youngest == sheet);
+    EBBI_ASSERT(sheet != claimed_orphan);
     struct ebbi_label *label = sheet->label;
     *(sheet->previous != NULL ? &sheet->previous->next : &oldest) = sheet->next;
     *(sheet->next != NULL ? &sheet->next->previous : &youngest) = sheet->previous;
@@ -51,6 +58,7 @@ static void unlist(struct ebbi_sheet *sheet)
 
 void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
 {
+    EBBI_ASSERT(sheet->cursor == NULL);
     if (ebbi_sheet_live(sheet) == 0) {
         ebbi_sheet_destroy(sheet);
         return;
@@ -76,6 +84,7 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
 
 void ebbi_orphan_end(struct ebbi_sheet *sheet)
 {
+    EBBI_ASSERT(sheet->region == NULL && sheet->cursor == NULL);
     ebbi_lock_take(&orphans_lock);
     unlist(sheet);
     ebbi_lock_drop(&orphans_lock);
@@ -131,6 +140,8 @@ static bool orphan_is_due(struct orphan_walk *walk, const struct ebbi_sheet *she
 // Under the lock, as are the next two. False: its end has begun, or its beginning is not over.
 static bool claim_orphan(struct orphan_walk *walk, struct ebbi_sheet *sheet)
 {
+    ebbi_assert_held(&orphans_lock);
+    EBBI_ASSERT(claimed_orphan == NULL);
     int64_t blocks = ebbi_load_relaxed(&sheet->shared); // relaxed: looked at again
     // relaxed: the bits are read with orders of their own
     while (blocks > 0 && !ebbi_cas_relaxed(&sheet->shared, &blocks, blocks + 1)) {
@@ -143,6 +154,7 @@ static bool claim_orphan(struct orphan_walk *walk, struct ebbi_sheet *sheet)
 // The sheet if that was the last block of it; it has to be destroyed then.
 static struct ebbi_sheet *drop_claim(void)
 {
+    ebbi_assert_held(&orphans_lock);
     struct ebbi_sheet *sheet = claimed_orphan;
     claimed_orphan = NULL;
     // release[sheet-free -> sheet-free]: the pages have been given back

@@ -41,6 +41,8 @@ static size_t my_shelf(void) { return ((uintptr_t)ebb_self >> EBBI_GRANULE_SHIFT
 // Under its lock.
 static void count_warm(struct shelf *shelf, int more)
 {
+    ebbi_assert_held(&shelf->lock);
+    EBBI_ASSERT(more >= 0 || shelf->warm > 0);
     ebbi_store_relaxed(&shelf->warm, shelf->warm + (unsigned)more); // relaxed: a hint for others
 }
 
@@ -51,6 +53,7 @@ static struct ebb_region *handle_at(struct handles *part, size_t index)
 
 static struct ebb_region *handle_make(size_t home)
 {
+    ebbi_assert_held(&shelves[home].lock);
     struct ebb_region *region = NULL;
     ebbi_lock_take(&handles_lock);
     if (all_handles == NULL || handle_count == HANDLES_A_GRANULE) {
@@ -75,6 +78,8 @@ static struct ebb_region *handle_make(size_t home)
 // Under the shelf's lock, as is the next.
 static void live_link(struct shelf *shelf, struct ebb_region *region)
 {
+    ebbi_assert_held(&shelf->lock);
+    EBBI_ASSERT(&shelves[region->home] == shelf);
     region->pool_previous = NULL;
     region->pool_next = shelf->live;
     if (shelf->live != NULL) {
@@ -85,6 +90,8 @@ static void live_link(struct shelf *shelf, struct ebb_region *region)
 
 static void live_unlink(struct shelf *shelf, struct ebb_region *region)
 {
+    ebbi_assert_held(&shelf->lock);
+    EBBI_ASSERT(region->pool_previous != NULL || shelf->live == region);
     struct ebb_region *next = region->pool_next;
     struct ebb_region *previous = region->pool_previous;
     // relaxed: see ebbi_regions_each
@@ -104,6 +111,7 @@ struct ebb_region *ebbi_handle_take(void)
     ebbi_lock_take(&shelf->lock);
     struct ebb_region *region = shelf->first;
     if (region != NULL) {
+        EBBI_ASSERT(region->state == EBBI_REGION_FREE && region->home == home);
         shelf->first = region->pool_next;
         count_warm(shelf, region->sheets != NULL ? -1 : 0);
     } else {
@@ -118,6 +126,7 @@ struct ebb_region *ebbi_handle_take(void)
 
 void ebbi_handle_cool(struct ebb_region *region)
 {
+    EBBI_ASSERT(region->sheets != NULL && region->sheets->next == NULL);
     struct ebbi_sheet *sheet = region->sheets;
     region->sheets = NULL;
     region->sheet_count = 0;
@@ -127,6 +136,7 @@ void ebbi_handle_cool(struct ebb_region *region)
 
 bool ebbi_handle_give(struct ebb_region *region)
 {
+    EBBI_ASSERT(region->state == EBBI_REGION_FREE && region->sheet_count <= 1);
     struct shelf *shelf = &shelves[region->home];
     ebbi_lock_take(&shelf->lock);
     live_unlink(shelf, region);
@@ -160,6 +170,7 @@ static void purge_shelf(struct shelf *shelf, uint64_t now_ms, uint64_t delay_ms,
 
 static void live_walk_begin(struct shelf *shelf, struct live_walk *walk)
 {
+    ebbi_assert_held(&shelf->lock);
     walk->at = shelf->live;
     walk->next = shelf->walks;
     shelf->walks = walk;
@@ -167,6 +178,8 @@ static void live_walk_begin(struct shelf *shelf, struct live_walk *walk)
 
 static void live_walk_end(struct shelf *shelf, const struct live_walk *walk)
 {
+    ebbi_assert_held(&shelf->lock);
+    EBBI_ASSERT(walk->at == NULL);
     struct live_walk **link = &shelf->walks;
     while (*link != walk) {
         link = &(*link)->next;

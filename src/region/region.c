@@ -31,6 +31,7 @@ static void link_child(struct ebb_region *parent, struct ebb_region *child)
     if (parent == NULL) {
         return;
     }
+    EBBI_ASSERT(parent != child);
     (void)ebbi_fetch_add_relaxed(&parent->users, 1u); // relaxed: as in ebbi_region_enter
     ebbi_lock_take(&parent->lock);
     child->next = parent->children;
@@ -95,6 +96,9 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
         hard_limit < ebbi_sheet_bytes(region->sheets)) {
         ebbi_handle_cool(region);
     }
+    EBBI_ASSERT(region->state == EBBI_REGION_FREE && region->large_count == 0 &&
+                region->children == NULL);
+    EBBI_ASSERT(region->sheet_count == (region->sheets != NULL) && region->cleanups == NULL);
     region->soft_limit = soft_limit;
     region->hard_limit = hard_limit;
     region->closes = false;
@@ -131,6 +135,9 @@ void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label)
 
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT(region->sheet_count > 0 && region->held_bytes >= ebbi_sheet_bytes(sheet));
+    EBBI_ASSERT(sheet->previous != NULL || region->sheets == sheet);
     *(sheet->previous != NULL ? &sheet->previous->next : &region->sheets) = sheet->next;
     if (sheet->next != NULL) {
         sheet->next->previous = sheet->previous;
@@ -163,6 +170,7 @@ struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool op
 // The sheet that the owner's next blocks go to, as new; NULL when there is none to keep.
 static struct ebbi_sheet *keep_first(struct ebb_region *region)
 {
+    ebbi_assert_held(&region->lock);
     struct ebbi_sheet *kept = region->sheets;
     while (kept != NULL && kept->next != NULL) {
         kept = kept->next;
@@ -178,6 +186,8 @@ static struct ebbi_sheet *keep_first(struct ebb_region *region)
 
 static void forget_larges(struct ebb_region *region)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT((region->larges == NULL) == (region->large_count == 0));
     for (void *p = region->larges; p != NULL; p = ebbi_region_note(p)->after) {
         // relaxed: see ebbi_region_forget
         ebbi_store_relaxed(&ebbi_region_note(p)->region, (struct ebb_region *)NULL);
@@ -215,6 +225,7 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
         ebbi_cursor_forget(&region->own);
     }
     ebbi_cursor_forget(&region->common);
+    EBBI_ASSERT(region->children == NULL && region->cleanups == NULL);
     remains.sheets = region->sheets;
     remains.larges = region->larges;
     forget_larges(region);
@@ -247,6 +258,7 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
 
 static bool is_drained(const struct ebb_region *region)
 {
+    ebbi_assert_held(&region->lock);
     // What gave way is not known.
     bool drained = region->larges == NULL && region->gives_way == NULL;
     for (struct ebbi_sheet *s = region->sheets; s != NULL && drained; s = s->next) {
@@ -259,6 +271,8 @@ static bool is_drained(const struct ebb_region *region)
 // where the end has to wait (P4).
 static struct ebb_region *finish_close(struct ebb_region *region)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT(region->state == EBBI_REGION_CLOSED);
     struct ebbi_label *label = region->label;
     const void *former = ebbi_load_relaxed(&region->owner); // relaxed: revoke looks again
     if (!ebbi_owner_revoke(&region->owner)) {

@@ -21,6 +21,7 @@ static uint64_t bit_of(uintptr_t p) { return (uint64_t)1 << (p / EBBI_UNIT % 64)
 // In a map that only the owner writes.
 static void mark(uintptr_t p, size_t map)
 {
+    EBBI_ASSERT(p >= EBBI_GRANULE && p % EBBI_UNIT == 0);
     uint64_t *word = word_of(p, map);
     // relaxed: the owner alone writes; others look only at bits of blocks that they were handed
     ebbi_store_relaxed(word, *word | bit_of(p));
@@ -30,6 +31,7 @@ static void mark(uintptr_t p, size_t map)
 // whoever has it may be looking for its end.
 static void clear(uintptr_t from, uintptr_t to)
 {
+    EBBI_ASSERT(from < to && from % EBBI_UNIT == 0 && to % EBBI_UNIT == 0);
     uint64_t kept = bit_of(from);
     for (uintptr_t p = from; p < to;) {
         uintptr_t end = ebbi_min(to, ebbi_align_up(p + 1, WORD_BYTES));
@@ -56,6 +58,7 @@ static uintptr_t last_end(const struct ebbi_sheet *sheet)
 // `next` goes to p, in the granule of p.
 static void cursor_set(struct ebbi_cursor *cursor, uintptr_t p)
 {
+    EBBI_ASSERT(p % EBBI_UNIT == 0 && p <= cursor->stop);
     uintptr_t granule = ebbi_align_down(p, EBBI_GRANULE);
     cursor->limit = ebbi_min(cursor->stop, granule + EBBI_GRANULE - EBBI_UNIT);
     cursor->bits = (uintptr_t)ebbi_sheet_room(p) - (granule >> 10) * sizeof(uint64_t);
@@ -65,6 +68,7 @@ static void cursor_set(struct ebbi_cursor *cursor, uintptr_t p)
 static void cursor_open(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, uintptr_t from,
                         uintptr_t stop)
 {
+    EBBI_ASSERT(from >= ebbi_sheet_start(sheet) && from <= stop && stop <= last_end(sheet));
     cursor->sheet = sheet;
     cursor->from = from;
     cursor->stop = stop;
@@ -76,6 +80,7 @@ static void cursor_open(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, ui
 struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct ebb_region *region,
                                      struct ebbi_label *label)
 {
+    EBBI_ASSERT(granules > 0 && label != NULL);
     struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SHEET);
     if (span == NULL) {
         return NULL;
@@ -103,6 +108,7 @@ struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct
 
 void ebbi_sheet_withdraw(struct ebbi_sheet *sheet)
 {
+    EBBI_ASSERT(((struct ebbi_span *)sheet)->state == EBBI_SPAN_SHEET);
     size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
     ebbi_count(&sheet->label->slabs, (uint64_t)-1);
@@ -111,6 +117,8 @@ void ebbi_sheet_withdraw(struct ebbi_sheet *sheet)
 
 void ebbi_sheet_discard(struct ebbi_sheet *sheet)
 {
+    EBBI_ASSERT(((struct ebbi_span *)sheet)->state == EBBI_SPAN_SHEET ||
+                ((struct ebbi_span *)sheet)->state == EBBI_SPAN_QUARANTINE);
     size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     for (size_t g = 1; g < granules; g++) {
         ((struct ebbi_span *)((uintptr_t)sheet + g * EBBI_HEADER))->state = EBBI_SPAN_NONE;
@@ -126,6 +134,7 @@ void ebbi_sheet_destroy(struct ebbi_sheet *sheet)
 
 void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor)
 {
+    EBBI_ASSERT(cursor->sheet == NULL || cursor->sheet == sheet);
     uintptr_t start = ebbi_sheet_start(sheet);
     uintptr_t last = last_end(sheet);
     for (uintptr_t g = start; g < last; g += EBBI_GRANULE) {
@@ -143,6 +152,7 @@ void ebbi_sheet_restart(struct ebbi_sheet *sheet, struct ebbi_cursor *cursor)
 
 void ebbi_cursor_rewind(struct ebbi_cursor *cursor)
 {
+    EBBI_ASSERT(cursor->sheet != NULL && cursor->sheet->cursor == cursor);
     struct ebbi_sheet *sheet = cursor->sheet;
     uintptr_t start = ebbi_sheet_start(sheet);
     // No block outside of the cursor's hole (P5), which is the whole sheet then, and none in it freed (P3).
@@ -168,6 +178,7 @@ static void live_add(struct ebbi_sheet *sheet, int64_t more)
 uintptr_t ebbi_cursor_cross(struct ebbi_cursor *cursor, size_t size)
 {
     uintptr_t p = cursor->next;
+    EBBI_ASSERT(size % EBBI_UNIT == 0 && cursor->next <= cursor->stop);
     if (size > cursor->stop - p) {
         return 0;
     }
@@ -178,6 +189,7 @@ uintptr_t ebbi_cursor_cross(struct ebbi_cursor *cursor, size_t size)
 
 bool ebbi_cursor_align(struct ebbi_cursor *cursor, size_t align, size_t bytes)
 {
+    EBBI_ASSERT((align & (align - 1)) == 0 && cursor->sheet != NULL);
     uintptr_t gap = cursor->next;
     uintptr_t p = ebbi_align_up(gap, align);
     if (p < gap || p > cursor->stop || bytes > cursor->stop - p) {
@@ -212,6 +224,8 @@ void ebbi_cursor_seal(struct ebbi_cursor *cursor)
     if (sheet == NULL) {
         return;
     }
+    EBBI_ASSERT(sheet->cursor == cursor && cursor->next >= cursor->from &&
+                cursor->next <= last_end(sheet));
     mark(cursor->next, GONE);
     size_t blocks = count_starts(cursor->from, cursor->next);
     size_t end_marker = cursor->next != last_end(sheet); // that one is there anyway
@@ -227,6 +241,7 @@ void ebbi_cursor_seal(struct ebbi_cursor *cursor)
 
 void ebbi_cursor_move(struct ebbi_cursor *cursor, uintptr_t p)
 {
+    EBBI_ASSERT(cursor->sheet != NULL && p >= cursor->from && p <= cursor->stop);
     if (cursor->next != last_end(cursor->sheet)) { // P2
         uint64_t *word = word_of(cursor->next, START);
         ebbi_store_relaxed(word, *word & ~bit_of(cursor->next)); // relaxed: as in mark
@@ -286,6 +301,7 @@ static uintptr_t block_end(const struct ebbi_sheet *sheet, uintptr_t p)
 
 bool ebbi_cursor_find(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, size_t bytes)
 {
+    EBBI_ASSERT(cursor->sheet == NULL && bytes > 0);
     size_t wanted = ebbi_max(bytes, EBBI_HOLE_LEAST);
     uintptr_t last = last_end(sheet);
     uintptr_t from = ebbi_sheet_start(sheet);
@@ -293,6 +309,7 @@ bool ebbi_cursor_find(struct ebbi_cursor *cursor, struct ebbi_sheet *sheet, size
         uintptr_t live = find(from, last, true);
         if (live - from >= wanted + EBBI_UNIT) {
             sheet->starts -= (uint32_t)count_starts(from, live);
+            EBBI_ASSERT((*word_of(from, START) & bit_of(from)) != 0);
             clear(from, live);
             cursor_open(cursor, sheet, from, live - EBBI_UNIT);
             EBBI_AUDIT(sheet);
@@ -441,6 +458,7 @@ size_t ebbi_sheet_usable(const void *block)
 
 bool ebbi_owner_revoke(const void **owner)
 {
+    EBBI_ASSERT(ebb_self != NULL);
     // acquire[owner-enter <- owner-leave]: the frees of the last owner, which may have ended
     const void *who = ebbi_load_acquire(owner);
     if (who == NULL || who == ebb_self) {

@@ -8,6 +8,7 @@
 
 static uintptr_t bump(struct ebbi_cursor *cursor, size_t size, size_t align)
 {
+    EBBI_ASSERT(size % EBBI_UNIT == 0 && size > 0);
     if (cursor->sheet == NULL || (align > EBBI_UNIT && !ebbi_cursor_align(cursor, align, size))) {
         return 0;
     }
@@ -26,6 +27,7 @@ static bool promises(const struct ebbi_sheet *sheet, int64_t live)
 static bool reopen(struct ebbi_cursor *cursor, const void **owner, struct ebbi_sheet *sheet,
                    size_t bytes)
 {
+    EBBI_ASSERT(cursor->sheet == NULL);
     // relaxed: both change under the region's lock alone
     if (ebbi_load_relaxed(&sheet->cursor) != NULL || ebbi_load_relaxed(&sheet->owner) != owner) {
         return false;
@@ -45,6 +47,7 @@ static bool reopen(struct ebbi_cursor *cursor, const void **owner, struct ebbi_s
 static bool search(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
                    size_t bytes, size_t looks)
 {
+    ebbi_assert_held(&region->lock);
     struct ebbi_sheet *sheet = region->look;
     for (size_t i = 0; i < looks && i < region->sheet_count; i++) {
         if (sheet == NULL) {
@@ -76,6 +79,8 @@ static size_t next_granules(const struct ebb_region *region, size_t bytes)
 
 static void hold(struct ebb_region *region, size_t bytes)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT(bytes > 0);
     region->held_bytes += bytes;
     region->peak_bytes = ebbi_max(region->peak_bytes, region->held_bytes);
 }
@@ -84,6 +89,7 @@ static void hold(struct ebb_region *region, size_t bytes)
 static bool press(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
                   size_t bytes)
 {
+    ebbi_assert_held(&region->lock);
     size_t after = region->held_bytes + EBBI_GRANULE;
     if (region->soft_limit == 0 || after <= region->soft_limit) {
         return false;
@@ -98,6 +104,8 @@ static bool press(struct ebb_region *region, struct ebbi_cursor *cursor, const v
 static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
                  size_t bytes)
 {
+    ebbi_assert_held(&region->lock);
+    EBBI_ASSERT(cursor->sheet == NULL);
     size_t granules = next_granules(region, bytes);
     if (granules == 0) {
         region->refused++;
@@ -108,6 +116,7 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
     if (sheet == NULL) {
         return false;
     }
+    EBBI_ASSERT(sheet->next == NULL && sheet->previous == NULL && sheet->region == region);
     sheet->next = region->sheets;
     if (region->sheets != NULL) {
         region->sheets->previous = sheet;
@@ -122,6 +131,7 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
 static bool make_room(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
                       size_t bytes)
 {
+    ebbi_assert_held(&region->lock);
     struct ebbi_sheet *before = cursor->sheet;
     ebbi_cursor_seal(cursor);
     return (before != NULL && reopen(cursor, owner, before, bytes)) ||
@@ -132,6 +142,7 @@ static bool make_room(struct ebb_region *region, struct ebbi_cursor *cursor, con
 void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
                        enum ebbi_region_refusal *refusal)
 {
+    EBBI_ASSERT(align != 0 && (align & (align - 1)) == 0 && bytes <= EBBI_SHEET_BLOCK_MOST);
     uintptr_t p = 0;
     size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
     size_t reach = size + (align > EBBI_UNIT ? align - EBBI_UNIT : 0);
@@ -193,6 +204,7 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
         region->refused++;
         ebbi_count(&region->label->refused, 1);
     } else {
+        EBBI_ASSERT(note->region == NULL && note->label == NULL);
         note->region = region;
         note->label = region->label;
         note->bytes = bytes;
@@ -222,6 +234,7 @@ void ebbi_region_forget(struct ebbi_note *note)
             if (note->after != NULL) {
                 ebbi_region_note(note->after)->before = note->before;
             }
+            EBBI_ASSERT(region->large_count > 0 && region->held_bytes >= note->bytes);
             region->large_count--;
             region->held_bytes -= note->bytes;
         }

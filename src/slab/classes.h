@@ -48,6 +48,11 @@ EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
     return lane - number + c->bin + (c->shares_lines ? number * EBBI_SHARING_BINS : 0);
 }
 
+EBBI_INLINE bool ebbi_is_class(unsigned class_number)
+{
+    return class_number > 0 && class_number < EBBI_CLASS_COUNT;
+}
+
 // The class of the blocks in a granule with this tag; 0: it holds no blocks of a class.
 EBBI_INLINE unsigned ebbi_tag_class(unsigned tag) { return ebbi_bin_class[tag % EBBI_BIN_COUNT]; }
 
