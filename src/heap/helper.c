@@ -219,10 +219,10 @@ void ebbi_helper_stop(void)
     ebbi_lock_drop(&thread_lock);
 }
 
-// At the exit of the process: of a helper that has ended nothing stays.
+// At the exit of the process, which waits for nobody: nobody joins the helper any more.
 __attribute__((destructor)) static void helper_last(void)
 {
-    if (now() <= WANTED && ebbi_lock_try(&thread_lock)) {
+    if (ebbi_lock_try(&thread_lock)) {
         ebbi_os_leave_thread(handle);
         handle = 0;
         ebbi_lock_drop(&thread_lock);
