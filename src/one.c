@@ -36,6 +36,7 @@
 #include "heap/shelf.c"
 #include "heap/magazine.c"
 #include "heap/refill.c"
+#include "heap/audit.c"
 #include "heap/bags.c"
 #include "heap/retire.c"
 #include "heap/stranded.c"

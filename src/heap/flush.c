@@ -132,7 +132,9 @@ void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
         }
     }
     ebbi_purge_blocks(owner);
+    EBBI_HEAP_AUDIT(owner, heap->events);
     ebbi_lock_drop(&owner->lock);
+    EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
 }
 

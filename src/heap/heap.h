@@ -16,7 +16,12 @@
 //
 // P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
 // P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
-// P3  every slab of the heap with a free block is `current` of its class, in one bucket, or away.
+// P3  every slab of the heap with a free block is `current` of its class, in one bucket, or away; in a
+//     bucket it has fewer free blocks than those at which it moves.
+// P4  a magazine with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
+//     limit = base + slots; one without has its ends at `nothing`.
+// P5  slab_count, held_bytes and idle_bytes are sums over the heap's slabs; full ones have nothing idle.
+// P6  the purge queue is linked both ways through slabs of the heap that say so.
 //
 // The thread alone touches the fast part, the magazines and the outbox, its slow paths under the
 // lock of the owner of the slabs concerned, which they take once per refill or flush. Slabs and
@@ -260,6 +265,17 @@ void ebbi_depot_offer(struct ebbi_heap *heap); // new; under the registry lock
 struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number);
 // As ebbi_heap_take from a depot whose lock is held, which borrows before it grows.
 size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **slots, size_t wanted);
+
+// audit.c: abort on what they find. Under the lock; and by the heap's thread, inside.
+void ebbi_heap_audit(const struct ebbi_heap *heap);
+void ebbi_magazines_audit(const struct ebbi_heap *heap);
+#if EBBI_HAVE_ASSERT // of many events
+#define EBBI_HEAP_AUDIT(heap, n) ((n) % 64 == 0 ? ebbi_heap_audit(heap) : (void)0)
+#define EBBI_MAGAZINES_AUDIT(heap, n) ((n) % 64 == 0 ? ebbi_magazines_audit(heap) : (void)0)
+#else
+#define EBBI_HEAP_AUDIT(heap, n) ((void)0)
+#define EBBI_MAGAZINES_AUDIT(heap, n) ((void)0)
+#endif
 
 // magazine.c: under the lock of one of the heap's owners
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest

@@ -155,6 +155,7 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     if (pass->runs_calls) {
         ebbi_limbo_take_calls(heap, &pass->expired);
     }
+    EBBI_HEAP_AUDIT(heap, 0);
 }
 
 // Until nothing more is old enough. Leaves in pass->waiting whether something is too young.

@@ -108,7 +108,9 @@ bool ebbi_refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         heap->taken_bytes += got * ebbi_classes[class_number].size;
         heap->fast.top[bin] = m->base + 1 + got;
     }
+    EBBI_HEAP_AUDIT(owner, heap->events);
     ebbi_lock_drop(&owner->lock);
+    EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_helper_kick(); // there is something in a magazine
     if (!has_array) {
         ebbi_flush_largest(heap); // for the next refill
