@@ -21,6 +21,18 @@ static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_
     return stop - start;
 }
 
+// The bitmap rooms of a free span are nobody's: their whole pages. The caller has let the lock go.
+static void purge_rooms(const struct ebbi_chunk *chunk, size_t index, size_t granules)
+{
+    size_t page = ebbi_os_page_size();
+    uintptr_t rooms = (uintptr_t)chunk + chunk->granules * (size_t)EBBI_HEADER;
+    uintptr_t from = ebbi_align_up(rooms + index * EBBI_BITMAP_ROOM, page);
+    uintptr_t end = ebbi_align_down(rooms + (index + granules) * EBBI_BITMAP_ROOM, page);
+    if (from < end) {
+        (void)ebbi_os_purge((void *)from, end - from);
+    }
+}
+
 // The span is in no list: nobody else can reach it, so the lock is not needed for madvise. Memory
 // that the kernel will not take (locked pages) stays dirty. Returns the granules given back.
 static size_t purge_span(struct ebbi_span *span, size_t *calls)
@@ -36,6 +48,9 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         ebbi_lock_drop(&ebbi_arena_mutex);
         bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);
+        if (done) {
+            purge_rooms(chunk, at, run);
+        }
         ebbi_lock_take(&ebbi_arena_mutex);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);

@@ -76,8 +76,8 @@ static void idle_second(long unused)
     long most = resident();
     for (int i = 0; i < COUNT; i++)
         ebb_region_release(regions[i]);
-    long have = resident_within(4000, before + 14 * MIB);
-    MUST(have <= before + 14 * MIB, "%ld KiB resident, %ld before, %ld at most", have / KIB,
+    long have = resident_within(4000, before + 4 * MIB);
+    MUST(have <= before + 4 * MIB, "%ld KiB resident, %ld before, %ld at most", have / KIB,
          before / KIB, most / KIB);
     atomic_store(&stop, 1);
     pthread_join(thread, NULL);
