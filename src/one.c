@@ -19,6 +19,7 @@
 #include "arena/span.c"
 #include "arena/purge.c"
 #include "arena/huge.c"
+#include "arena/audit.c"
 #include "slab/classes.c"
 #include "slab/slab.c"
 #include "slab/purge.c"
