@@ -23,6 +23,7 @@
 #include "slab/classes.c"
 #include "slab/slab.c"
 #include "slab/purge.c"
+#include "slab/audit.c"
 #include "region/label.c"
 #include "region/sheet.c"
 #include "region/audit.c"
