@@ -14,6 +14,7 @@
 #include "os/fatal.c"
 #include "os/options.c"
 #include "epoch/clock.c"
+#include "epoch/audit.c"
 #include "arena/window.c"
 #include "arena/chunk.c"
 #include "arena/span.c"
