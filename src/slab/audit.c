@@ -90,11 +90,11 @@ static void slab_audit_pages(const struct ebbi_slab *slab)
     uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
     const uint64_t *dirty = ebbi_slab_dirty_pages((struct ebbi_slab *)(uintptr_t)slab);
     for (size_t i = 0; i < pages; i++) {
-        const uint64_t *words = (const uint64_t *)(start + i * page);
+        const uint64_t *contents = (const uint64_t *)(start + i * page);
         bool is_clean = !ebbi_bits_test(dirty, i) &&
-                        ebbi_slab_covers_free(slab, (uintptr_t)words, (uintptr_t)words + page);
-        for (size_t k = 0; is_clean && k < page / sizeof *words; k += 8) {
-            if (words[k] != 0) {
+                        ebbi_slab_covers_free(slab, start + i * page, start + (i + 1) * page);
+        for (size_t k = 0; is_clean && k < page / sizeof *contents; k += 8) {
+            if (contents[k] != 0) {
                 slab_broken(slab, 4, "a clean page holds something, page", i);
             }
         }
