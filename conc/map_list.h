@@ -14,6 +14,8 @@
 
 #include <ebbtide/map.h>
 
+#include "check.h"
+
 #define EBBI_CONC_HIDDEN __attribute__((visibility("hidden")))
 #define EBBI_MAP_MARK ((uintptr_t)1)
 

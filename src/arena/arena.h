@@ -18,6 +18,9 @@
 // P3  bit g of `dirty_map` is clear only if granule g reads as zero.
 // P4  a free span is on the dirty list iff its `dirty`, the number of its granules that are, is not
 //     0; the list is in order of the time of freeing.
+// P5  a free span is in the bin of its length, which its last header has too, once that can be written;
+//     bit b of ebbi_bins_used is set iff bin b holds something.
+// P6  the counts of granules in use, dirty (of free spans) and committed are those of the chunks.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H

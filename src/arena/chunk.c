@@ -24,6 +24,7 @@ _Static_assert(sizeof(struct ebbi_span) <= EBBI_HEADER, "a header holds a span")
 
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 {
+    EBBI_ASSERT(granule >= chunk->first && granule < chunk->granules);
     return (struct ebbi_span *)((uintptr_t)chunk + granule * (size_t)EBBI_HEADER);
 }
 
@@ -38,6 +39,7 @@ static size_t metadata_granules(size_t granules)
 
 static bool commit_range(uintptr_t from, uintptr_t to)
 {
+    EBBI_ASSERT(from < to);
     size_t page = ebbi_os_page_size();
     from = ebbi_align_down(from, page);
     return ebbi_os_commit((void *)from, ebbi_align_up(to, page) - from) == 0;
@@ -45,6 +47,7 @@ static bool commit_range(uintptr_t from, uintptr_t to)
 
 static bool commit_granules(struct ebbi_chunk *chunk, size_t from, size_t to)
 {
+    EBBI_ASSERT(from >= chunk->first && to <= chunk->granules);
     uintptr_t base = (uintptr_t)chunk;
     uintptr_t rooms = base + chunk->granules * (size_t)EBBI_HEADER;
     uintptr_t data = base + (from << EBBI_GRANULE_SHIFT);
@@ -59,6 +62,9 @@ static bool commit_granules(struct ebbi_chunk *chunk, size_t from, size_t to)
 
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(end > chunk->first && end <= chunk->granules);
+    EBBI_ASSERT(chunk->first <= chunk->committed && chunk->committed <= chunk->granules);
     if (end <= chunk->committed) {
         return true;
     }
@@ -122,12 +128,14 @@ static size_t first_granule(size_t granules, size_t span_granules)
 {
     size_t first = metadata_granules(granules);
     size_t skipped = (size_t)(ebbi_os_entropy() >> 40) % (granules / 2);
+    EBBI_ASSERT(first + span_granules <= granules);
     bool skips = chunk_count == 0 && first + skipped + span_granules <= granules;
     return first + (skips ? skipped : 0);
 }
 
 static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
 {
+    EBBI_ASSERT(ebbi_chunk_of(chunk) == NULL);
     ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_arena_advice);
     chunk->first = chunk->committed = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
@@ -140,6 +148,8 @@ static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
 
 struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(span_granules > 0);
     size_t least = least_granules(span_granules);
     size_t granules;
     if (least > EBBI_CHUNK_GRANULES) {
@@ -149,6 +159,8 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     if (chunk == NULL) {
         return NULL;
     }
+    EBBI_ASSERT(((uintptr_t)chunk & (EBBI_CHUNK - 1)) == 0);
+    EBBI_ASSERT(granules >= least && granules <= EBBI_CHUNK_GRANULES);
     size_t first = first_granule(granules, span_granules);
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
     EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
@@ -164,19 +176,26 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
 void ebbi_chunk_destroy(struct ebbi_chunk *chunk)
 {
     struct ebbi_chunk **link = &first_chunk;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_chunk_of(chunk) == chunk);
+    EBBI_ASSERT(ebbi_bits_count(chunk->free_map, chunk->first, chunk->granules - chunk->first) ==
+                0);
     while (*link != chunk) {
+        EBBI_ASSERT(*link != NULL);
         link = &((struct chunk_record *)*link)->next;
     }
     *link = ((struct chunk_record *)chunk)->next;
     // relaxed: nobody holds a pointer into it
     ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)0);
     size_t bytes = (size_t)chunk->granules << EBBI_GRANULE_SHIFT;
+    EBBI_ASSERT(ebbi_committed_granules >= chunk->committed - chunk->first);
     ebbi_committed_granules -= chunk->committed - chunk->first;
     ebbi_unplace(chunk, bytes);
 }
 
 struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
     return chunk == NULL ? first_chunk : ((struct chunk_record *)chunk)->next;
 }
 

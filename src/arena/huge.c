@@ -30,6 +30,7 @@ static void *object_of(const struct huge_record *record)
 // The link that leads to the record of the object at p, or the end of p's chain. Under the lock.
 static struct huge_record **find_link(const void *p)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
     uint64_t mixed = ((uint64_t)(uintptr_t)p >> EBBI_GRANULE_SHIFT) * 0x9E3779B97F4A7C15u;
     struct huge_record **link = &chains[mixed >> (64 - CHAINS_LOG2)];
     while (*link != NULL && object_of(*link) != p) {
@@ -48,7 +49,10 @@ static struct huge_record *find_record(const void *p)
 
 static void link_record(struct huge_record *record)
 {
+    EBBI_ASSERT((uintptr_t)object_of(record) % EBBI_GRANULE == 0);
+    EBBI_ASSERT(record->bytes % ebbi_os_page_size() == 0);
     ebbi_lock_take(&ebbi_arena_mutex);
+    EBBI_ASSERT(*find_link(object_of(record)) == NULL);
     record->next = NULL;
     *find_link(object_of(record)) = record;
     ebbi_huge_total_bytes += record->bytes;
@@ -63,6 +67,7 @@ static struct huge_record *unlink_record(const void *p)
     struct huge_record **link = find_link(p);
     struct huge_record *record = *link;
     if (record != NULL) {
+        EBBI_ASSERT(ebbi_huge_total_bytes >= record->bytes && ebbi_huge_total_count > 0);
         *link = record->next;
         ebbi_huge_total_bytes -= record->bytes;
         ebbi_huge_total_count--;
@@ -103,6 +108,7 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
 {
     size_t total = bytes + record_bytes();
     size_t roomy = total + align;
+    EBBI_ASSERT(ebbi_is_power_of_two(align) && align >= EBBI_GRANULE);
     if (roomy < bytes) {
         return NULL;
     }
@@ -112,6 +118,7 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
     }
     char *object = (char *)ebbi_align_up((uintptr_t)got + record_bytes(), align);
     char *start = object - record_bytes();
+    EBBI_ASSERT(start >= got && start + total <= got + roomy);
     if (start > got) {
         ebbi_os_release(got, (size_t)(start - got));
     }
@@ -124,6 +131,7 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
 static void *publish(char *start, size_t bytes)
 {
     struct huge_record *record = (struct huge_record *)start;
+    EBBI_ASSERT(ebbi_tag_of(object_of(record)) == EBBI_TAG_NONE);
     *record = (struct huge_record){.bytes = bytes};
     link_record(record);
     return object_of(record);
@@ -186,6 +194,7 @@ void *ebbi_huge_resize(void *p, size_t bytes)
         return p;
     }
     struct huge_record *record = unlink_record(p);
+    EBBI_ASSERT(record != NULL);
     if (!ebbi_os_resize(record, record->bytes + extra, bytes + extra)) {
         void *moved = move_record(record, bytes);
         if (moved == NULL) {

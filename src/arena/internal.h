@@ -35,9 +35,33 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before); /
 void ebbi_span_remove(struct ebbi_span *span);
 bool ebbi_release_free_chunks(void); // true: address space is free that was not. Under the lock
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
-extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first;
+extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first, *ebbi_dirty_last;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
 extern EBBI_HIDDEN size_t ebbi_peak_granules;                      // the same
+// Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
+#define EBBI_EXACT_BINS 64
+#define EBBI_BINS 100
+extern EBBI_HIDDEN struct ebbi_span *ebbi_bins[EBBI_BINS];
+extern EBBI_HIDDEN uint64_t ebbi_bins_used[2]; // bit b: ebbi_bins[b] holds something
+
+EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
+{
+    EBBI_ASSERT(granules > 0 && granules < EBBI_CHUNK_GRANULES * 2);
+    if (granules <= EBBI_EXACT_BINS) {
+        return (unsigned)granules - 1;
+    }
+    unsigned high = ebbi_highest_bit(granules);
+    return EBBI_EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
+}
+
+// purge.c
+extern EBBI_HIDDEN struct ebbi_span *ebbi_purging; // in no list, while the kernel takes their pages
+
+// Ends the process unless P1 to P6 hold, with a message that names the one; P3 by looks at the memory
+// if `contents`, which touches it. Under the lock. O(spans). Sometimes: as often as it is worth.
+void ebbi_arena_audit(bool contents);
+void ebbi_arena_audit_sometimes(void);
+#define EBBI_ARENA_AUDIT() (EBBI_HAVE_ASSERT ? ebbi_arena_audit_sometimes() : (void)0)
 
 // huge.c
 extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock

@@ -4,12 +4,13 @@
 
 // Under the lock.
 static size_t purged_granules, purge_calls;
-static struct ebbi_span *purging; // spans that are in no list, while the kernel takes their pages
+struct ebbi_span *ebbi_purging;
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
 {
     size_t start = *from;
+    EBBI_ASSERT(start <= end && end <= chunk->granules);
     while (start < end && !ebbi_bits_test(chunk->dirty_map, start)) {
         start++;
     }
@@ -40,6 +41,8 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t end = ebbi_span_index(span) + span->granules;
     size_t total = 0;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
     for (size_t at = ebbi_span_index(span);;) {
         size_t run = next_dirty_run(chunk, &at, end);
         if (run == 0) {
@@ -52,6 +55,8 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
             purge_rooms(chunk, at, run);
         }
         ebbi_lock_take(&ebbi_arena_mutex);
+        EBBI_ASSERT(span->state == EBBI_SPAN_NONE && span->dirty >= run);
+        EBBI_ASSERT(ebbi_bits_count(chunk->dirty_map, at, run) == run);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
             span->dirty -= run;
@@ -64,17 +69,22 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
 
 static void purging_add(struct ebbi_span *span)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_purging == NULL || ebbi_purging->previous == NULL);
     span->previous = NULL;
-    span->next = purging;
-    if (purging != NULL) {
-        purging->previous = span;
+    span->next = ebbi_purging;
+    if (ebbi_purging != NULL) {
+        ebbi_purging->previous = span;
     }
-    purging = span;
+    ebbi_purging = span;
 }
 
 static void purging_remove(struct ebbi_span *span)
 {
-    *(span->previous != NULL ? &span->previous->next : &purging) = span->next;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT((span->previous != NULL ? span->previous->next : ebbi_purging) == span);
+    EBBI_ASSERT(span->next == NULL || span->next->previous == span);
+    *(span->previous != NULL ? &span->previous->next : &ebbi_purging) = span->next;
     if (span->next != NULL) {
         span->next->previous = span->previous;
     }
@@ -82,11 +92,14 @@ static void purging_remove(struct ebbi_span *span)
 
 void ebbi_arena_forked(void)
 {
-    while (purging != NULL) {
-        struct ebbi_span *span = purging;
-        purging = span->next;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    while (ebbi_purging != NULL) {
+        struct ebbi_span *span = ebbi_purging;
+        EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
+        ebbi_purging = span->next;
         ebbi_span_restore(span, span->bytes);
     }
+    EBBI_ARENA_AUDIT();
 }
 
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
@@ -100,6 +113,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
         if (span == NULL || span->bytes + delay_ms > now_ms) {
             break;
         }
+        EBBI_ASSERT(span->dirty > 0);
         ebbi_span_remove(span);
         span->state = EBBI_SPAN_NONE;
         purging_add(span);
@@ -114,6 +128,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
         left -= ebbi_min(left, granules);
     }
     purge_calls += calls;
+    EBBI_ARENA_AUDIT();
     bool more = ebbi_dirty_first != NULL && !refused;
     ebbi_lock_drop(&ebbi_arena_mutex);
     return more;
@@ -146,6 +161,7 @@ size_t ebbi_arena_peak_bytes(void)
 void ebbi_arena_forget_peak(void)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_peak_granules >= ebbi_used_granules);
     // relaxed: written under the lock, read as a hint
     ebbi_store_relaxed(&ebbi_peak_granules,
                        ebbi_used_granules + (ebbi_peak_granules - ebbi_used_granules) / 2);
@@ -155,6 +171,9 @@ void ebbi_arena_forget_peak(void)
 void ebbi_arena_totals(struct ebbi_arena_totals *totals)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_used_granules + ebbi_dirty_granules <= ebbi_committed_granules);
+    EBBI_ASSERT(ebbi_committed_granules <= ebbi_reserved_bytes >> EBBI_GRANULE_SHIFT);
+    EBBI_ASSERT((ebbi_huge_total_bytes == 0) == (ebbi_huge_total_count == 0));
     totals->reserved_bytes = ebbi_reserved_bytes;
     totals->committed_bytes = ebbi_committed_granules << EBBI_GRANULE_SHIFT;
     totals->used_bytes = ebbi_used_granules << EBBI_GRANULE_SHIFT;

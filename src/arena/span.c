@@ -2,50 +2,43 @@
 // Layer arena: free spans in bins, best fit, immediate coalescing.
 #include "arena/internal.h"
 
-// 64 bins of one size each, then four per doubling.
-#define EXACT_BINS 64
-#define BINS 100
 #define SCAN_LIMIT 16
 
 struct ebbi_lock ebbi_arena_mutex;
-struct ebbi_span *ebbi_dirty_first;
+struct ebbi_span *ebbi_dirty_first, *ebbi_dirty_last;
 size_t ebbi_dirty_granules;
 size_t ebbi_used_granules, ebbi_peak_granules;
+struct ebbi_span *ebbi_bins[EBBI_BINS];
+uint64_t ebbi_bins_used[2];
 
-static struct ebbi_span *dirty_last;
-static struct ebbi_span *bins[BINS];
-static uint64_t bins_used[2]; // bit b: bins[b] holds something
-
-static unsigned bin_of(size_t granules)
-{
-    if (granules <= EXACT_BINS) {
-        return (unsigned)granules - 1;
-    }
-    unsigned high = ebbi_highest_bit(granules);
-    return EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
-}
+static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
 static void bin_push(struct ebbi_span *span)
 {
-    unsigned b = bin_of(span->granules);
+    unsigned b = ebbi_bin_of(span->granules);
+    EBBI_ASSERT(is_marked_used(b) == (ebbi_bins[b] != NULL));
+    EBBI_ASSERT(ebbi_bins[b] == NULL || ebbi_bins[b]->previous == NULL);
     span->previous = NULL;
-    span->next = bins[b];
-    if (bins[b] != NULL) {
-        bins[b]->previous = span;
+    span->next = ebbi_bins[b];
+    if (ebbi_bins[b] != NULL) {
+        ebbi_bins[b]->previous = span;
     }
-    bins[b] = span;
-    bins_used[b / 64] |= (uint64_t)1 << (b % 64);
+    ebbi_bins[b] = span;
+    ebbi_bins_used[b / 64] |= (uint64_t)1 << (b % 64);
 }
 
 static void bin_take(struct ebbi_span *span)
 {
-    unsigned b = bin_of(span->granules);
+    unsigned b = ebbi_bin_of(span->granules);
+    EBBI_ASSERT(is_marked_used(b));
+    EBBI_ASSERT((span->previous != NULL ? span->previous->next : ebbi_bins[b]) == span);
+    EBBI_ASSERT(span->next == NULL || span->next->previous == span);
     if (span->previous != NULL) {
         span->previous->next = span->next;
     } else {
-        bins[b] = span->next;
-        if (bins[b] == NULL) {
-            bins_used[b / 64] &= ~((uint64_t)1 << (b % 64));
+        ebbi_bins[b] = span->next;
+        if (ebbi_bins[b] == NULL) {
+            ebbi_bins_used[b / 64] &= ~((uint64_t)1 << (b % 64));
         }
     }
     if (span->next != NULL) {
@@ -55,25 +48,32 @@ static void bin_take(struct ebbi_span *span)
 
 static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
 {
-    struct ebbi_span *after = before != NULL ? before->dirty_previous : dirty_last;
+    struct ebbi_span *after = before != NULL ? before->dirty_previous : ebbi_dirty_last;
+    EBBI_ASSERT(span->dirty <= span->granules);
+    EBBI_ASSERT(after == NULL || after->bytes <= span->bytes);
+    EBBI_ASSERT(before == NULL || span->bytes <= before->bytes);
     span->dirty_next = before;
     span->dirty_previous = after;
     *(after != NULL ? &after->dirty_next : &ebbi_dirty_first) = span;
-    *(before != NULL ? &before->dirty_previous : &dirty_last) = span;
+    *(before != NULL ? &before->dirty_previous : &ebbi_dirty_last) = span;
 }
 
 static void dirty_take(struct ebbi_span *span)
 {
     struct ebbi_span *next = span->dirty_next;
     struct ebbi_span *previous = span->dirty_previous;
+    EBBI_ASSERT((previous != NULL ? previous->dirty_next : ebbi_dirty_first) == span);
+    EBBI_ASSERT((next != NULL ? next->dirty_previous : ebbi_dirty_last) == span);
     *(previous != NULL ? &previous->dirty_next : &ebbi_dirty_first) = next;
-    *(next != NULL ? &next->dirty_previous : &dirty_last) = previous;
+    *(next != NULL ? &next->dirty_previous : &ebbi_dirty_last) = previous;
 }
 
 static void mark_ends(const struct ebbi_span *span, bool is_free)
 {
     uint64_t *map = ebbi_span_chunk(span)->free_map;
     size_t first = ebbi_span_index(span);
+    EBBI_ASSERT(ebbi_bits_test(map, first) != is_free);
+    EBBI_ASSERT(ebbi_bits_test(map, first + span->granules - 1) != is_free);
     ebbi_bits_put(map, first, is_free);
     ebbi_bits_put(map, first + span->granules - 1, is_free);
 }
@@ -83,6 +83,11 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t index = ebbi_span_index(span);
     size_t end = index + span->granules;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(span->granules > 0 && index >= chunk->first && end <= chunk->granules);
+    EBBI_ASSERT(index < chunk->committed || index == chunk->first);
+    EBBI_ASSERT(index == chunk->first || !ebbi_bits_test(chunk->free_map, index - 1));
+    EBBI_ASSERT(end == chunk->granules || !ebbi_bits_test(chunk->free_map, end));
     span->state = EBBI_SPAN_FREE;
     if (end <= chunk->committed) { // the last header of the wilderness cannot be written yet
         ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
@@ -98,9 +103,12 @@ void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
 
 void ebbi_span_remove(struct ebbi_span *span)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(span->state == EBBI_SPAN_FREE);
     mark_ends(span, false);
     bin_take(span);
     if (span->dirty > 0) {
+        EBBI_ASSERT(ebbi_dirty_granules >= span->dirty);
         dirty_take(span);
         // relaxed: written under the lock, read as a hint
         ebbi_store_relaxed(&ebbi_dirty_granules, ebbi_dirty_granules - span->dirty);
@@ -109,8 +117,11 @@ void ebbi_span_remove(struct ebbi_span *span)
 
 static void count_used(size_t granules_more, size_t granules_less)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_used_granules + granules_more >= granules_less);
     // relaxed: written under the lock, read as a hint
     ebbi_store_relaxed(&ebbi_used_granules, ebbi_used_granules + granules_more - granules_less);
+    EBBI_ASSERT(ebbi_used_granules <= ebbi_committed_granules);
     if (ebbi_used_granules > ebbi_peak_granules) {
         ebbi_store_relaxed(&ebbi_peak_granules, ebbi_used_granules); // relaxed: as above
     }
@@ -121,7 +132,9 @@ static struct ebbi_span *best_in_bin(unsigned b, size_t granules)
 {
     struct ebbi_span *best = NULL;
     int seen = 0;
-    for (struct ebbi_span *s = bins[b]; s != NULL && seen < SCAN_LIMIT; s = s->next, seen++) {
+    for (struct ebbi_span *s = ebbi_bins[b]; s != NULL && seen < SCAN_LIMIT; s = s->next, seen++) {
+        EBBI_ASSERT(s->state == EBBI_SPAN_FREE);
+        EBBI_ASSERT(ebbi_bin_of(s->granules) == b);
         if (s->granules >= granules && (best == NULL || s->granules < best->granules)) {
             best = s;
         }
@@ -131,15 +144,16 @@ static struct ebbi_span *best_in_bin(unsigned b, size_t granules)
 
 static struct ebbi_span *best_fit(size_t granules)
 {
-    unsigned b = bin_of(granules);
+    unsigned b = ebbi_bin_of(granules);
     struct ebbi_span *best = best_in_bin(b, granules);
-    for (b++; best == NULL && b < BINS; b++) {
-        uint64_t rest = bins_used[b / 64] >> (b % 64);
+    for (b++; best == NULL && b < EBBI_BINS; b++) {
+        uint64_t rest = ebbi_bins_used[b / 64] >> (b % 64);
         if (rest == 0) {
             b |= 63; // the loop steps into the next word
             continue;
         }
         b += ebbi_lowest_bit(rest);
+        EBBI_ASSERT(b < EBBI_BINS && ebbi_bins[b] != NULL);
         best = best_in_bin(b, granules);
     }
     return best;
@@ -149,6 +163,7 @@ static struct ebbi_span *best_fit(size_t granules)
 bool ebbi_release_free_chunks(void)
 {
     bool any = false;
+    ebbi_assert_held(&ebbi_arena_mutex);
     struct ebbi_chunk *next;
     for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
         struct ebbi_span *span = ebbi_chunk_header(c, c->first);
@@ -173,6 +188,8 @@ static struct ebbi_span *find_or_grow(size_t granules)
         chunk = ebbi_chunk_create(granules);
     }
     if (chunk != NULL) {
+        EBBI_ASSERT(chunk->committed == chunk->first);
+        EBBI_ASSERT(chunk->granules - chunk->first >= granules);
         span = ebbi_chunk_header(chunk, chunk->first);
         span->granules = chunk->granules - chunk->first;
         span->dirty = 0;
@@ -191,16 +208,21 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     size_t dirty_rest = span->dirty;
     uint64_t freed_ms = span->bytes;
     struct ebbi_span *dirty_next = span->dirty > 0 ? span->dirty_next : NULL;
+    EBBI_ASSERT(index >= start && index + granules <= end);
+    EBBI_ASSERT(index + granules <= chunk->committed);
     ebbi_span_remove(span);
     struct ebbi_span *got = ebbi_chunk_header(chunk, index);
     size_t dirty = dirty_rest > 0 ? ebbi_bits_count(chunk->dirty_map, index, granules) : 0;
+    EBBI_ASSERT(dirty <= dirty_rest);
     dirty_rest -= dirty;
     if (index > start) {
         span->granules = (uint32_t)(index - start);
         span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
+        EBBI_ASSERT(span->dirty <= dirty_rest);
         dirty_rest -= span->dirty;
         ebbi_span_insert(span, dirty_next);
     }
+    EBBI_ASSERT(index + granules < end || dirty_rest == 0);
     if (index + granules < end) {
         struct ebbi_span *rest = ebbi_chunk_header(chunk, index + granules);
         rest->granules = (uint32_t)(end - index - granules);
@@ -224,8 +246,8 @@ static size_t reach(const struct ebbi_span *span, size_t granules, size_t align_
 static struct ebbi_span *committed_fit(size_t granules, size_t align_granules)
 {
     size_t needed = granules + align_granules - 1;
-    for (unsigned b = bin_of(needed); b < BINS; b++) {
-        for (struct ebbi_span *s = bins[b]; s != NULL; s = s->next) {
+    for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
+        for (struct ebbi_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
             if (s->granules >= needed &&
                 reach(s, granules, align_granules) <= ebbi_span_chunk(s)->committed) {
                 return s;
@@ -248,6 +270,8 @@ static struct ebbi_span *find_committed(size_t granules, size_t align_granules)
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
 {
     struct ebbi_span *got = NULL;
+    EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
+    EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
     struct ebbi_span *span = find_committed(granules, align_granules);
     if (span == NULL && ebbi_release_free_chunks()) {
@@ -255,10 +279,13 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     }
     if (span != NULL) {
         got = carve(span, ebbi_align_up(ebbi_span_index(span), align_granules), granules);
+        EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
+        EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
         got->granules = (uint32_t)granules;
         count_used(granules, 0);
     }
+    EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     return got;
 }
@@ -272,17 +299,21 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     size_t end = start + span->granules;
     size_t dirty = span->dirty;
     uint64_t freed_ms = span->bytes;
+    EBBI_ASSERT(ebbi_bits_count(chunk->free_map, start, span->granules) == 0);
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
         ebbi_span_remove(next);
+        EBBI_ASSERT(end + next->granules <= chunk->granules);
         freed_ms = next->dirty > dirty ? next->bytes : freed_ms;
         end += next->granules;
         dirty += next->dirty;
     }
     if (start > chunk->first && ebbi_bits_test(chunk->free_map, start - 1)) {
+        EBBI_ASSERT(ebbi_chunk_header(chunk, start - 1)->granules <= start - chunk->first);
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
         span = ebbi_chunk_header(chunk, start);
         ebbi_span_remove(span);
+        EBBI_ASSERT(start + span->granules < end);
         freed_ms = span->dirty > dirty ? span->bytes : freed_ms;
         dirty += span->dirty;
     }
@@ -296,8 +327,9 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
 static struct ebbi_span *first_younger(uint64_t freed_ms)
 {
     struct ebbi_span *found = NULL;
-    for (struct ebbi_span *s = dirty_last; s != NULL && s->bytes > freed_ms;
+    for (struct ebbi_span *s = ebbi_dirty_last; s != NULL && s->bytes > freed_ms;
          s = s->dirty_previous) {
+        EBBI_ASSERT(s->dirty > 0);
         found = s;
     }
     return found;
@@ -305,6 +337,7 @@ static struct ebbi_span *first_younger(uint64_t freed_ms)
 
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
     span->state = EBBI_SPAN_FREE;
     span->bytes = freed_ms;
     struct ebbi_span *whole = coalesce(span);
@@ -313,6 +346,7 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 
 static void give_back(struct ebbi_span *span)
 {
+    EBBI_ASSERT(ebbi_span_index(span) + span->granules <= ebbi_span_chunk(span)->committed);
     ebbi_bits_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
     span->dirty = span->granules;
     ebbi_span_restore(span, ebbi_os_now_ms());
@@ -320,14 +354,19 @@ static void give_back(struct ebbi_span *span)
 
 void ebbi_span_free(struct ebbi_span *span)
 {
+    EBBI_ASSERT(ebbi_chunk_of(span) != NULL);
+    EBBI_ASSERT(span->state > EBBI_SPAN_FREE && span->state != EBBI_SPAN_INSIDE);
+    EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(span)) == EBBI_TAG_NONE);
     ebbi_lock_take(&ebbi_arena_mutex);
     count_used(0, span->granules);
     give_back(span);
+    EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
 static bool grow_into(struct ebbi_span *span, size_t more)
 {
+    ebbi_assert_held(&ebbi_arena_mutex);
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t end = ebbi_span_index(span) + span->granules;
     if (end >= chunk->granules || !ebbi_bits_test(chunk->free_map, end)) {
@@ -346,6 +385,8 @@ static bool grow_into(struct ebbi_span *span, size_t more)
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules)
 {
     bool done = true;
+    EBBI_ASSERT(granules > 0);
+    EBBI_ASSERT(span->state == EBBI_SPAN_LARGE);
     ebbi_lock_take(&ebbi_arena_mutex);
     if (granules > span->granules) {
         done = grow_into(span, granules - span->granules);
@@ -359,6 +400,7 @@ bool ebbi_span_resize(struct ebbi_span *span, size_t granules)
     if (done) {
         span->granules = (uint32_t)granules;
     }
+    EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     return done;
 }

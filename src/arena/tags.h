@@ -59,7 +59,11 @@ EBBI_INLINE size_t ebbi_granule_of(const void *p)
 EBBI_INLINE void ebbi_tags_set(const void *start, size_t granules, uint16_t tag)
 {
     uint16_t *tags = ebbi_window.tags + ebbi_granule_of(start);
+    EBBI_ASSERT(ebbi_granule_of(start) + granules <= ebbi_window.granules);
+    EBBI_ASSERT(tag < EBBI_TAG_COUNT);
     for (size_t i = 0; i < granules; i++) {
+        // relaxed: the granule's owner alone writes its tag
+        EBBI_ASSERT(tag == EBBI_TAG_NONE || ebbi_load_relaxed(&tags[i]) == EBBI_TAG_NONE);
         ebbi_store_relaxed(&tags[i], tag); // relaxed: P1, the hand-over of a pointer orders it
     }
 }

@@ -31,6 +31,8 @@ static size_t power_up(size_t n) { return (size_t)2 << ebbi_highest_bit((n - 1) 
 
 static void *reserve_at(uintptr_t at, size_t bytes)
 {
+    EBBI_ASSERT(at % EBBI_CHUNK == 0);
+    EBBI_ASSERT(bytes > 0 && bytes <= EBBI_CHUNK && bytes % EBBI_GRANULE == 0);
     void *got = ebbi_os_reserve((void *)at, bytes);
     ebbi_reserved_bytes += got != NULL ? bytes : 0;
     return got;
@@ -49,6 +51,7 @@ void *ebbi_place(size_t bytes)
 {
     size_t tries = PLACE_TRIES;
     for (size_t i = 0; i < slot_count && tries > 0; i++) {
+        EBBI_ASSERT(next_slot < slot_count);
         uintptr_t at = window_base + next_slot * EBBI_CHUNK;
         next_slot = (next_slot + 1) % slot_count;
         if (ebbi_chunk_of((void *)at) != NULL) {
@@ -65,6 +68,7 @@ void *ebbi_place(size_t bytes)
 
 void ebbi_unplace(void *start, size_t bytes)
 {
+    EBBI_ASSERT(ebbi_reserved_bytes >= bytes);
     ebbi_reserved_bytes -= bytes;
     ebbi_os_release(start, bytes);
 }
@@ -72,6 +76,7 @@ void ebbi_unplace(void *start, size_t bytes)
 void *ebbi_place_first(size_t least_bytes, size_t *bytes)
 {
     void *got = opening;
+    ebbi_assert_held(&ebbi_arena_mutex);
     if (got == NULL || opening_bytes < least_bytes) {
         return NULL;
     }
@@ -83,6 +88,7 @@ void *ebbi_place_first(size_t least_bytes, size_t *bytes)
 size_t ebbi_place_grown(void)
 {
     size_t together = (size_t)1 << ebbi_highest_bit(ebbi_reserved_bytes | 1);
+    EBBI_ASSERT(ebbi_is_power_of_two(opening_bytes) && opening_bytes >= LEAST_CHUNK);
     return ebbi_min(ebbi_max(together, opening_bytes), EBBI_CHUNK);
 }
 
@@ -119,6 +125,8 @@ static uintptr_t base_beside(const void *mapped, size_t window)
 
 static bool open_at(uintptr_t at, size_t window, size_t bytes)
 {
+    EBBI_ASSERT(at >= LOWEST_BASE && window % EBBI_CHUNK == 0);
+    EBBI_ASSERT(opening == NULL);
     window_base = at;
     slot_count = window / EBBI_CHUNK;
     next_slot = 0;
@@ -150,6 +158,7 @@ static bool open_somewhere(size_t *window, size_t space, size_t bytes)
 static bool cover(size_t window)
 {
     size_t granules = window >> EBBI_GRANULE_SHIFT;
+    EBBI_ASSERT((uintptr_t)opening - window_base < window);
     uint16_t *tags = ebbi_os_reserve_readable(granules * sizeof *tags);
     if (tags != NULL) {
         ebbi_window = (struct ebbi_window){.base = window_base, .granules = granules, .tags = tags};
@@ -169,6 +178,7 @@ int ebbi_window_open(void)
 {
     size_t space = user_space();
     size_t window = window_bytes(space);
+    EBBI_ASSERT(ebbi_is_power_of_two(window) && window >= EBBI_CHUNK);
     size_t share = power_up(ebbi_os_address_limit() / 16);
     forget_first();
     for (size_t bytes = ebbi_min(FIRST_CHUNK, share); bytes >= LEAST_CHUNK; bytes /= 2) {
@@ -183,6 +193,7 @@ int ebbi_window_open(void)
 int ebbi_tags_prepare(const void *start, size_t bytes)
 {
     size_t page = ebbi_os_page_size();
+    EBBI_ASSERT(ebbi_granule_of(start) + (bytes >> EBBI_GRANULE_SHIFT) <= ebbi_window.granules);
     const uint16_t *tags = ebbi_window.tags + ebbi_granule_of(start);
     uintptr_t from = ebbi_align_down((uintptr_t)tags, page);
     uintptr_t end = ebbi_align_up((uintptr_t)(tags + (bytes >> EBBI_GRANULE_SHIFT)), page);

@@ -17,6 +17,8 @@ void ebbi_clock_decide(struct ebbi_clock *clock, bool fenced)
     }
     ebbi_lock_take(&clock->lock);
     if (!clock->decided) {
+        EBBI_ASSERT(ebbi_clock_is_fenced(clock));
+        EBBI_ASSERT(ebbi_load_relaxed(&clock->now) >= EBB_EPOCH_ONE * 2); // relaxed: C1
         if (!fenced && ebbi_os_membarrier_register()) {
             // relaxed: nobody pins before this is done
             ebbi_store_relaxed(&clock->now, ebbi_load_relaxed(&clock->now) & ~(uint64_t)1);
@@ -37,17 +39,25 @@ void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
     me->thread = ebbi_os_thread_number();
     me->previous = NULL;
     ebbi_lock_take(&clock->lock);
+    EBBI_ASSERT((clock->participants == NULL) == (clock->count == 0));
+    EBBI_ASSERT(clock->participants == NULL || clock->participants->previous == NULL);
+    EBBI_ASSERT(clock->participants != me);
     me->next = clock->participants;
     if (me->next != NULL) {
         me->next->previous = me;
     }
     clock->participants = me;
     clock->count++;
+    EBBI_CLOCK_AUDIT(clock);
     ebbi_lock_drop(&clock->lock);
 }
 
 static void unlink_participant(struct ebbi_clock *clock, struct ebb_participant *me)
 {
+    EBBI_ASSERT(me->now == &clock->now);
+    EBBI_ASSERT(clock->count > 0);
+    EBBI_ASSERT((me->previous != NULL ? me->previous->next : clock->participants) == me);
+    EBBI_ASSERT(me->next == NULL || me->next->previous == me);
     // release[unpin -> scan]: its thread has ended, or is this one
     ebbi_store_release(&me->state, (uint64_t)0);
     *(me->previous != NULL ? &me->previous->next : &clock->participants) = me->next;
@@ -61,6 +71,7 @@ void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me)
 {
     ebbi_lock_take(&clock->lock);
     unlink_participant(clock, me);
+    EBBI_CLOCK_AUDIT(clock);
     ebbi_lock_drop(&clock->lock);
 }
 
@@ -88,6 +99,8 @@ static enum hindrance hindrance_of(const struct ebb_participant *p, uint64_t now
 {
     // acquire[scan <- pin, unpin]: its reads under the pin that it has left
     uint64_t state = ebbi_load_acquire(&p->state);
+    EBBI_ASSERT(epoch_of(state) <= epoch_of(now));
+    EBBI_ASSERT((state & EBB_PIN_DEPTH) != EBB_PIN_NONE);
     if (epoch_of(state) == epoch_of(now)) {
         return NOBODY;
     }
@@ -100,9 +113,13 @@ static enum hindrance hindrance_of(const struct ebb_participant *p, uint64_t now
 // The one in the way is looked at first next time: it comes to the head of the list.
 static void move_to_front(struct ebbi_clock *clock, struct ebb_participant *p)
 {
+    ebbi_assert_held(&clock->lock);
+    EBBI_ASSERT(clock->participants->previous == NULL);
     if (p->previous == NULL) {
         return;
     }
+    EBBI_ASSERT(p->previous->next == p);
+    EBBI_ASSERT(p->next == NULL || p->next->previous == p);
     p->previous->next = p->next;
     if (p->next != NULL) {
         p->next->previous = p->previous;
@@ -116,6 +133,8 @@ static void move_to_front(struct ebbi_clock *clock, struct ebb_participant *p)
 // Fenced, and no pin without a fence is on its way any more. Under the lock.
 static bool is_settled(struct ebbi_clock *clock)
 {
+    ebbi_assert_held(&clock->lock);
+    EBBI_ASSERT(clock->turned_ms == 0 || ebbi_clock_is_fenced(clock));
     if (clock->turned_ms != 0 && ebbi_os_now_ms() - clock->turned_ms >= EBBI_CLOCK_TURN_MS) {
         clock->turned_ms = 0;
     }
@@ -140,6 +159,8 @@ static enum hindrance scan(struct ebbi_clock *clock, uint64_t now, bool fenced)
 // Behind a membarrier: those that are not pinned in their old epoch will not be. C4.
 static bool release_away(struct ebbi_clock *clock, uint64_t now)
 {
+    ebbi_assert_held(&clock->lock);
+    EBBI_ASSERT(!ebbi_clock_is_fenced(clock));
     for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
         // acquire[scan <- pin, unpin]: as above
         uint64_t state = ebbi_load_acquire(&p->state);
@@ -147,6 +168,7 @@ static bool release_away(struct ebbi_clock *clock, uint64_t now)
             if (is_pinned(state)) {
                 return false;
             }
+            EBBI_ASSERT(epoch_of(state) < epoch_of(now));
             p->released = state;
         }
     }
@@ -157,6 +179,7 @@ static bool release_away(struct ebbi_clock *clock, uint64_t now)
 static void become_fenced(struct ebbi_clock *clock)
 {
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
+    EBBI_ASSERT((now & 1) == 0 && clock->turned_ms == 0);
     clock->turned_ms = ebbi_max(ebbi_os_now_ms(), 1);
     // release[epoch-advance -> epoch-read]: the epoch is the same, and what came before it
     ebbi_store_release(&clock->now, now | 1);
@@ -191,9 +214,11 @@ bool ebbi_clock_advance(struct ebbi_clock *clock, bool press)
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
     bool moves = may_move(clock, now, press);
     if (moves) {
+        EBBI_ASSERT(ebbi_load_relaxed(&clock->now) == now);       // relaxed: C1
         ebbi_store_relaxed(&clock->changed_ms, ebbi_os_now_ms()); // relaxed: a hint outside
         // release[epoch-advance -> epoch-read]: what the scan saw the participants do
         ebbi_store_release(&clock->now, now + EBB_EPOCH_ONE);
+        EBBI_CLOCK_AUDIT(clock);
     }
     ebbi_lock_drop(&clock->lock);
     return moves;
@@ -215,6 +240,7 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state)
     state->participants = clock->count;
     for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
         uint64_t pin = ebbi_load_relaxed(&p->state); // relaxed: a count, out of date at once
+        EBBI_ASSERT(epoch_of(pin) <= epoch_of(now));
         if (is_pinned(pin)) {
             state->pinned++;
             if (state->oldest_thread == 0 || epoch_of(pin) < epoch_of(oldest)) {
@@ -223,6 +249,7 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state)
             }
         }
     }
+    EBBI_ASSERT(state->pinned <= state->participants);
     // A pin of the epoch before began before the present one did.
     if (epoch_of(oldest) < epoch_of(now) && clock->changed_ms != 0) {
         state->oldest_ms = ebbi_os_now_ms() - clock->changed_ms;
@@ -235,6 +262,7 @@ void ebbi_clock_unlock(struct ebbi_clock *clock) { ebbi_lock_drop(&clock->lock);
 
 void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept)
 {
+    EBBI_ASSERT(kept == NULL || kept->now == &clock->now);
     struct ebb_participant *next;
     for (struct ebb_participant *p = clock->participants; p != NULL; p = next) {
         next = p->next;
@@ -243,6 +271,7 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
             ebbi_store_relaxed(&p->busy, 0u); // relaxed: its thread is gone
         }
     }
+    EBBI_ASSERT(clock->participants == kept && clock->count == (kept != NULL));
     if (kept != NULL) {
         kept->thread = ebbi_os_thread_number();
     }
@@ -250,4 +279,5 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
         become_fenced(clock);
     }
     clock->turned_ms = 0; // this thread is the only one, and sees its own stores
+    EBBI_CLOCK_AUDIT(clock);
 }

@@ -34,11 +34,13 @@
 // holds back for so long. The wait happens once a clock.
 //
 // C1  `now` is changed under the lock alone: by one epoch at a time, and once by its flag.
-// C2  a participant is in the list while its thread may pin; joining and leaving take the lock.
+// C2  a participant is in the list, which `count` counts, while its thread may pin; joining and leaving
+//     take the lock.
 // C3  whether the clock is biased is decided before its first pin; then it may become fenced, once.
 // C4  a participant whose state equals its `released` does not pin before it has announced anew. One
 //     that is not pinned in an old epoch neither, in a clock that was fenced from the start or became
 //     so a second ago.
+// C5  no participant announces an epoch that the clock has not shown.
 #ifndef EBB_EPOCH_CLOCK_H
 #define EBB_EPOCH_CLOCK_H
 
@@ -93,7 +95,9 @@ bool ebbi_clock_advance(struct ebbi_clock *clock, bool press);
 EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
 {
     // acquire[epoch-read <- epoch-advance]: all that the participants did before they moved on
-    return ebbi_load_acquire(&clock->now) - tag >= EBBI_GRACE;
+    uint64_t now = ebbi_load_acquire(&clock->now);
+    EBBI_ASSERT((tag & EBB_PIN_DEPTH) == 0 && now >= tag);
+    return now - tag >= EBBI_GRACE;
 }
 
 // For how long the epoch has been what it is, if it ever moved. A hint.
@@ -107,6 +111,12 @@ struct ebbi_clock_state {
     uint32_t oldest_thread;
 };
 void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state);
+
+// Ends the process unless C1 to C5 hold, as far as can be seen, with a message that names the one. Under
+// the lock, or alone. O(participants).
+void ebbi_clock_audit(const struct ebbi_clock *clock);
+void ebbi_clock_audit_sometimes(const struct ebbi_clock *clock);
+#define EBBI_CLOCK_AUDIT(clock) (EBBI_HAVE_ASSERT ? ebbi_clock_audit_sometimes(clock) : (void)0)
 
 // fork(): taken before, dropped after. The child then lets go of the participants that are not
 // `kept`, which may be NULL.

@@ -63,6 +63,7 @@ void ebbi_message(const char *format, ...)
 {
     char line[256 + EBBI_HEAD_ROOM];
     const size_t head = ebbi_message_head(line);
+    EBBI_ASSERT(head < EBBI_HEAD_ROOM && line[head] == '\0');
     va_list args;
     va_start(args, format);
     int length = vsnprintf(line + head, sizeof line - head - 1, format, args);

@@ -60,6 +60,7 @@ static void end_by_default(int number, bool again)
 
 static void pass_fault_on(int number, siginfo_t *info, void *context)
 {
+    EBBI_ASSERT(number == SIGSEGV || number == SIGBUS);
     struct sigaction *kept = &before_fault[number == SIGBUS];
     struct sigaction before = *kept;
     bool by_kernel = info->si_code > 0; // so it comes again when this handler returns
@@ -91,6 +92,7 @@ static void pass_fault_on(int number, siginfo_t *info, void *context)
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
+    EBBI_ASSERT(fault_look != NULL);
     if (info->si_code > 0) {
         fault_look((uintptr_t)info->si_addr);
     }
@@ -100,6 +102,7 @@ static void on_fault(int number, siginfo_t *info, void *context)
 
 void ebbi_os_watch_faults(void (*look)(uintptr_t address))
 {
+    EBBI_ASSERT(look != NULL && (fault_look == NULL || fault_look == look));
     static const int signals[] = {SIGSEGV, SIGBUS};
     int saved = errno;
     fault_look = look;
@@ -127,6 +130,7 @@ static void on_signal(int number)
 {
     int saved = errno;
     (void)number;
+    EBBI_ASSERT(signal_look != NULL);
     signal_look();
     errno = saved;
 }
@@ -139,6 +143,7 @@ static bool is_fault(int number)
 
 bool ebbi_os_watch_signal(int number, void (*look)(void))
 {
+    EBBI_ASSERT(look != NULL && number > 0);
     int saved = errno;
     struct sigaction ours = {0};
     struct sigaction before;
@@ -168,6 +173,7 @@ EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
 {
     int saved = errno;
     int depth = backtrace((void **)calls, (int)room);
+    EBBI_ASSERT(depth <= (int)room);
     for (int i = 0; i < depth; i++) {
         calls[i]--; // into the call before the place where it returns to
     }

@@ -81,8 +81,15 @@ void ebbi_os_start(void)
     read_cpus();
 }
 
+// What os.h says of the ranges that it is handed.
+static bool are_pages(const void *start, size_t bytes)
+{
+    return bytes > 0 && (((uintptr_t)start | bytes) & (ebbi_os_page_size() - 1)) == 0;
+}
+
 static void *map_pages(void *at, size_t bytes, int protection)
 {
+    EBBI_ASSERT(are_pages(at, bytes));
     int saved = errno;
     int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
     void *got = mmap(at, bytes, protection, flags, -1, 0); // `at` is a hint: never replaces
@@ -115,6 +122,7 @@ void *ebbi_os_map(void *at, size_t bytes) { return map_pages(at, bytes, PROT_REA
 
 int ebbi_os_make_writable(void *start, size_t bytes)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     int result = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
     errno = saved;
@@ -134,6 +142,7 @@ int ebbi_os_commit(void *start, size_t bytes)
 
 bool ebbi_os_purge(void *start, size_t bytes)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     bool done = madvise(start, bytes, MADV_DONTNEED) == 0;
     errno = saved;
@@ -142,6 +151,7 @@ bool ebbi_os_purge(void *start, size_t bytes)
 
 int ebbi_os_guard(void *start, size_t bytes)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     int result = mprotect(start, bytes, PROT_NONE) == 0 ? 0 : -ENOMEM;
     if (result == 0) {
@@ -153,6 +163,7 @@ int ebbi_os_guard(void *start, size_t bytes)
 
 void ebbi_os_release(void *start, size_t bytes)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     (void)munmap(start, bytes);
     errno = saved;
@@ -160,6 +171,7 @@ void ebbi_os_release(void *start, size_t bytes)
 
 bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes)
 {
+    EBBI_ASSERT(are_pages(start, old_bytes) && are_pages(start, new_bytes));
     int saved = errno;
     bool done = mremap(start, old_bytes, new_bytes, 0) != MAP_FAILED;
     errno = saved;
@@ -168,6 +180,9 @@ bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes)
 
 bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
 {
+    EBBI_ASSERT(are_pages(start, old_bytes) && are_pages(to, new_bytes));
+    EBBI_ASSERT((uintptr_t)to - (uintptr_t)start >= old_bytes);
+    EBBI_ASSERT((uintptr_t)start - (uintptr_t)to >= new_bytes);
     int saved = errno;
     bool done =
         mremap(start, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
@@ -177,6 +192,7 @@ bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
 
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     bool known = mincore((void *)(uintptr_t)start, bytes, vector) == 0;
     errno = saved;
@@ -187,6 +203,7 @@ bool ebbi_os_huge_by_default(void) { return huge_by_default; }
 
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 {
+    EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     if (advice != EBBI_HUGE_SYSTEM) {
         (void)madvise(start, bytes, advice == EBBI_HUGE_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
@@ -201,6 +218,7 @@ size_t ebbi_os_page_size(void)
     size_t size = ebbi_load_relaxed(&known);
     if (size == 0) {
         size = (size_t)getauxval(AT_PAGESZ);
+        EBBI_ASSERT(ebbi_is_power_of_two(size));
         ebbi_store_relaxed(&known, size); // relaxed: as above
     }
     return size;
@@ -236,6 +254,7 @@ static size_t dense(size_t cpu)
     if (cpu >= MOST_CPUS || (cpu_mask[word] & bit) == 0) {
         return cpu % cpu_count;
     }
+    EBBI_ASSERT(cpu_rank[word] < cpu_count);
     return cpu_rank[word] + (size_t)__builtin_popcountll(cpu_mask[word] & (bit - 1));
 }
 
@@ -327,6 +346,7 @@ bool ebbi_os_membarrier(void) { return membarrier_command(MEMBARRIER_CMD_PRIVATE
 
 void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 {
+    EBBI_ASSERT((uintptr_t)word % sizeof *word == 0); // else the kernel refuses at once, for ever
     int saved = errno;
     struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
     (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ms ? &limit : NULL, NULL,
@@ -336,6 +356,7 @@ void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 
 void ebbi_os_wake(uint32_t *word, int how_many)
 {
+    EBBI_ASSERT(how_many > 0);
     int saved = errno;
     (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, how_many, NULL, NULL, 0);
     errno = saved;
@@ -382,6 +403,8 @@ static uintptr_t create_thread(const struct ebbi_os_thread *thread, size_t stack
 
 uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
 {
+    EBBI_ASSERT(thread->run != NULL);
+    EBBI_ASSERT(__builtin_strlen(thread->name) <= 15);
     int saved = errno;
     sigset_t all;
     sigset_t before;
@@ -401,6 +424,7 @@ void ebbi_os_join_thread(uintptr_t handle)
     int saved = errno;
     int cancel;
     if (handle != 0) {
+        EBBI_ASSERT(!pthread_equal((pthread_t)handle, pthread_self()));
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
         (void)pthread_join((pthread_t)handle, NULL);
         (void)pthread_setcancelstate(cancel, NULL);

@@ -30,6 +30,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
     while (ebbi_exchange_acquire(&lock->word, 2u) != 0) {
         ebbi_os_wait(&lock->word, 2u, 0);
     }
+    EBBI_ASSERT(ebbi_load_relaxed(&lock->word) == 2); // relaxed: nobody else takes the 2 away
     ebbi_lock_own(lock);
 }
 

@@ -24,6 +24,7 @@ void ebbi_lock_wake(struct ebbi_lock *lock);
 
 EBBI_INLINE void ebbi_lock_own(struct ebbi_lock *lock)
 {
+    EBBI_ASSERT(ebbi_load_relaxed(&lock->owner) == NULL);      // relaxed: this thread has the lock
     ebbi_store_relaxed(&lock->owner, (const void *)&ebb_self); // relaxed: for this thread alone
 }
 
@@ -58,6 +59,7 @@ EBBI_INLINE void ebbi_lock_take(struct ebbi_lock *lock)
 EBBI_INLINE void ebbi_lock_drop(struct ebbi_lock *lock)
 {
     ebbi_assert_held(lock);
+    EBBI_ASSERT(ebbi_load_relaxed(&lock->word) != 0);     // relaxed: others only announce a sleeper
     ebbi_store_relaxed(&lock->owner, (const void *)NULL); // relaxed: as in ebbi_lock_own
     // release[lock-drop -> lock-take]: publishes everything done under the lock
     if (EBBI_UNLIKELY(ebbi_exchange_release(&lock->word, 0u) == 2)) {

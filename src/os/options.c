@@ -38,6 +38,7 @@ static const char *const words[EBBI_OPTION_COUNT][4] = {
 static bool parse_word(size_t id, const char *text, size_t *value)
 {
     for (size_t i = 0; words[id][i] != NULL; i++) {
+        EBBI_ASSERT(i < sizeof words[id] / sizeof words[id][0] - 1); // the last one ends the list
         if (strcmp(text, words[id][i]) == 0) {
             *value = i;
             return true;
@@ -78,6 +79,7 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
 static bool parse(size_t id, const char *text, size_t *value)
 {
     const struct option *option = &options[id];
+    EBBI_ASSERT(id < EBBI_OPTION_COUNT);
     bool known = option->kind == CHOICE ? parse_word(id, text, value)
                                         : parse_number(option->kind, text, value);
     return known && *value >= option->least && *value <= option->most;
@@ -129,6 +131,7 @@ static void report_value(size_t id, const char *text)
     const struct option *o = &options[id];
     int length = printable(text, "");
     if (o->kind == CHOICE) {
+        EBBI_ASSERT(words[id][0] != NULL && words[id][1] != NULL);
         const char *third = words[id][2];
         ebbi_message("%s=%.*s is not one of %s, %s%s%s: ignored", o->name, length, text,
                      words[id][0], words[id][1], third != NULL ? ", " : "",
@@ -156,6 +159,21 @@ void ebbi_options_report(void)
     }
 }
 
-size_t ebbi_option(enum ebbi_option_id id) { return values[id]; }
-const char *ebbi_option_name(enum ebbi_option_id id) { return options[id].name; }
-bool ebbi_option_is_set(enum ebbi_option_id id) { return set[id]; }
+size_t ebbi_option(enum ebbi_option_id id)
+{
+    EBBI_ASSERT(id < EBBI_OPTION_COUNT);
+    EBBI_ASSERT(values[id] >= options[id].least && values[id] <= options[id].most);
+    return values[id];
+}
+
+const char *ebbi_option_name(enum ebbi_option_id id)
+{
+    EBBI_ASSERT(id < EBBI_OPTION_COUNT);
+    return options[id].name;
+}
+
+bool ebbi_option_is_set(enum ebbi_option_id id)
+{
+    EBBI_ASSERT(id < EBBI_OPTION_COUNT);
+    return set[id];
+}

@@ -39,7 +39,7 @@ static uint32_t **note_tables; // [NOTE_TABLES], each [NOTES] or NULL; atomic
 bool ebbi_stacks_begin(void)
 {
     stacks = ebbi_os_map(NULL, STACKS * sizeof *stacks);
-    loadeds = ebbi_os_map(NULL, MODULES * sizeof *loadeds);
+    loadeds = ebbi_os_map(NULL, ebbi_align_up(MODULES * sizeof *loadeds, ebbi_os_page_size()));
     note_tables = ebbi_os_map(NULL, NOTE_TABLES * sizeof *note_tables);
     ebbi_os_stack_prepare();
     return stacks != NULL && loadeds != NULL && note_tables != NULL;

@@ -23,6 +23,8 @@ void ebbi_places_init(void)
     for (unsigned tag = 0; tag < EBBI_TAG_COUNT; tag++) {
         const struct ebbi_class *c = &ebbi_classes[ebbi_tag_class(tag)];
         if (c->size != 0) {
+            EBBI_ASSERT((size_t)c->blocks * c->size <= (size_t)c->granules << EBBI_GRANULE_SHIFT);
+            EBBI_ASSERT(c->magic == (((uint64_t)1 << 40) + c->size - 1) / c->size);
             uint64_t factor = UINT64_MAX / c->size + 1;
             ebbi_places[tag] = (struct ebbi_places){factor, (c->blocks - 1u) * (factor * c->size)};
         }

@@ -45,6 +45,8 @@ EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
     unsigned number = lane % EBBI_TAG_DOMAIN;
+    EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
+    EBBI_ASSERT(lane < EBBI_TAG_COUNT && number < EBBI_LANES);
     return lane - number + c->bin + (c->shares_lines ? number * EBBI_SHARING_BINS : 0);
 }
 
@@ -54,7 +56,11 @@ EBBI_INLINE bool ebbi_is_class(unsigned class_number)
 }
 
 // The class of the blocks in a granule with this tag; 0: it holds no blocks of a class.
-EBBI_INLINE unsigned ebbi_tag_class(unsigned tag) { return ebbi_bin_class[tag % EBBI_BIN_COUNT]; }
+EBBI_INLINE unsigned ebbi_tag_class(unsigned tag)
+{
+    EBBI_ASSERT(tag < EBBI_TAG_COUNT);
+    return ebbi_bin_class[tag % EBBI_BIN_COUNT];
+}
 
 // The class of a size above EBBI_SMALL_MAX, or the one below. Classes divide each doubling evenly, but
 // for the line that the odd ones have more; classes.c makes sure that this is true of the table.
@@ -68,10 +74,12 @@ EBBI_INLINE unsigned ebbi_tag_class(unsigned tag) { return ebbi_bin_class[tag % 
 // The smallest class that holds `bytes`, at most EBBI_CLASS_MAX. Constant time.
 EBBI_INLINE unsigned ebbi_class_for(size_t bytes)
 {
+    EBBI_ASSERT(bytes <= EBBI_CLASS_MAX);
     if (bytes <= EBBI_SMALL_MAX) {
         return ebbi_bin_class[ebbi_lookup[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]];
     }
     unsigned guess = EBBI_CLASS_GUESS(bytes);
+    EBBI_ASSERT(guess < EBBI_CLASS_COUNT && ebbi_classes[guess - 1].size < bytes);
     return guess + (ebbi_classes[guess].size < bytes);
 }
 
@@ -79,6 +87,7 @@ EBBI_INLINE unsigned ebbi_class_for(size_t bytes)
 // start at granules, so none has a larger alignment than that.
 EBBI_INLINE unsigned ebbi_class_for_aligned(size_t bytes, size_t align)
 {
+    EBBI_ASSERT(ebbi_is_power_of_two(align));
     if (align > EBBI_SLAB_ALIGN) {
         return 0;
     }

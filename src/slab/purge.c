@@ -7,6 +7,7 @@
 static unsigned next_block(const struct ebbi_slab *slab, unsigned from, bool wanted)
 {
     unsigned blocks = ebbi_slab_class(slab)->blocks;
+    EBBI_ASSERT(from <= blocks);
     while (from < blocks) {
         uint64_t word = slab->local[from / 64];
         word = (wanted ? word : ~word) >> (from % 64);
@@ -24,14 +25,18 @@ static void plan_range(struct ebbi_slab *slab, struct ebbi_slab_plan *plan, uint
 {
     size_t page = ebbi_os_page_size();
     const uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    EBBI_ASSERT(from >= plan->start && from % page == 0 && to % page == 0);
+    EBBI_ASSERT(ebbi_slab_covers_free(slab, from, to));
     for (size_t at = (from - plan->start) / page; at < (to - plan->start) / page; at++) {
         bool is_dirty = (dirty[at / 64] >> (at % 64) & 1) != 0;
         struct ebbi_slab_run *last = &plan->runs[plan->count == 0 ? 0 : plan->count - 1];
         bool goes_on = plan->count > 0 && last->to == at && (is_dirty || plan->whole);
+        EBBI_ASSERT(plan->count == 0 || last->to <= at);
         if (goes_on) {
             last->to = (uint16_t)(at + 1);
             last->dirty |= is_dirty;
         } else if (is_dirty || plan->whole) {
+            EBBI_ASSERT(plan->count < EBBI_SLAB_RUNS);
             plan->runs[plan->count++] =
                 (struct ebbi_slab_run){(uint16_t)at, (uint16_t)(at + 1), is_dirty, false};
         }
@@ -42,6 +47,8 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    EBBI_ASSERT(ebbi_is_power_of_two(stride) && stride >= ebbi_os_page_size());
+    EBBI_ASSERT(!slab->away);
     plan->start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
     plan->count = 0;
     plan->whole = stride > ebbi_os_page_size();
@@ -66,6 +73,8 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
     size_t total = 0;
     for (unsigned i = 0; i < plan->count; i++) {
         struct ebbi_slab_run *run = &plan->runs[i];
+        EBBI_ASSERT(run->from < run->to && !run->done);
+        EBBI_ASSERT(i == 0 || run[-1].to <= run->from);
         size_t bytes = (size_t)(run->to - run->from) * page;
         run->done = run->dirty && ebbi_os_purge((void *)(plan->start + run->from * page), bytes);
         total += run->done ? bytes : 0;
@@ -76,10 +85,14 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
 {
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    EBBI_ASSERT(plan->start == (uintptr_t)ebbi_span_start((struct ebbi_span *)slab));
     for (unsigned i = 0; i < plan->count; i++) {
         const struct ebbi_slab_run *run = &plan->runs[i];
         if (run->done) {
+            EBBI_ASSERT(ebbi_slab_covers_free(slab, plan->start + run->from * ebbi_os_page_size(),
+                                              plan->start + run->to * ebbi_os_page_size()));
             ebbi_bits_clear(dirty, run->from, (size_t)(run->to - run->from));
         }
     }
+    EBBI_SLAB_AUDIT(slab);
 }

@@ -6,6 +6,18 @@ static void *slab_start(const struct ebbi_slab *slab)
     return ebbi_span_start((const struct ebbi_span *)slab);
 }
 
+static size_t page_count(const struct ebbi_slab *slab)
+{
+    return ((size_t)ebbi_slab_class(slab)->granules << EBBI_GRANULE_SHIFT) / ebbi_os_page_size();
+}
+
+// Of word w of a bitmap, whether bits of blocks alone are set.
+static bool has_blocks_alone(const struct ebbi_slab *slab, unsigned w, uint64_t bits)
+{
+    unsigned blocks = ebbi_slab_class(slab)->blocks;
+    return w < slab->words && (blocks >= (w + 1) * 64 || bits >> (blocks % 64) == 0);
+}
+
 static void fill_bitmap(uint64_t *bitmap, unsigned blocks)
 {
     unsigned whole = blocks / 64;
@@ -25,6 +37,9 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     size_t colour = (start >> EBBI_GRANULE_SHIFT) % c->colours;
     slab->heap = heap;
     slab->first_block = start + colour * c->align;
+    EBBI_ASSERT(slab->first_block % ebbi_min(c->align, EBBI_SLAB_ALIGN) == 0);
+    EBBI_ASSERT(colour * c->align + (size_t)c->blocks * c->size <= (size_t)c->granules
+                                                                       << EBBI_GRANULE_SHIFT);
     slab->class_number = (uint8_t)class_number;
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
@@ -41,10 +56,12 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     if (slab->words > EBBI_INLINE_WORDS) {
         slab->local = ebbi_span_bitmap_room((struct ebbi_span *)slab);
     }
+    EBBI_ASSERT(slab->words <= EBBI_ROOM_WORDS);
     for (unsigned w = 0; w < slab->words; w++) {
         ebbi_slab_remote(slab)[w] = 0;
     }
     fill_bitmap(slab->local, c->blocks);
+    EBBI_ASSERT(page_count(slab) <= (c->granules == 1 ? 1 : EBBI_INLINE_WORDS) * (size_t)64);
     uint64_t pages = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
     for (unsigned w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
@@ -54,11 +71,14 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
 
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
+    EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
     struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }
+    EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = (struct ebbi_slab *)span;
     slab_prepare(slab, class_number, heap);
     for (size_t g = 1; g < granules; g++) {
@@ -73,11 +93,21 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
 
 void ebbi_slab_destroy(struct ebbi_slab *slab)
 {
+    EBBI_SLAB_AUDIT(slab);
     EBBI_ASSERT(slab->free_count == ebbi_slab_class(slab)->blocks);
+    // relaxed: what another thread has announced, it has freed for the second time
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&slab->summary) != 0)) {
+        (void)ebbi_slab_collect(slab); // reports it
+    }
+    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purge_queued && !slab->away);
+    EBBI_ASSERT(!slab->has_stranded);
+    EBBI_ASSERT(ebbi_tag_class(ebbi_tag_of(slab_start(slab))) == slab->class_number);
     size_t granules = ebbi_slab_class(slab)->granules;
     ebbi_tags_set(slab_start(slab), granules, EBBI_TAG_NONE);
     for (size_t g = 1; g < granules; g++) {
-        ((struct ebbi_span *)((uintptr_t)slab + g * EBBI_HEADER))->state = EBBI_SPAN_NONE;
+        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)slab + g * EBBI_HEADER);
+        EBBI_ASSERT(inside->state == EBBI_SPAN_INSIDE && inside->back == g);
+        inside->state = EBBI_SPAN_NONE;
     }
     ebbi_span_free((struct ebbi_span *)slab);
 }
@@ -90,6 +120,8 @@ static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t from = (slab->first_block + low * size - start) / page;
     size_t to = (slab->first_block + (high + 1) * size - 1 - start) / page;
+    EBBI_ASSERT(low <= high && high < ebbi_slab_class(slab)->blocks);
+    EBBI_ASSERT(from <= to && to < page_count(slab));
     ebbi_bits_set(ebbi_slab_dirty_pages(slab), from, to + 1 - from);
 }
 
@@ -97,9 +129,11 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
 {
     size_t size = ebbi_slab_class(slab)->size;
     size_t left = ebbi_min(wanted, slab->free_count);
+    EBBI_ASSERT(!slab->away);
     void **slot = slots + wanted;
     size_t got = left;
     for (unsigned w = slab->first_word; left > 0; w++) {
+        EBBI_ASSERT(w < slab->words); // P2
         uint64_t word = slab->local[w];
         slab->first_word = (uint16_t)w;
         if (word == 0) {
@@ -116,11 +150,14 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
     slab->idle = (uint16_t)(slab->idle - ebbi_min(slab->idle, got));
+    EBBI_ASSERT(slab->idle <= slab->free_count);
+    EBBI_SLAB_AUDIT(slab);
     return got;
 }
 
 bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 {
+    EBBI_ASSERT(mask != 0 && has_blocks_alone(slab, word, mask));
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uintptr_t first_block = slab->first_block;
     // release[remote-set -> remote-take]: this thread is done with the blocks
@@ -147,6 +184,8 @@ static void take_word(struct ebbi_slab *slab, unsigned w)
         ebbi_slab_report_double_free(
             (void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
     }
+    EBBI_ASSERT(has_blocks_alone(slab, w, bits));
+    EBBI_ASSERT(slab->free_count + ebbi_count_bits(bits) <= ebbi_slab_class(slab)->blocks);
     slab->local[w] |= bits;
     slab->free_count = (uint16_t)(slab->free_count + ebbi_count_bits(bits));
     slab->idle = (uint16_t)(slab->idle + ebbi_count_bits(bits));
@@ -158,12 +197,15 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
     // acquire[summary-take <- summary-set]: the words it names are non-zero
     // release[summary-take -> summary-set]: pending_next has been read
     uint64_t named = ebbi_exchange_acq_rel(&slab->summary, (uint64_t)0);
+    EBBI_ASSERT(named == 0 || ebbi_highest_bit(named) < slab->words);
     if (named != 0) {
         slab->first_word = (uint16_t)ebbi_min(slab->first_word, ebbi_lowest_bit(named));
     }
     for (; named != 0; named &= named - 1) {
         take_word(slab, ebbi_lowest_bit(named));
     }
+    EBBI_ASSERT(slab->idle <= slab->free_count && slab->free_count >= before);
+    EBBI_SLAB_AUDIT(slab);
     return slab->free_count - before;
 }
 
@@ -193,6 +235,7 @@ void ebbi_slab_take_stranded(struct ebbi_slab *slab,
 {
     uint64_t taken[EBBI_ROOM_WORDS];
     unsigned count = slab->has_stranded ? slab->words : 0;
+    EBBI_ASSERT(count <= EBBI_ROOM_WORDS);
     slab->has_stranded = false;
     for (unsigned w = 0; w < count; w++) {
         taken[w] = stranded_words(slab)[w];

@@ -16,6 +16,9 @@
 // P4  a page wholly covered by free blocks and without its bit in ebbi_slab_dirty_pages holds nothing (purged or never
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
+// P6  idle <= free_count.
+// P7  the tags of its granules are one bin of its class; the headers behind the first lead to it, and
+//     have its first block.
 #ifndef EBB_SLAB_SLAB_H
 #define EBB_SLAB_SLAB_H
 
@@ -140,6 +143,15 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
 size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan); // bytes; no lock needed
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
 
+// Ends the process unless P1 to P7 hold, with a message that names the one. Under the heap's lock. Nobody
+// gives blocks back meanwhile, and all pages are looked at, if `whole`; else P4, and of P1 and P3 what
+// needs that, are left out. O(words + granules).
+void ebbi_slab_audit(const struct ebbi_slab *slab, bool whole);
+void ebbi_slab_audit_sometimes(const struct ebbi_slab *slab);
+#define EBBI_SLAB_AUDIT(slab) (EBBI_HAVE_ASSERT ? ebbi_slab_audit_sometimes(slab) : (void)0)
+// Whether every block that lies in [from, to), or partly, is free and known to the owner.
+bool ebbi_slab_covers_free(const struct ebbi_slab *slab, uintptr_t from, uintptr_t to);
+
 EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
 EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
 EBBI_NORETURN void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p);
@@ -164,6 +176,7 @@ EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
     if (EBBI_UNLIKELY((*word & bit) != 0)) {
         ebbi_slab_report_double_free(p);
     }
+    EBBI_ASSERT(slab->free_count < ebbi_slab_class(slab)->blocks);
     *word |= bit;
     slab->free_count++;
     slab->idle++;
