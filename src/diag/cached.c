@@ -29,8 +29,8 @@ static void count_room(struct ebbi_heap *heap, void *context)
 static void add_blocks(struct ebbi_cached *cached, void *const *slots, size_t count)
 {
     for (size_t i = 0; i < count && cached->count < cached->room; i++) {
-        // relaxed: a hint, see ebbi_slab_measure
         EBBI_ASSERT(cached->blocks != NULL);
+        // relaxed: a hint, see ebbi_slab_measure
         cached->blocks[cached->count++] = (uintptr_t)ebbi_load_relaxed(&slots[i]);
     }
 }

@@ -197,7 +197,6 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
     // acquire[summary-take <- summary-set]: the words it names are non-zero
     // release[summary-take -> summary-set]: pending_next has been read
     uint64_t named = ebbi_exchange_acq_rel(&slab->summary, (uint64_t)0);
-    EBBI_ASSERT(named == 0 || ebbi_highest_bit(named) < slab->words);
     if (named != 0) {
         slab->first_word = (uint16_t)ebbi_min(slab->first_word, ebbi_lowest_bit(named));
     }

@@ -44,6 +44,17 @@ inline constexpr bool under_tsan = true;
 inline constexpr bool under_tsan = false;
 #endif
 
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define SUPPORT_UNDER_ASAN 1
+#endif
+#endif
+#if defined(__SANITIZE_ADDRESS__) || defined(SUPPORT_UNDER_ASAN)
+inline constexpr bool under_asan = true;
+#else
+inline constexpr bool under_asan = false;
+#endif
+
 inline constexpr std::size_t KiB = 1024;
 inline constexpr std::size_t MiB = 1024 * KiB;
 inline constexpr std::size_t too_large = static_cast<std::size_t>(PTRDIFF_MAX) + 1;

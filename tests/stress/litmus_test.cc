@@ -167,7 +167,7 @@ private:
             return shared_.load(std::memory_order_acquire);
         }
         Node *node = shared_.load(std::memory_order_acquire);
-        for (std::size_t i = random.below(100000); i > 0; i--)
+        for (std::size_t i = random.below(1000000); i > 0; i--)
             ebbi_compiler_fence();
         pin_without_fence(me);
         return node;

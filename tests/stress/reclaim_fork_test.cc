@@ -168,6 +168,8 @@ TEST(ReclaimFork, WhileAnotherThreadIsInADestructor)
 {
     if (support::under_tsan)
         GTEST_SKIP() << "TSan ends a child forked from several threads";
+    if (support::under_asan)
+        GTEST_SKIP() << "ASan's own locks stay taken in a child forked beside a thread that starts";
     static std::atomic<int> inside;
     static std::atomic<bool> leave;
     const auto stay = [](void *, void *) {

@@ -18,12 +18,7 @@
 #define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
 #define EBBI_FIRST_GRANULE 5u // behind headers and bitmaps
 
-enum ebbi_span_state {
-    EBBI_SPAN_NONE,
-    EBBI_SPAN_INSIDE,
-    EBBI_SPAN_SHEET,
-    EBBI_SPAN_QUARANTINE
-};
+enum ebbi_span_state { EBBI_SPAN_NONE, EBBI_SPAN_INSIDE, EBBI_SPAN_SHEET, EBBI_SPAN_QUARANTINE };
 enum { EBBI_TAG_NONE, EBBI_TAG_REGION };
 
 struct ebbi_span {
