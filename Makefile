@@ -5,13 +5,15 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help run test test-all nightly coverage soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
 	@echo 'make test                build and run the tests, plain and under sanitizers (30 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
+	@echo 'make nightly             ten million random steps against the model (25 minutes)'
+	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
 	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, conc/libebbtide_conc.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
@@ -37,6 +39,13 @@ test: setup-test
 
 test-all: setup-test
 	@tools/test --all
+
+nightly: setup-test
+	@cmake --preset release >/dev/null && cmake --build --preset release --target random_random
+	RANDOM_SECONDS=$${RANDOM_SECONDS-180} build/release/tests/random_random
+
+coverage: setup-test
+	@tools/coverage
 
 soak: setup-test
 	@cmake --preset release >/dev/null && cmake --build --preset release

@@ -170,7 +170,7 @@ static void first_is_free(long detached)
             nap_ms(2);
     }
     nap_ms(300);
-    must_be_small(before, 30 * MIB);
+    must_be_small(before, 40 * MIB); // 32 MiB of free spans may stay in a process without threads
 }
 
 int main(int argc, char **argv)

@@ -141,7 +141,8 @@ inline void op_grow(Worker &w, const Record &r)
     Model::check(*block);
     Model::Owned old = w.model.remove(block);
     errno = 0;
-    settle(w, std::move(old), ebb_region_realloc(region->handle, old->at, size), size, region);
+    void *const p = ebb_region_realloc(region->handle, old->at, size);
+    settle(w, std::move(old), p, size, region);
 }
 
 inline void op_promote(Worker &w, const Record &r)
