@@ -18,6 +18,7 @@
 #include "os/options.h"
 
 #define LINGER_MS 200
+#define GONE_YIELDS 1000
 
 enum state { NONE, WANTED, HELD, LINGERS, IDLE, NAPS, BUSY, KICKED };
 
@@ -30,7 +31,8 @@ static uint32_t first_gone; // not 0: the process's first thread has ended; atom
 static bool seen;           // every thread that the program creates is counted from its creation on
 static uint32_t own_number; // of the helper thread
 static struct ebbi_lock thread_lock; // start and stop; never taken by malloc or free
-static uintptr_t handle;             // under it: of a thread that is to be joined; 0: none
+// Of a thread that is to be joined; 0: none. Taken by whoever changes it to 0; atomic.
+static uintptr_t handle;
 
 static uint32_t now(void) { return ebbi_load_relaxed(&state); } // relaxed: see above
 
@@ -133,6 +135,11 @@ static void helper_main(void)
             helper_work(&pass);
         }
     }
+    // Nobody waits for an end that was not asked for, unless somebody has begun to.
+    uintptr_t own = ebbi_os_own_thread();
+    if (ebbi_cas_relaxed(&handle, &own, (uintptr_t)0)) { // relaxed: a number
+        ebbi_os_leave_thread(ebbi_os_own_thread());
+    }
 }
 
 bool ebbi_helper_is_me(void)
@@ -168,14 +175,23 @@ void ebbi_helper_kick(void)
     }
 }
 
+static uintptr_t handle_take(void)
+{
+    uintptr_t taken = ebbi_load_relaxed(&handle);              // relaxed: a number
+    while (!ebbi_cas_relaxed(&handle, &taken, (uintptr_t)0)) { // relaxed: as above
+    }
+    return taken;
+}
+
 static void helper_create(void)
 {
     ebbi_assert_held(&thread_lock);
     static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
-    ebbi_os_leave_thread(handle);
+    ebbi_os_leave_thread(handle_take());
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
-    handle = ebbi_os_start_thread(&thread);
-    if (handle == 0) {
+    uintptr_t fresh = ebbi_os_start_thread(&thread);
+    ebbi_store_relaxed(&handle, fresh); // relaxed: under the lock, and see helper_main
+    if (fresh == 0) {
         ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
     }
 }
@@ -208,13 +224,23 @@ bool ebbi_helper_keep(void)
     return ebbi_helper_wanted();
 }
 
+// A helper that ended by itself lets itself go, and may be on its last steps.
+static void wait_until_gone(void)
+{
+    uint32_t number =
+        ebbi_load_relaxed(&own_number); // relaxed: it has ended, or lives and is found
+    for (int i = 0; i < GONE_YIELDS && number != 0 && ebbi_os_thread_lives(number); i++) {
+        ebbi_os_yield();
+    }
+}
+
 void ebbi_helper_stop(void)
 {
     ebbi_lock_take(&thread_lock);
     ebbi_store_relaxed(&leaves, 1u); // relaxed: see may_end
     helper_ring();
-    ebbi_os_join_thread(handle);
-    handle = 0;
+    ebbi_os_join_thread(handle_take());
+    wait_until_gone();
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
     ebbi_lock_drop(&thread_lock);
 }
@@ -223,8 +249,7 @@ void ebbi_helper_stop(void)
 __attribute__((destructor)) static void helper_last(void)
 {
     if (ebbi_lock_try(&thread_lock)) {
-        ebbi_os_leave_thread(handle);
-        handle = 0;
+        ebbi_os_leave_thread(handle_take());
         ebbi_lock_drop(&thread_lock);
     }
 }

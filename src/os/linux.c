@@ -432,6 +432,16 @@ void ebbi_os_join_thread(uintptr_t handle)
     errno = saved;
 }
 
+uintptr_t ebbi_os_own_thread(void) { return (uintptr_t)pthread_self(); }
+
+bool ebbi_os_thread_lives(uint32_t number)
+{
+    int saved = errno;
+    bool lives = syscall(SYS_tgkill, getpid(), number, 0) == 0;
+    errno = saved;
+    return lives;
+}
+
 void ebbi_os_leave_thread(uintptr_t handle)
 {
     int saved = errno;

@@ -93,6 +93,8 @@ uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread);
 void ebbi_os_join_thread(uintptr_t handle);
 // Lets it go, ended or not, and does not wait. 0: nothing.
 void ebbi_os_leave_thread(uintptr_t handle);
+uintptr_t ebbi_os_own_thread(void);               // the calling thread's handle
+bool ebbi_os_thread_lives(uint32_t number);       // of ebbi_os_thread_number
 bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
 
 // fork(): libc's lock of all streams; and in the child.

@@ -63,8 +63,12 @@ void run_rounds(ebb_region *region)
     EXPECT_TRUE(late.right);
 }
 
+constexpr const char *no_late_rounds = "TSan ends its part of a thread before the last rounds";
+
 TEST(RegionLate, EveryRoundOfDestructorsMayAllocate)
 {
+    if (support::under_tsan)
+        GTEST_SKIP() << no_late_rounds;
     ebb_region *region = open("late");
     run_rounds(region);
     EXPECT_TRUE(use(region, 1));
@@ -75,6 +79,8 @@ TEST(RegionLate, EveryRoundOfDestructorsMayAllocate)
 // It is closed while a thread is still inside: what comes then is its parent's, or the heap's.
 TEST(RegionLate, ARegionThatIsClosedPassesOn)
 {
+    if (support::under_tsan)
+        GTEST_SKIP() << no_late_rounds;
     ebb_region *parent = open("passes on"), *region = open("is closed", parent);
     const ebb_scope before = ebb_region_enter(region);
     ebb_region_close(region);
@@ -110,6 +116,8 @@ TEST(RegionLate, ARegionThatIsClosedPassesOn)
 // A label whose survivors pin much: the region gives way to a domain, for which the thread has no heap.
 TEST(RegionLate, ARegionThatGivesWay)
 {
+    if (support::under_tsan)
+        GTEST_SKIP() << no_late_rounds;
     const ebb_region_options options = {"gives way late", nullptr, 0, 0, 1};
     std::vector<void *> kept;
     for (int i = 0; i < 40; i++) {

@@ -194,7 +194,7 @@ TEST_F(ArenaAudit, HoldsWhileTheLockIsDropped)
         watched++;
     });
     (void)ebbi_arena_purge(9000, 0, SIZE_MAX);
-    EXPECT_EQ(2U, watched);
+    EXPECT_GE(watched, 2U); // and perhaps once more, for bitmap rooms
     audit();
 }
 

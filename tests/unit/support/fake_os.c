@@ -302,6 +302,9 @@ void ebbi_os_leave_thread(uintptr_t handle)
     real_os_leave_thread(handle != PRETENDED ? handle : 0);
 }
 
+uintptr_t ebbi_os_own_thread(void) { return real_os_own_thread(); }
+bool ebbi_os_thread_lives(uint32_t number) { return real_os_thread_lives(number); }
+
 void ebbi_os_join_thread(uintptr_t handle)
 {
     real_os_join_thread(handle != PRETENDED ? handle : 0);

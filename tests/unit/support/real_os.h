@@ -40,6 +40,8 @@ uintptr_t real_os_start_thread(const struct ebbi_os_thread *thread);
 bool real_os_is_first_thread(void);
 void real_os_join_thread(uintptr_t handle);
 void real_os_leave_thread(uintptr_t handle);
+uintptr_t real_os_own_thread(void);
+bool real_os_thread_lives(uint32_t number);
 bool real_os_is_own_thread(void *(*run)(void *));
 void real_os_streams_lock(void);
 void real_os_streams_unlock(void);
