@@ -162,7 +162,7 @@ bool try_batch(unsigned mode, std::uint64_t first)
 
 void search(unsigned mode)
 {
-#if UNDER_ASAN
+#ifdef UNDER_ASAN
     if (mode == 3 || mode == 5)
         GTEST_SKIP() << "ASan's own locks stay taken in such children; its leak check fails there";
 #endif
