@@ -15,11 +15,12 @@
 #include "heap/heap.h"
 #include "os/options.h"
 
-#define SLABS_AT_ONCE 128 // per visit
+#define SLABS_AT_ONCE 128 // per visit of a pass
+#define SLABS_A_CALL 4    // by amount: a free does not take long
 #define SPANS_KEPT ((size_t)32 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
 #define ABANDONED_SIZE 1024u
-#define AMOUNT_STEP ((size_t)1 << 20) // freed between two looks at the amounts
+#define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 #define CLOCK_EVENTS 8
 #define SWEEP_EVENTS 1024
 
@@ -111,13 +112,13 @@ static size_t busy_bytes(const struct ebbi_heap *heap)
     return heap->held_bytes - heap->idle_bytes;
 }
 
-// Looks at the queue once around, at most SLABS_AT_ONCE slabs. Returns bytes.
-static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms)
+// Looks at the queue once around, at most at so many slabs. Returns bytes.
+static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms, int most)
 {
     ebbi_assert_held(&heap->lock);
     size_t total = 0;
     struct ebbi_slab *last = heap->purge_last;
-    for (int i = 0; i < SLABS_AT_ONCE && heap->purge_first != NULL; i++) {
+    for (int i = 0; i < most && heap->purge_first != NULL; i++) {
         struct ebbi_slab *slab = heap->purge_first;
         bool once_around = slab == last;
         if (slab->away) {
@@ -146,7 +147,7 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     struct ebbi_pass *pass = context;
     ebbi_heap_tell_time(heap);
     ebbi_heap_collect(heap);
-    size_t bytes = purge_queue(heap, pass->delay_ms);
+    size_t bytes = purge_queue(heap, pass->delay_ms, SLABS_AT_ONCE);
     pass->bytes += bytes;
     pass->more |= bytes > 0;
     heap_forget_peak(heap);
@@ -211,7 +212,7 @@ void ebbi_purge_blocks(struct ebbi_heap *heap)
     heap->peak_bytes = ebbi_max(heap->peak_bytes, busy);
     size_t allowed = ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3);
     if (heap->idle_bytes > ebbi_max(allowed, since_peak(heap->peak_bytes, busy))) {
-        (void)purge_queue(heap, 0);
+        (void)purge_queue(heap, 0, SLABS_A_CALL);
     }
 }
 
