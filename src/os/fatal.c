@@ -59,31 +59,31 @@ size_t ebbi_message_head(char out[EBBI_HEAD_ROOM])
     return length + sizeof "]: " - 1;
 }
 
-void ebbi_message(const char *format, ...)
+static EBBI_PRINTF(1, 0) void write_line(const char *format, va_list args)
 {
-    char line[256 + EBBI_HEAD_ROOM];
+    char line[512];
     const size_t head = ebbi_message_head(line);
     EBBI_ASSERT(head < EBBI_HEAD_ROOM && line[head] == '\0');
-    va_list args;
-    va_start(args, format);
     int length = vsnprintf(line + head, sizeof line - head - 1, format, args);
-    va_end(args);
     size_t end = head + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - head - 2);
     line[end] = '\n';
     ebbi_os_write(2, line, end + 1);
 }
 
-void ebbi_fatal(const char *format, ...)
+void ebbi_message(const char *format, ...)
 {
-    char line[512];
-    const size_t prefix = ebbi_message_head(line);
     va_list args;
     va_start(args, format);
-    int length = vsnprintf(line + prefix, sizeof line - prefix - 1, format, args);
+    write_line(format, args);
     va_end(args);
-    size_t end = prefix + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - prefix - 2);
-    line[end] = '\n';
-    ebbi_os_write(2, line, end + 1);
+}
+
+void ebbi_fatal(const char *format, ...)
+{
+    va_list args;
+    va_start(args, format);
+    write_line(format, args);
+    va_end(args);
     if (ebbi_before_abort != NULL) {
         ebbi_before_abort();
     }
