@@ -63,7 +63,6 @@ static EBBI_PRINTF(1, 0) void write_line(const char *format, va_list args)
 {
     char line[512];
     const size_t head = ebbi_message_head(line);
-    EBBI_ASSERT(head < EBBI_HEAD_ROOM && line[head] == '\0');
     int length = vsnprintf(line + head, sizeof line - head - 1, format, args);
     size_t end = head + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - head - 2);
     line[end] = '\n';
