@@ -67,9 +67,6 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
     size_t foreign = 0;
     for (size_t i = 0; i < count; i++) {
         struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
-        if (EBBI_UNLIKELY(((struct ebbi_span *)slab)->state != EBBI_SPAN_SLAB)) {
-            ebbi_report_invalid(blocks[i], "free"); // its slab is gone: every block was free
-        }
         if (slab->heap != heap) {
             collect_group(groups, slab, blocks[i]);
             foreign++;

@@ -17,7 +17,11 @@ void ebbi_heap_collect(struct ebbi_heap *heap)
     struct ebbi_slab *slab = ebbi_exchange_acquire(&heap->pending, (struct ebbi_slab *)NULL);
     while (slab != NULL) {
         struct ebbi_slab *next = slab->pending_next; // before collect, which ends our hold on it
-        size_t bytes = ebbi_slab_collect(slab) * ebbi_slab_class(slab)->size;
+        size_t count = ebbi_slab_lives(slab) && slab->heap == heap ? ebbi_slab_collect(slab) : 0;
+        if (EBBI_UNLIKELY(count == 0)) {
+            ebbi_slab_report_late_free(slab); // it ended, and may have begun again, on the list
+        }
+        size_t bytes = count * ebbi_slab_class(slab)->size;
         heap->idle_bytes += bytes;
         ebbi_heap_count_out(heap, -(int64_t)(bytes));
         slab->touched = heap->clock_ms;

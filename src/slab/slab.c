@@ -256,13 +256,25 @@ void ebbi_slab_report_double_retire(const void *p)
 void ebbi_slab_report_double_free(const void *p)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
+    if (!ebbi_slab_lives(slab)) {
+        ebbi_slab_report_no_block(slab, p);
+    }
     ebbi_fatal("double free: %p, a block of %u bytes, is free already", p,
                ebbi_slab_class(slab)->size);
 }
 
-void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p)
+void ebbi_slab_report_late_free(const struct ebbi_slab *slab)
 {
-    size_t size = ebbi_slab_class(slab)->size;
+    ebbi_fatal("double free: of a block in [%p, %p), where all blocks were free already",
+               slab_start(slab), (void *)((uintptr_t)slab_start(slab) + EBBI_GRANULE));
+}
+
+void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p)
+{
+    size_t size = ebbi_slab_lives(slab) ? ebbi_slab_class(slab)->size : 0; // as others end it
+    if (size == 0) {
+        ebbi_fatal("double free: %p, and all blocks around it, were free already", p);
+    }
     uintptr_t offset = (uintptr_t)p - slab->first_block;
     if ((uintptr_t)p < slab->first_block || offset / size >= ebbi_slab_class(slab)->blocks) {
         ebbi_fatal("invalid free: %p lies between the blocks of a slab", p);

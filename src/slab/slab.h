@@ -81,6 +81,12 @@ EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *sla
     return &ebbi_classes[slab->class_number];
 }
 
+// False: whatever still leads to it is of a block that was free when the slab ended.
+EBBI_INLINE bool ebbi_slab_lives(const struct ebbi_slab *slab)
+{
+    return ((const struct ebbi_span *)slab)->state == EBBI_SPAN_SLAB;
+}
+
 // p lies in a granule whose tag is a bin.
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p)
 {
@@ -99,7 +105,8 @@ EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
     return offset * ebbi_places[tag].factor <= ebbi_places[tag].most;
 }
 
-// The number of the block that starts at p; aborts when none does ("interior pointer").
+// The number of the block that starts at p; aborts when none does ("interior pointer"), or when the slab
+// is gone: then each of its blocks was free.
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
 
 // A slab of the class for `heap`, every block free, tagged with `bin`. NULL: memory refused.
@@ -154,15 +161,17 @@ bool ebbi_slab_covers_free(const struct ebbi_slab *slab, uintptr_t from, uintptr
 
 EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
 EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
-EBBI_NORETURN void ebbi_slab_report_interior(const struct ebbi_slab *slab, const void *p);
+EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p);
+// What the owner's pending list says of this slab can only come from a block that was freed twice.
+EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
     uint64_t block = (offset & 0xFFFFFFFFu) * c->magic >> 40;
-    if (EBBI_UNLIKELY(block >= c->blocks || block * c->size != offset)) {
-        ebbi_slab_report_interior(slab, p);
+    if (EBBI_UNLIKELY(!ebbi_slab_lives(slab) || block >= c->blocks || block * c->size != offset)) {
+        ebbi_slab_report_no_block(slab, p);
     }
     return (unsigned)block;
 }

@@ -243,4 +243,29 @@ TEST_F(Heap, NoBytesAreABlockOfTheirOwnAtAnyAlignment)
     ASSERT_EQ("", walk_arena().broken.find("P1") == std::string::npos ? "" : "P1");
 }
 
+// Another thread's second free of a block has three steps: its bit, the summary, the list. The slab may
+// end between any two of them, and begin again.
+TEST_F(Heap, AnnouncedAfterItsSlabEnded)
+{
+    std::vector<void *> blocks(20000);
+    for (void *&block : blocks)
+        block = ebb_malloc(48);
+    void *victim = blocks[blocks.size() / 2];
+    ebbi_slab *slab = ebbi_slab_of(victim);
+    auto collect = [&] {
+        slab->pending_next = nullptr;
+        heap->pending = slab;
+        ebbi_lock_take(&heap->lock);
+        ebbi_heap_collect(heap);
+    };
+    ASSERT_EQ(heap, slab->heap);
+    EXPECT_DEATH(collect(), "ebbtide: .*double free: of a block in") << "it names no block";
+    for (void *block : blocks)
+        ebb_free(block);
+    ebbi_flush_all(heap);
+    ASSERT_FALSE(ebbi_slab_lives(slab));
+    EXPECT_DEATH(collect(), "ebbtide: .*double free: of a block in");
+    EXPECT_DEATH(ebbi_give_one(victim), "ebbtide: .*double free: 0x[0-9a-f]*, and all blocks");
+}
+
 } // namespace
