@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
-//   malloc: size -> bin -> pop             empty, large, no heap: ebbi_malloc_slow
+//   malloc: size -> bin -> pop -> parked?  empty, large, no heap: ebbi_malloc_slow
 //   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
 //   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow
@@ -17,17 +17,21 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
     }
     struct ebbi_fast *heap = ebbi_source_now();
     size_t bin = heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
-    void **top = heap->top[bin];
+    ebbi_slot *top = heap->top[bin];
     void *block = top[-1];
     if (EBBI_UNLIKELY(block == NULL)) {
         return ebbi_malloc_slow(bytes);
     }
     ebbi_store_relaxed(&heap->top[bin], top - 1); // relaxed: others only count
+    ebbi_compiler_fence();
+    if (EBBI_UNLIKELY(ebbi_source_now() != heap)) { // parked: the block may have gone home
+        return ebbi_malloc_parked(bytes);
+    }
     return block;
 }
 
 // Whether p is one of the three blocks that were last pushed; it may say so of what lies below them.
-EBBI_INLINE bool ebbi_was_freed_lately(void **top, const void *p)
+EBBI_INLINE bool ebbi_was_freed_lately(ebbi_slot *top, const void *p)
 {
     return top[-1] == p || top[-2] == p || top[-3] == p;
 }
@@ -41,7 +45,7 @@ EBBI_INLINE void ebbi_free(void *p)
     }
     size_t bin = ebbi_window.tags[granule]; // set before p was handed out
     struct ebbi_fast *heap = ebbi_source_now();
-    void **top = heap->top[bin];
+    ebbi_slot *top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, bin) ||
                       ebbi_was_freed_lately(top, p))) {
         ebbi_free_slow(p);

@@ -40,6 +40,7 @@ static void prepare(void)
     }
     ebbi_os_streams_lock();
     ebbi_lock_take(&ebbi_start_lock);
+    ebbi_park_lock();
     ebbi_heaps_freeze(NULL, NULL);
     ebbi_late_lock();
     ebbi_remains_lock();
@@ -68,6 +69,7 @@ static void drop_locks(void)
     ebbi_remains_unlock();
     ebbi_late_unlock();
     ebbi_heaps_thaw();
+    ebbi_park_unlock();
     ebbi_lock_drop(&ebbi_start_lock);
 }
 

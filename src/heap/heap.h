@@ -40,6 +40,8 @@
 #define EBBI_ENTERED 32
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 
+typedef void *ebbi_slot; // a slot of a magazine
+
 struct ebbi_fast {
     void **top[EBBI_TAG_COUNT];
     struct ebb_participant pin; // in the default collector; at EBB_SELF_PIN
@@ -55,6 +57,7 @@ struct ebbi_magazine {
     uint32_t asked_count;
     uint16_t slots;  // of the array, the sentinel's included; 0: no array yet
     uint16_t stolen; // see park.c
+    uint16_t noted;  // the same
     uint8_t streak;  // refills or flushes in a row
     bool flushed;    // the last event was a flush
     bool busy;       // used since the last sweep
@@ -148,55 +151,11 @@ EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)eb
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
-// The helper writes it, too (park.c).
-EBBI_INLINE struct ebbi_fast *ebbi_source_now(void)
-{
-    return ebbi_load_relaxed(&ebbi_source); // relaxed: one's own, or parked
-}
-EBBI_INLINE void ebbi_source_set(struct ebbi_fast *to)
-{
-    ebbi_store_relaxed(&ebbi_source, to); // relaxed: as above
-}
-// What it was. Inside.
-EBBI_INLINE struct ebbi_fast *ebbi_source_swap(struct ebbi_fast *to)
-{
-    struct ebbi_fast *before = ebbi_source_now();
-    ebbi_source_set(to);
-    return before;
-}
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_parked;
 
-// park.c: around whatever the calling thread does with its magazines, its outbox or its source, other
-// than the fast paths. Nests. `heap`: what ebbi_inside has given.
-void ebbi_unpark(struct ebbi_heap *heap);
-EBBI_INLINE struct ebbi_heap *ebbi_inside(void)
-{
-    struct ebbi_fast *current = ebbi_current();
-    if (EBBI_UNLIKELY(current == &ebbi_heap_none || current == &ebbi_heap_gone)) {
-        return NULL;
-    }
-    struct ebbi_heap *heap = (struct ebbi_heap *)current;
-    // relaxed: the helper's membarrier orders it
-    ebbi_store_relaxed(&heap->inside, heap->inside + 1);
-    ebbi_compiler_fence();
-    if (EBBI_UNLIKELY(ebbi_load_relaxed(&heap->parked) != 0)) { // relaxed: as above
-        ebbi_unpark(heap);
-    }
-    return heap;
-}
-EBBI_INLINE void ebbi_outside(struct ebbi_heap *heap)
-{
-    if (EBBI_LIKELY(heap != NULL)) {
-        // release[inside-end -> inside-look]: what this thread has done to its magazines
-        ebbi_store_release(&heap->inside, heap->inside - 1);
-    }
-}
-// By the helper, or in a trim. All threads that do not run leave their magazines' blocks to the next
-// ebbi_park_empty. False: none is newly parked, or the kernel knows no membarrier.
-bool ebbi_park_all(void);
-size_t ebbi_park_empty(void); // bytes that go home
+#include "heap/park.h"
 
 // Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
 EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)

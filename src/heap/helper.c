@@ -5,12 +5,16 @@
 // libc, which calls free with some of them held; so malloc and free only say in one word that there
 // is something to return, and the helper is started where the program itself creates a thread
 // (override/threads.c) or calls a function that libc never calls (ebbi_helper_look). When the last of
-// the program's threads has ended it touches nothing any more, waits a little for the next one, and
-// ends; at once where the first thread has ended too, so that the process can, or before an unshare.
+// the program's threads has ended it waits a little for the next one, returns at once all that is
+// free, as nobody comes later who would, and ends; without that where the first thread has ended too, so
+// that the process can, or before an unshare.
 //
 //     NONE --kick--> WANTED --start--> NAPS <--> BUSY --nothing left--> IDLE --kick--> NAPS
 //       ^                              |  ^        `--kick--> KICKED --> NAPS
 //       \--time is up-- LINGERS <------/  \--> HELD (during a fork)
+//                        | ^
+//                        v '--all is returned
+//                        BUSY
 //
 // It touches memory in BUSY and KICKED alone. What there is to return is found under the locks: no
 // state needs an order. `bell` ends its naps.
@@ -92,8 +96,21 @@ static void helper_idle(void)
     (void)move_state(IDLE, NAPS);
 }
 
+static void helper_last_pass(struct ebbi_pass pass)
+{
+    if (!must_end() && move_state(LINGERS, BUSY)) {
+        pass.delay_ms = 0;
+        ebbi_purge_pass(&pass);
+        ebbi_store_relaxed(&state, (uint32_t)LINGERS); // relaxed: the fence orders it
+        ebbi_fence_full(); // full[helper-lingers <-> thread-counted]: a new thread that found it busy
+        if (!may_end()) {
+            (void)move_state(LINGERS, NAPS);
+        }
+    }
+}
+
 // Until a thread is there again. True: it has ended.
-static bool helper_linger(void)
+static bool helper_linger(const struct ebbi_pass *pass)
 {
     uint32_t heard = helper_listen();
     if (must_end()) {
@@ -101,6 +118,7 @@ static bool helper_linger(void)
     }
     if (move_state(NAPS, LINGERS)) {
         ebbi_os_wait(&bell, heard, LINGER_MS);
+        helper_last_pass(*pass);
         return move_state(LINGERS, NONE);
     }
     return false;
@@ -130,7 +148,7 @@ static void helper_main(void)
     while (!ended) {
         helper_nap(nap_ms);
         if (may_end() || must_end()) {
-            ended = helper_linger();
+            ended = helper_linger(&pass);
         } else {
             helper_work(&pass);
         }
@@ -264,7 +282,11 @@ void ebbi_helper_resume(void)
 void ebbi_threads_see(void) { seen = true; }
 bool ebbi_threads_are_seen(void) { return seen; }
 
-void ebbi_threads_more(void) { (void)ebbi_fetch_add_relaxed(&threads, 1u); } // relaxed: a count
+void ebbi_threads_more(void)
+{
+    (void)ebbi_fetch_add_relaxed(&threads, 1u); // relaxed: the fence orders it
+    ebbi_fence_full(); // full[thread-counted <-> helper-lingers]: the helper's state is looked at next
+}
 
 void ebbi_threads_less(void)
 {

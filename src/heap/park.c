@@ -5,24 +5,37 @@
 // every call is a slow one, whose first step takes the heap back. Who has not come for it by the next
 // pass sleeps, and the helper sends the blocks of its magazines home.
 //
-//     in use --helper--> parked --next pass--> parked, emptied
-//        ^                  |                        |
-//        '-- the thread's next slow call, which every call is --'
+//     in use --park, membarrier--> parked --note, membarrier--> parked, emptied
+//        ^                            |                            |
+//        '------ the thread's next slow call, which every call is -'
 //
 // P1  `parked` and `inside` are Dekker's flags: the thread stores `inside` and loads `parked`, the
 //     helper stores `parked`, makes a membarrier and loads `inside`. One of the two gives way.
 // P2  the source of a parked heap is ebbi_heap_parked. One malloc or free that had loaded the source
-//     before may still be under way, however long the thread does not run: it takes the newest block
-//     of one magazine, or adds one. So the newest block of each stays.
-// P3  `stolen` of a magazine counts the slots from its base on that are empty though they are below
+//     before may still be under way, however long the thread does not run. A malloc looks at the source
+//     again behind its pop (Dekker's once more: it stores the top and loads the source) and, as the
+//     block may have gone home, puts it back. A free adds a block above those that stay or go.
+// P3  what goes home lay below the top before one more membarrier: a free stores its block first and
+//     the top then, so that block can be seen.
+// P4  `stolen` of a magazine counts the slots from its base on that are empty though they are below
 //     its top. The thread moves the others down when it comes back.
-// P4  `slot` is where the thread keeps its source, while it certainly lives and its end will be seen;
+// P5  `slot` is where the thread keeps its source, while it certainly lives and its end will be seen;
 //     changed under the heap's lock.
+// P6  `parked` is changed under the heap's lock, and but to 0 by one pass at a time: a second one could
+//     take for behind a membarrier what is not.
 #include "heap/heap.h"
 
 struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped
 
-static bool ready; // the kernel knows the membarrier; of the helper's thread, or under trim's pass
+enum parked {
+    NOT_PARKED,
+    PARKED,  // awaits the membarrier of P1 and P2
+    SETTLED, // has had it
+    NOTED,   // awaits that of P3
+};
+
+static struct ebbi_lock passing; // before the registry's; held over membarriers
+static bool ready;               // the kernel knows this process
 
 static void move_down(struct ebbi_heap *heap, unsigned class_number)
 {
@@ -55,73 +68,125 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
     ebbi_helper_kick(); // so that it is parked again
 }
 
+EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)
+{
+    struct ebbi_fast *own = ebbi_current();
+    unsigned bin = own->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
+    ebbi_store_relaxed(&own->top[bin], own->top[bin] + 1); // relaxed: others only count
+    return ebbi_malloc_slow(bytes);
+}
+
 // ---- the helper ----------------------------------------------------------------------------------
 
-static void park(struct ebbi_heap *heap, void *context)
-{
-    ebbi_assert_held(&heap->lock);
-    struct ebbi_fast *own = &heap->fast;
-    bool *any = context;
-    if (heap->slot == NULL || heap->parked != 0) {
-        return;
-    }
-    ebbi_store_relaxed(&heap->parked, 1u); // relaxed: the membarrier orders it, P1
-    // relaxed: as above
-    *any |= ebbi_cas_relaxed(heap->slot, &own, &ebbi_heap_parked);
-}
-
-// The blocks of a magazine but the newest, and the empty slots below.
-static size_t steal(struct ebbi_heap *heap, unsigned class_number)
-{
-    struct ebbi_magazine *m = &heap->magazines[class_number];
-    // relaxed: at most one call of the thread is under way, P2
-    void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(class_number, heap->lane)]);
-    size_t held = (size_t)(top - (m->base + 1));
-    EBBI_ASSERT(held < m->slots && m->stolen <= held);
-    if (held < m->stolen + (size_t)2) {
-        return 0;
-    }
-    size_t count = held - 1 - m->stolen;
-    ebbi_give_blocks(NULL, m->base + 1 + m->stolen, count);
-    EBBI_ASSERT(m->stolen + count < held);
-    m->stolen = (uint16_t)(m->stolen + count);
-    return count * ebbi_classes[class_number].size;
-}
+struct parking {
+    bool any;     // to make a membarrier for
+    bool newly;   // a thread's source was changed
+    size_t bytes; // that went home
+};
 
 static bool sleeps(const struct ebbi_heap *heap)
 {
     // acquire[inside-look <- inside-end]: the magazines as its last slow call left them
-    return heap->slot != NULL && heap->parked != 0 && ebbi_load_acquire(&heap->inside) == 0 &&
+    return heap->slot != NULL && ebbi_load_acquire(&heap->inside) == 0 &&
            ebbi_load_relaxed(heap->slot) == &ebbi_heap_parked; // relaxed: behind a membarrier, P1
+}
+
+// The first class, from this one on, whose magazine has an array; 0: none.
+static unsigned next_array(const struct ebbi_heap *heap, unsigned class_number)
+{
+    for (unsigned w = class_number / 64; w < 2; w++) {
+        uint64_t left = heap->arrays[w];
+        left &= w == class_number / 64 ? ~(uint64_t)0 << (class_number % 64) : ~(uint64_t)0;
+        if (left != 0) {
+            return w * 64 + ebbi_lowest_bit(left);
+        }
+    }
+    return 0;
+}
+
+static void note(struct ebbi_heap *heap, struct parking *parking)
+{
+    ebbi_assert_held(&heap->lock);
+    for (unsigned c = 1; (c = next_array(heap, c)) != 0; c++) {
+        struct ebbi_magazine *m = &heap->magazines[c];
+        // relaxed: at most one call of the thread is under way, P2
+        ebbi_slot *top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
+        m->noted = (uint16_t)(top - (m->base + 1));
+        EBBI_ASSERT(m->noted < m->slots && m->stolen <= m->noted + 1);
+        parking->any |= m->noted > m->stolen;
+    }
+    ebbi_store_relaxed(&heap->parked, (uint32_t)NOTED); // relaxed: under the lock
+}
+
+static void park(struct ebbi_heap *heap, void *context)
+{
+    ebbi_assert_held(&heap->lock);
+    struct parking *parking = (struct parking *)context;
+    if (heap->slot == NULL) {
+        return;
+    }
+    if (heap->parked >= SETTLED) {
+        if (sleeps(heap)) {
+            note(heap, parking);
+        }
+        return;
+    }
+    struct ebbi_fast *own = &heap->fast;
+    ebbi_store_relaxed(&heap->parked, (uint32_t)PARKED); // relaxed: the membarrier orders it, P1
+    // relaxed: as above
+    parking->newly |= ebbi_cas_relaxed(heap->slot, &own, &ebbi_heap_parked);
+}
+
+static size_t steal(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_magazine *m = &heap->magazines[class_number];
+    if (m->noted <= m->stolen) {
+        return 0;
+    }
+    size_t count = (size_t)m->noted - m->stolen;
+    EBBI_ASSERT(m->noted < m->slots);
+    ebbi_give_blocks(NULL, m->base + 1 + m->stolen, count);
+    m->stolen = m->noted;
+    return count * ebbi_classes[class_number].size;
 }
 
 static void empty(struct ebbi_heap *heap, void *context)
 {
     ebbi_assert_held(&heap->lock);
-    size_t *bytes = context;
-    if (!sleeps(heap)) {
-        return;
+    struct parking *parking = (struct parking *)context;
+    bool noted = heap->parked == NOTED && sleeps(heap);
+    for (unsigned c = 1; noted && (c = next_array(heap, c)) != 0; c++) {
+        parking->bytes += steal(heap, c);
     }
-    for (unsigned w = 0; w < 2; w++) {
-        for (uint64_t left = heap->arrays[w]; left != 0; left &= left - 1) {
-            *bytes += steal(heap, w * 64 + ebbi_lowest_bit(left));
-        }
+    if (heap->parked != NOT_PARKED) {
+        ebbi_store_relaxed(&heap->parked, (uint32_t)SETTLED); // relaxed: under the lock
     }
 }
 
-bool ebbi_park_all(void)
+static bool park_pass(size_t *came_home)
 {
-    bool any = false;
-    ebbi_heaps_each(park, &any);
-    if (any && !ready) {
-        ready = ebbi_os_membarrier_register();
+    struct parking parking = {0};
+    ebbi_heaps_each(park, &parking);
+    if (!parking.any && !parking.newly) {
+        return false;
     }
-    return any && ready && ebbi_os_membarrier();
+    ready = ready || ebbi_os_membarrier_register();
+    if (!ready || !ebbi_os_membarrier()) {
+        return false;
+    }
+    ebbi_heaps_each(empty, &parking);
+    *came_home = parking.bytes;
+    return parking.newly;
 }
 
-size_t ebbi_park_empty(void)
+bool ebbi_park_pass(size_t *came_home)
 {
-    size_t bytes = 0;
-    ebbi_heaps_each(empty, &bytes);
-    return bytes;
+    *came_home = 0;
+    ebbi_lock_take(&passing);
+    bool newly = park_pass(came_home);
+    ebbi_lock_drop(&passing);
+    return newly;
 }
+
+void ebbi_park_lock(void) { ebbi_lock_take(&passing); }
+void ebbi_park_unlock(void) { ebbi_lock_drop(&passing); }

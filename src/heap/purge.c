@@ -163,8 +163,8 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
 void ebbi_purge_pass(struct ebbi_pass *pass)
 {
     pass->expired = (struct ebbi_expired){.calls_end = &pass->expired.calls};
-    size_t came_home = pass->parks ? ebbi_park_empty() : 0;
-    bool newly_parked = pass->parks && ebbi_park_all();
+    size_t came_home = 0;
+    bool newly_parked = pass->parks && ebbi_park_pass(&came_home);
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;
@@ -291,7 +291,8 @@ size_t ebbi_trim(void)
         ebbi_seats_flush(heap);
     }
     struct ebbi_pass pass = {.delay_ms = 0, .parks = true};
-    (void)ebbi_park_all(); // the pass then empties what sleeps
+    size_t came_home; // nothing yet: the pass then empties what sleeps
+    (void)ebbi_park_pass(&came_home);
     ebbi_purge_pass(&pass);
     ebbi_outside(inside);
     ebbi_arena_totals(&after);

@@ -51,7 +51,7 @@ int main(int argc, char **argv)
     for (long i = 0; i < threads; i++)
         pthread_detach(start(works_then_sleeps, (void *)(i + 1)));
     pthread_barrier_wait(&done);
-    long limit = before + threads * 400 * KIB;
+    long limit = before + threads * 100 * KIB;
     if (trim)
         malloc_trim(0);
     long have = trim ? resident_within(200, limit) : resident_within(4000, limit);

@@ -95,7 +95,7 @@ inline void op_domain(Worker &w, const Record &r)
         return;
     }
     const auto policy = static_cast<ebb_domain_policy>(r.at[3] % 5);
-    const std::size_t n = r.at[3] % 5 == 2 ? r.number() : 1 + r.number() % 3;
+    const std::size_t n = 1 + (r.at[3] % 5 == 2 ? r.number() : r.number() % 3);
     RANDOM_CHECK(ebb_domain_set_policy(domain, policy, n) == 0, "policy %d, %zu", policy, n);
     errno = 0;
     RANDOM_CHECK(ebb_domain_set_policy(domain, EBB_DOMAIN_SCOPES, 0) == -1 && errno == EINVAL,

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// For the model of parking: of heap/heap.h what heap/park.c and the fast malloc and free use, over
+// Relacy's atomics. Two threads with heaps of one class, whose magazines have blocks at the start.
+#ifndef EBB_HEAP_HEAP_H
+#define EBB_HEAP_HEAP_H
+
+#include "model.h"
+
+#include "base/base.h"
+#include "base/bits.h"
+#include "os/lock.h"
+#include "os/os.h"
+
+#define EBBI_CLASS_COUNT 2
+#define EBBI_TAG_COUNT 2
+#define EBBI_QUANTUM 16
+#define EBBI_SMALL_MAX 16
+
+// A word that its thread keeps plain, too.
+template <typename T> struct Own : model::Atomic<T> {
+    Own() = default;
+    operator T() const { return this->real().load(rl::mo_relaxed, $); }
+    Own &operator=(T value)
+    {
+        this->real().store(value, rl::mo_relaxed, $);
+        return *this;
+    }
+    Own &operator=(const Own &from) { return *this = T(from); }
+    Own(const Own &) = delete;
+};
+
+using ebbi_slot = Own<void *>;
+
+struct ebbi_bag_top {
+    Own<void **> top, limit;
+};
+
+struct ebbi_fast {
+    Own<ebbi_slot *> top[EBBI_TAG_COUNT], limit[EBBI_TAG_COUNT];
+    struct ebbi_bag_top limbo[EBBI_TAG_COUNT];
+    uint16_t bin_of[2] = {1, 1};
+};
+
+struct ebbi_magazine {
+    ebbi_slot *base;
+    uint16_t slots, stolen, noted;
+};
+
+struct ebbi_heap {
+    struct ebbi_fast fast;
+    struct ebbi_lock lock;
+    uint16_t lane = 0;
+    Own<uint32_t> inside, parked;
+    Own<struct ebbi_fast *> *slot;
+    uint64_t arrays[2] = {2, 0};
+    struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
+};
+
+struct ebbi_class {
+    size_t size;
+};
+static const struct ebbi_class ebbi_classes[EBBI_CLASS_COUNT] = {{0}, {16}};
+static const struct {
+    size_t granules;
+    uint16_t tags[1];
+} ebbi_window = {1, {1}};
+
+struct ebb_region;
+
+static struct ebbi_fast ebbi_heap_none, ebbi_heap_gone;
+extern struct ebbi_fast ebbi_heap_parked;
+struct ebbi_fast *ebbi_current(void);
+Own<struct ebbi_fast *> &source_of_thread();
+#define ebbi_source (source_of_thread())
+
+static inline unsigned ebbi_class_bin(unsigned class_number, unsigned) { return class_number; }
+static inline size_t ebbi_granule_of(const void *) { return 0; }
+static inline bool ebbi_slab_has_place(const void *, size_t) { return true; }
+static inline void ebbi_helper_kick() {}
+void *ebbi_malloc_slow(size_t bytes);
+void ebbi_free_slow(void *p);
+void ebbi_give_blocks(struct ebbi_heap *heap, ebbi_slot *blocks, size_t count);
+void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+
+// The other fast paths are compiled and not played.
+static inline void ebbi_retire_slow(void *) {}
+static inline bool ebbi_region_is_easy(struct ebb_region *, size_t) { return false; }
+static inline void *ebbi_region_slow(struct ebb_region *, size_t, size_t) { return nullptr; }
+
+#include "heap/park.h"
+
+#endif
