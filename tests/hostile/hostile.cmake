@@ -170,6 +170,11 @@ foreach(count IN ITEMS 64 300)
   endforeach()
 endforeach()
 
+hostile_program(trims)
+hostile_case(trims "" 1 1)
+hostile_case(trims "" 8 1)
+hostile_case(trims "" 16 2)
+
 hostile_program(region_loops ebbtide)
 foreach(name IN ITEMS handed_over idle_second closes)
   hostile_case(region_loops "" ${name})
