@@ -5,7 +5,8 @@
 // allocation functions from it and needs nothing here. These names reach the same heap and are also
 // there in builds without the override (libebbtide_core), beside another malloc.
 //
-// Every function may be called by any thread at any time after fork() too, none is
+// Every function may be called by any thread at any time after fork() too, and in handlers of
+// pthread_atfork (in static programs: of those registered behind the first allocation); none is
 // async-signal-safe. Sizes are bytes. Unless said otherwise a function that fails returns NULL with
 // errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer into a block,
 // or from elsewhere, ends the process by abort() after one line on stderr that starts with "ebbtide: ",

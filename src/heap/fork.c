@@ -5,6 +5,9 @@
 // the one of libc that its own fork takes afterwards: a thread that holds it (fflush(NULL)) waits for
 // a stream whose owner (getline) may be waiting for one of ours.
 //
+// The program's own handlers may allocate and wait for threads that do. So ours are registered before
+// all others (override/threads.c): they begin last, and end first.
+//
 // A process that certainly has one thread takes none: it may fork in a signal handler that has
 // interrupted malloc, and what is locked then is locked by that thread, which goes on in both
 // processes.
@@ -158,4 +161,11 @@ static void child(void)
     ebbi_helper_forget(ebbi_thread_forked());
 }
 
-void ebbi_fork_watch(void) { (void)pthread_atfork(prepare, parent, child); }
+void ebbi_fork_watch(void)
+{
+    static bool watched;
+    bool before = false;
+    if (ebbi_cas_relaxed(&watched, &before, true)) { // relaxed: the first one alone
+        (void)pthread_atfork(prepare, parent, child);
+    }
+}

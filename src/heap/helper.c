@@ -288,18 +288,29 @@ void ebbi_threads_more(void)
     ebbi_fence_full(); // full[thread-counted <-> helper-lingers]: the helper's state is looked at next
 }
 
+// The last thread of a process runs its exit handlers, which expect the signals and the stack of a thread
+// of the program. So the last one of the program waits for the helper's end.
+static void last_ends(void)
+{
+    ebbi_fence_full(); // full[thread-ends <-> thread-ends]: of two that end, one sees the other
+    if (no_threads() && ebbi_load_relaxed(&first_gone) != 0) { // relaxed: behind the fence
+        ebbi_helper_stop();
+    }
+}
+
 void ebbi_threads_less(void)
 {
     // relaxed: a count
-    if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1 && now() >= IDLE) {
+    if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1) {
         helper_ring();
+        last_ends();
     }
 }
 
 void ebbi_threads_first_ends(void)
 {
-    ebbi_store_relaxed(&first_gone, 1u); // relaxed: see must_end
-    helper_ring();
+    ebbi_store_relaxed(&first_gone, 1u); // relaxed: see last_ends
+    last_ends();
 }
 
 bool ebbi_threads_hold(void)

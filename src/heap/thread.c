@@ -139,7 +139,6 @@ static void set_slot(struct ebbi_heap *heap, struct ebbi_fast **slot)
 
 static struct ebbi_heap *attach(void)
 {
-    static bool fork_watched; // atomic
     struct ebbi_heap *heap = ebbi_start() == 0 ? take_heap() : NULL;
     if (heap == NULL) {
         return NULL;
@@ -151,10 +150,7 @@ static struct ebbi_heap *attach(void)
     ebbi_source_set(&heap->fast);
     bool ends_well = has_exit_key && pthread_setspecific(exit_key, heap) == 0;
     set_slot(heap, is_seen && ends_well ? &ebbi_source : NULL);
-    bool watched = WATCH_FORK_AT_START;
-    if (ebbi_cas_relaxed(&fork_watched, &watched, true)) { // relaxed: the first one alone
-        ebbi_fork_watch();
-    }
+    ebbi_fork_watch();
     return heap;
 }
 

@@ -45,6 +45,34 @@ static void exits_at_once(void *round)
     exit(0);
 }
 
+static void *naps(void *ms)
+{
+    nap_ms((long)ms);
+    return NULL;
+}
+
+// Whoever runs them: signals reach it, and it has room.
+static void must_be_of_the_program(void)
+{
+    char name[32] = "";
+    sigset_t blocked;
+    prctl(PR_GET_NAME, name);
+    pthread_sigmask(SIG_BLOCK, NULL, &blocked);
+    MUST(sigismember(&blocked, SIGUSR1) == 0, "exit handlers run in %s, signals blocked", name);
+    volatile char room[MIB];
+    room[0] = 1; // at its far end
+    MUST(room[0] == 1, "no room");
+}
+
+static void leave_with_handlers(void *threads)
+{
+    atexit(must_be_of_the_program);
+    for (long i = 0; i < (long)threads; i++)
+        pthread_detach(start(naps, (void *)(i * 150)));
+    free(malloc(100));
+    pthread_exit(NULL);
+}
+
 static void may_exit(void)
 {
     unsigned seed = 9;
@@ -56,6 +84,14 @@ static void expect_zero(void (*body)(void *), long argument)
     char err[4096];
     int status = run_child(body, (void *)argument, 20, err, sizeof err);
     MUST(status == 0, "round %ld: %s, stderr: %s", argument, status_text(status), err);
+}
+
+// The process ends with its last thread, which is to be one of the program's.
+static void exit_handlers(long unused)
+{
+    (void)unused;
+    for (long round = 0; round < 20; round++)
+        expect_zero(leave_with_handlers, round % 4);
 }
 
 static void main_leaves(long unused)
@@ -75,8 +111,10 @@ static void exit_early(long unused)
 
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"main_leaves", main_leaves}, {"exit", exit_early}, {NULL, NULL}};
+    static const struct topic topics[] = {{"main_leaves", main_leaves},
+                                          {"exit", exit_early},
+                                          {"exit_handlers", exit_handlers},
+                                          {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("all ended");
 }
