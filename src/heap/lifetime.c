@@ -325,8 +325,9 @@ void ebbi_region_retire(void *p)
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
     // relaxed: as in free_retired; a release beside this is in error
     (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    if (!ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL})) {
-        // relaxed: no memory for the call: the block stays in its region until that ends
+    if (!ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL}) &&
+        !ebbi_strand_of_region(p)) {
+        // relaxed: no memory for the call: the block stays in its region until that is released
         (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     }
     errno = saved;

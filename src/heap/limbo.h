@@ -170,7 +170,8 @@ void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_total
 
 // ---- stranded.c ----------------------------------------------------------------------------------
 void ebbi_strand(void *p);
-bool ebbi_stranded_release(void); // true: some still wait
+bool ebbi_strand_of_region(void *p); // a block of a region; false: no room
+bool ebbi_stranded_release(void);    // true: some still wait
 size_t ebbi_stranded_count(void);
 void ebbi_stranded_lock(void); // fork()
 void ebbi_stranded_unlock(void);

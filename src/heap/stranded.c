@@ -1,15 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: what is retired when there is no memory for a bag, or by a thread without a heap.
-// Blocks wait as bits of their slabs, large objects in a chain; all of them by the tag of the last.
-// To find them again takes a walk over every slab: this is for the worst of days.
+// Blocks wait as bits of their slabs, large objects in a chain, a few blocks of regions in a list; all of
+// them by the tag of the last. To find them again takes a walk over every slab: this is for the worst of days.
 #include "heap/heap.h"
+
+#define OF_REGIONS 256 // a sheet's bitmaps have no bit to spare
 
 static struct {
     struct ebbi_lock lock; // rank: heap
     uint64_t tag;          // of the last
     size_t count;          // atomic for a look; changed under the lock
     void *large;
+    size_t of_regions_count;
+    void *of_regions[OF_REGIONS];
 } stranded;
+
+static void count_one(void)
+{
+    ebbi_assert_held(&stranded.lock);
+    stranded.tag = ebbi_clock_tag(&ebbi_clock);
+    ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
+}
 
 void ebbi_strand(void *p)
 {
@@ -22,14 +33,26 @@ void ebbi_strand(void *p)
     } else {
         ebbi_slab_strand(ebbi_slab_of(p), p);
     }
-    stranded.tag = ebbi_clock_tag(&ebbi_clock);
+    count_one();
     if (is_large) {
         // relaxed: under the lock, but for claims
         ebbi_store_relaxed(&ebbi_large_note(p)->tag, stranded.tag);
     }
-    ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
     ebbi_lock_drop(&stranded.lock);
     (void)ebbi_clock_advance(&ebbi_clock, true);
+}
+
+bool ebbi_strand_of_region(void *p)
+{
+    ebbi_lock_take(&stranded.lock);
+    bool has_room = stranded.of_regions_count < OF_REGIONS;
+    if (has_room) {
+        stranded.of_regions[stranded.of_regions_count++] = p;
+        count_one();
+    }
+    ebbi_lock_drop(&stranded.lock);
+    (void)ebbi_clock_advance(&ebbi_clock, true);
+    return has_room;
 }
 
 static void visit_chunk(struct ebbi_chunk *chunk, void *context)
@@ -56,6 +79,8 @@ static bool may_go(void)
 bool ebbi_stranded_release(void)
 {
     void *chain = NULL;
+    void *of_regions[OF_REGIONS];
+    size_t of_regions_count = 0;
     if (ebbi_load_relaxed(&stranded.count) == 0) { // relaxed: a hint
         return false;
     }
@@ -64,6 +89,10 @@ bool ebbi_stranded_release(void)
         ebbi_arena_each_chunk(visit_chunk, NULL);
         chain = stranded.large;
         stranded.large = NULL;
+        for (; of_regions_count < stranded.of_regions_count; of_regions_count++) {
+            of_regions[of_regions_count] = stranded.of_regions[of_regions_count];
+        }
+        stranded.of_regions_count = 0;
         ebbi_store_relaxed(&stranded.count, (size_t)0); // relaxed: a hint outside of the lock
     }
     bool waiting = stranded.count > 0;
@@ -72,6 +101,9 @@ bool ebbi_stranded_release(void)
         void *p = chain;
         chain = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
+    }
+    while (of_regions_count > 0) {
+        ebbi_region_free_retired(of_regions[--of_regions_count], NULL);
     }
     return waiting;
 }

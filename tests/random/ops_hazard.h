@@ -14,7 +14,7 @@ inline Guard *pick_guard(Worker &w, const Record &r, bool busy)
     if (guard.hazard == nullptr) {
         errno = 0;
         guard.hazard = ebb_hazard_open();
-        RANDOM_CHECK(guard.hazard != nullptr || (w.run.refusing && errno == ENOMEM), "errno %d",
+        RANDOM_CHECK(guard.hazard != nullptr || (w.may_be_refused() && errno == ENOMEM), "errno %d",
                      errno);
     }
     return guard.hazard == nullptr ? nullptr : &guard;
@@ -76,7 +76,7 @@ inline Node *new_node(Worker &w, std::size_t size)
     const ebb_scope before = ebb_heap_enter(); // no region may end it
     void *const p = ebb_malloc(Node::header + size);
     ebb_leave(before);
-    RANDOM_CHECK(p != nullptr || w.run.refusing, "a node of %zu bytes", size);
+    RANDOM_CHECK(p != nullptr || w.may_be_refused(), "a node of %zu bytes", size);
     if (p == nullptr)
         return nullptr;
     Node *const node = static_cast<Node *>(p);

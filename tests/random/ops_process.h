@@ -245,15 +245,17 @@ inline void raise_limit(Run &run)
     getrlimit(static_cast<__rlimit_resource>(limited), &limit);
     limit.rlim_cur = limit.rlim_max;
     setrlimit(static_cast<__rlimit_resource>(limited), &limit);
+    run.raises++;
     run.refusing = false;
 }
 
-// The model's own memory is not to be refused.
+// The model's own memory is not to be refused. (Another thread may have given way meanwhile.)
 inline void give_way()
 {
+    static thread_local unsigned tries = 0;
     rlimit limit;
     getrlimit(static_cast<__rlimit_resource>(limited), &limit);
-    if (limit.rlim_cur == limit.rlim_max)
+    if (limit.rlim_cur == limit.rlim_max && ++tries > 100)
         throw std::bad_alloc();
     limit.rlim_cur = limit.rlim_max;
     setrlimit(static_cast<__rlimit_resource>(limited), &limit);

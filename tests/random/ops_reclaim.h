@@ -15,7 +15,8 @@ inline bool attach(Worker &w, unsigned number)
         clock.collector = w.run.collectors[number];
     if (clock.collector != nullptr && clock.me == nullptr)
         clock.me = ebb_collector_attach(clock.collector);
-    RANDOM_CHECK(clock.me != nullptr || clock.collector == nullptr || w.run.refusing, "no record");
+    RANDOM_CHECK(clock.me != nullptr || clock.collector == nullptr || w.may_be_refused(),
+                 "no record");
     return clock.me != nullptr;
 }
 
@@ -106,8 +107,8 @@ inline void op_repin(Worker &w, const Record &r)
 
 inline void op_is_pinned(Worker &w, const Record &)
 {
-    RANDOM_CHECK(w.run.refusing || (ebb_is_pinned() != 0) == (w.clocks[0].depth > 0), "depth %u",
-                 w.clocks[0].depth);
+    RANDOM_CHECK(w.may_be_refused() || (ebb_is_pinned() != 0) == (w.clocks[0].depth > 0),
+                 "depth %u", w.clocks[0].depth);
     for (unsigned i = 1; i < w.clocks.size(); i++)
         RANDOM_CHECK(w.clocks[i].me == nullptr || (ebb_participant_is_pinned(w.clocks[i].me) !=
                                                    0) == (w.clocks[i].depth > 0),
@@ -164,7 +165,8 @@ inline int call_retire_with(Worker &w, unsigned clock, void *p, Doom *doom)
     const int result = clock == 0
                            ? ebb_retire_with(p, destroy, doom)
                            : ebb_participant_retire_with(w.clocks[clock].me, p, destroy, doom);
-    RANDOM_CHECK(result == 0 || (w.run.refusing && errno == ENOMEM), "%d, errno %d", result, errno);
+    RANDOM_CHECK(result == 0 || (w.may_be_refused() && errno == ENOMEM), "%d, errno %d", result,
+                 errno);
     if (result != 0)
         doom->at = nullptr; // it never will run
     return result;
@@ -216,7 +218,7 @@ inline bool retire(Worker &w, unsigned clock, Block *block)
     if (clock == 0)
         ebb_retire(block->at);
     else if (ebb_participant_retire(w.clocks[clock].me, block->at) != 0) {
-        RANDOM_CHECK(w.run.refusing && errno == ENOMEM, "participant_retire, errno %d", errno);
+        RANDOM_CHECK(w.may_be_refused() && errno == ENOMEM, "participant_retire, errno %d", errno);
         return false;
     }
     return true;
@@ -308,10 +310,10 @@ inline void op_reclaim_stats(Worker &w, const Record &r)
     ebb_reclaim_stats now;
     const unsigned clock = pick_clock(r) % clock_count;
     ebb_reclaim_stats_get(clock == 0 ? nullptr : w.run.collectors[clock], &now);
-    RANDOM_CHECK(w.run.refusing || now.pinned >= (w.clocks[clock].depth > 0),
+    RANDOM_CHECK(w.may_be_refused() || now.pinned >= (w.clocks[clock].depth > 0),
                  "pinned %zu, depth %u", now.pinned, w.clocks[clock].depth);
-    RANDOM_CHECK(now.pinned <= now.participants || w.run.refusing, "pinned %zu of %zu", now.pinned,
-                 now.participants);
+    RANDOM_CHECK(now.pinned <= now.participants || w.may_be_refused(), "pinned %zu of %zu",
+                 now.pinned, now.participants);
     RANDOM_CHECK(ebb_collector_is_fenced(nullptr) == 0 || ebb_collector_is_fenced(nullptr) == 1,
                  "fenced");
 }
@@ -349,7 +351,7 @@ inline void op_collector(Worker &w, const Record &r)
     }
     errno = 0;
     clock.collector = ebb_collector_create(r.x() % 2 == 0 ? 0 : EBB_COLLECTOR_FENCED);
-    RANDOM_CHECK(clock.collector != nullptr || (w.run.refusing && errno == ENOMEM), "errno %d",
+    RANDOM_CHECK(clock.collector != nullptr || (w.may_be_refused() && errno == ENOMEM), "errno %d",
                  errno);
     if (clock.collector != nullptr && r.x() % 2 != 0)
         RANDOM_CHECK(ebb_collector_is_fenced(clock.collector) == 1, "not fenced");

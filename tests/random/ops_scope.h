@@ -26,7 +26,7 @@ inline void op_domain_enter(Worker &w, const Record &r)
     ebb_domain *const domain = w.run.domains[r.x() % 2];
     const ebb_scope before = ebb_domain_enter(domain);
     // Where memory is refused what was current stays so.
-    if (!w.run.refusing || (source_of(w) == nullptr && !in_flock(w)))
+    if (!w.may_be_refused() || (source_of(w) == nullptr && !in_flock(w)))
         w.scopes.push_back({Scope::Kind::domain, nullptr, before});
     else
         ebb_leave(before);

@@ -116,6 +116,7 @@ struct Run {
     std::atomic<std::uint64_t> next_pin{1};
     std::atomic<unsigned> next_region{1};
     std::atomic<bool> refusing{false}, filtered{false}, own_pid{true};
+    std::atomic<unsigned> raises{0}; // of the limit behind `refusing`
     unsigned era = 0;     // raised in the child of a fork: what other threads had is lost there
     bool complete = true; // nothing was lost, so the sums at the end must be right
     ~Run() { delete threads; }
@@ -165,6 +166,10 @@ struct Worker {
     std::array<Guard, 3> guards;
     std::vector<Cookie> cookies;
     bool abandons = false; // ends as it is, inside of scopes and pins
+    unsigned raises = 0;   // when the operation began
+
+    // Another thread may have raised the limit in the middle of the operation.
+    bool may_be_refused() const { return run.refusing || run.raises != raises; }
 
     bool is_pinned() const
     {
@@ -225,8 +230,8 @@ inline bool in_flock(const Worker &worker)
 
 inline void expect_refused(const Worker &worker, const Region *source, std::size_t size)
 {
-    const bool may =
-        worker.run.refusing || (source != nullptr && (source->hard_limit != 0 || source->closed));
+    const bool may = worker.may_be_refused() ||
+                     (source != nullptr && (source->hard_limit != 0 || source->closed));
     RANDOM_CHECK(may, "NULL for %zu bytes in region %u (errno %d)", size, id_of(source), errno);
     RANDOM_CHECK(errno == ENOMEM, "errno %d for %zu bytes in region %u", errno, size,
                  id_of(source));

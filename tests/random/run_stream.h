@@ -29,6 +29,7 @@ inline void run_records(Worker &w)
         const Operation &operation = *chosen;
         place.op = operation.name;
         place.step++;
+        w.raises = w.run.raises;
         board().steps.fetch_add(1, std::memory_order_relaxed);
         if (w.model.bytes() > w.run.config.cap) {
             place.op = "free (over the cap)";
