@@ -96,16 +96,17 @@ static void helper_idle(void)
     (void)move_state(IDLE, NAPS);
 }
 
-static void helper_last_pass(struct ebbi_pass pass)
+static void helper_last_pass(struct ebbi_pass pass, uint32_t heard)
 {
-    if (!must_end() && move_state(LINGERS, BUSY)) {
+    bool was_quiet = helper_listen() == heard;
+    if (was_quiet && may_end() && !must_end() && move_state(LINGERS, BUSY)) {
         pass.delay_ms = 0;
         ebbi_purge_pass(&pass);
         ebbi_store_relaxed(&state, (uint32_t)LINGERS); // relaxed: the fence orders it
-        ebbi_fence_full(); // full[helper-lingers <-> thread-counted]: a new thread that found it busy
-        if (!may_end()) {
-            (void)move_state(LINGERS, NAPS);
-        }
+    }
+    ebbi_fence_full(); // full[helper-lingers <-> thread-counted]: a new thread that found it busy
+    if ((!was_quiet || !may_end()) && !must_end()) {
+        (void)move_state(LINGERS, NAPS);
     }
 }
 
@@ -118,7 +119,7 @@ static bool helper_linger(const struct ebbi_pass *pass)
     }
     if (move_state(NAPS, LINGERS)) {
         ebbi_os_wait(&bell, heard, LINGER_MS);
-        helper_last_pass(*pass);
+        helper_last_pass(*pass, heard);
         return move_state(LINGERS, NONE);
     }
     return false;
@@ -302,7 +303,9 @@ void ebbi_threads_less(void)
 {
     // relaxed: a count
     if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1) {
-        helper_ring();
+        if (now() >= IDLE) { // what lingers goes on doing so
+            helper_ring();
+        }
         last_ends();
     }
 }
