@@ -200,6 +200,8 @@ inline void settle_in_child(Worker &w, bool alone)
     if (!alone) {
         run.complete = false;
         run.era++;
+        // The kernel copies pages while the others go on: a link may be from before its node was retired.
+        run.links.fill(nullptr);
     }
     run.threads = new std::vector<std::thread>; // the old one cannot be joined: left where it is
     run.used_slots = 1u << w.slot;
