@@ -167,11 +167,20 @@ static void start_signals(void)
     }
 }
 
+// atexit lies in an archive whose use of __dso_handle not every linker can put into a library.
+int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
+
+static void at_exit(void *unused)
+{
+    (void)unused;
+    ebbi_stats_to_stderr();
+}
+
 void ebbi_reports_start(void)
 {
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
-        (void)atexit(ebbi_stats_to_stderr);
+        (void)__cxa_atexit(at_exit, NULL, NULL);
     } else if (mode == EBBI_STATS_SIGNAL) {
         start_signals();
     }

@@ -246,8 +246,8 @@ static EBBI_NOINLINE void free_other(void *p, unsigned tag)
         ebbi_large_free(p);
         return;
     }
+    struct ebbi_heap *heap = ebbi_source_for_free(); // as in take_class
     struct ebbi_heap *inside = ebbi_inside();
-    struct ebbi_heap *heap = ebbi_source_for_free();
     if (heap == NULL) {
         ebbi_give_one(p);
     } else {

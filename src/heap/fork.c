@@ -16,6 +16,11 @@
 
 #include "heap/registry.h"
 
+#ifdef __GLIBC__
+int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
+                      void *owner);
+#endif
+
 bool ebbi_dying;
 
 static bool takes_locks; // the fork that is under way; under all of them, or of the only thread
@@ -166,6 +171,10 @@ void ebbi_fork_watch(void)
     static bool watched;
     bool before = false;
     if (ebbi_cas_relaxed(&watched, &before, true)) { // relaxed: the first one alone
+#ifdef __GLIBC__ // its pthread_atfork lies in an archive that some linkers can not put into a library
+        (void)__register_atfork(prepare, parent, child, NULL);
+#else
         (void)pthread_atfork(prepare, parent, child);
+#endif
     }
 }
