@@ -153,7 +153,8 @@ static void *pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 static void *take_class(unsigned class_number, size_t bytes)
 {
     EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
-    struct ebbi_heap *heap = ebbi_source_get(); // a thread's first call is inside only with its heap
+    struct ebbi_heap *heap =
+        ebbi_source_get(); // a thread's first call is inside only with its heap
     struct ebbi_heap *inside = ebbi_inside();
     void *block = heap != NULL ? pop(heap, class_number, bytes)
                                : take_one(ebbi_heap_lock_public(), class_number);
