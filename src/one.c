@@ -75,6 +75,7 @@
 #include "override/dlopen.c"
 #ifndef EBB_STATIC
 #include "override/cxx.c"
+#include "override/atfork.c"
 #include "override/block.c"
 #include "override/threads.c"
 #endif

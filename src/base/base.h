@@ -14,7 +14,9 @@
 #define EBBI_COLD __attribute__((noinline, cold))
 // On every extern variable: reached directly, not through the global offset table.
 #define EBBI_HIDDEN __attribute__((visibility("hidden")))
+#ifndef EBBI_NORETURN // tools/coverage: clang 14 loses count of the lines behind a call that does not return
 #define EBBI_NORETURN __attribute__((noreturn))
+#endif
 #define EBBI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define EBBI_CACHE_LINE 64u
 

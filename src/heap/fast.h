@@ -30,7 +30,7 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
     return block;
 }
 
-// Whether p is one of the three blocks that were last pushed; it may say so of what lies below them.
+// Whether p is one of the EBBI_LATELY blocks that were last pushed; it may say so of what lies below them.
 EBBI_INLINE bool ebbi_was_freed_lately(ebbi_slot *top, const void *p)
 {
     return top[-1] == p || top[-2] == p || top[-3] == p;

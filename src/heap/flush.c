@@ -187,17 +187,39 @@ void ebbi_give_one(void *p)
     ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
 }
 
-// A block that may be pushed: one starts at p, and it is not among those that the fast path looked at.
-static void check_block(const struct ebbi_heap *heap, void *p, unsigned tag)
+// A block in use starts at p, as far as can be seen: it is not among the `count` blocks that were freed
+// before it, of which the newest few are looked at, nor has it gone home to `heap`.
+static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count, void *p)
 {
-    (void)ebbi_slab_block(ebbi_slab_of(p), p);
-    void **base = heap->magazines[ebbi_tag_class(tag)].base;
-    void **top = heap->fast.top[tag];
-    for (void **slot = top - 1; base != NULL && slot > base && slot >= top - 3; slot--) {
-        if (*slot == p) {
-            ebbi_slab_report_double_free(p);
-        }
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    unsigned block = ebbi_slab_block(slab, p);
+    bool is_free = false;
+    for (size_t i = 1; i <= ebbi_min(count, EBBI_LATELY); i++) {
+        is_free |= freed[count - i] == p;
     }
+    if (slab->heap == heap) { // so none of another thread's locks is waited for
+        ebbi_lock_take(&heap->lock);
+        is_free |= ebbi_slab_is_free(slab, block);
+        ebbi_lock_drop(&heap->lock);
+    }
+    if (is_free) {
+        ebbi_slab_report_double_free(p);
+    }
+}
+
+static void put_in_outbox(struct ebbi_heap *heap, void *p)
+{
+    check_block(heap, heap->outbox, heap->outbox_count, p);
+    if (heap->outbox_count == EBBI_OUTBOX) {
+        ebbi_send_outbox(heap);
+        heap->events++;
+        ebbi_purge_tick(heap);
+    }
+    EBBI_ASSERT(heap->outbox_count < EBBI_OUTBOX);
+    // relaxed: a snapshot reads both meanwhile, as hints
+    ebbi_store_relaxed(&heap->outbox[heap->outbox_count], p);
+    ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
+    ebbi_store_relaxed(&heap->outbox_count, heap->outbox_count + 1); // relaxed: as above
 }
 
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
@@ -209,19 +231,15 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
         heap = (struct ebbi_heap *)ebbi_current();
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
-        if (heap->outbox_count == EBBI_OUTBOX) {
-            ebbi_send_outbox(heap);
-            heap->events++;
-            ebbi_purge_tick(heap);
-        }
-        EBBI_ASSERT(heap->outbox_count < EBBI_OUTBOX);
-        // relaxed: a snapshot reads both meanwhile, as hints
-        ebbi_store_relaxed(&heap->outbox[heap->outbox_count], p);
-        ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
-        ebbi_store_relaxed(&heap->outbox_count, heap->outbox_count + 1); // relaxed: as above
+        put_in_outbox(heap, p);
         return;
     }
-    check_block(heap, p, tag);
+    const struct ebbi_magazine *m = &heap->magazines[class_number];
+    if (m->slots != 0) {
+        check_block(heap, m->base + 1, (size_t)(heap->fast.top[tag] - m->base) - 1, p);
+    } else {
+        check_block(heap, NULL, 0, p);
+    }
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
         ebbi_flush(heap, class_number);
     }

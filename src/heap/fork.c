@@ -6,7 +6,7 @@
 // a stream whose owner (getline) may be waiting for one of ours.
 //
 // The program's own handlers may allocate and wait for threads that do. So ours are registered before
-// all others (override/threads.c): they begin last, and end first.
+// all others (override/atfork.c): they begin last, and end first.
 //
 // A process that certainly has one thread takes none: it may fork in a signal handler that has
 // interrupted malloc, and what is locked then is locked by that thread, which goes on in both

@@ -312,6 +312,9 @@ void ebbi_region_free_retired(void *p, void *context)
 {
     (void)context;
     ebbi_remains_lock();
+    if (ebbi_tag_of(p) != EBBI_TAG_REGION) { // its sheet has ended with the first call
+        ebbi_fatal("double retire: %p, a block of a region, has been freed since", p);
+    }
     // relaxed: looked at under the lock
     (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     ebbi_sheet_free(p);

@@ -159,6 +159,21 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     EBBI_HEAP_AUDIT(heap, 0);
 }
 
+// What destructors have freed and retired in the helper would stay with it: it does nothing else.
+static void clear_own(struct ebbi_pass *pass)
+{
+    struct ebbi_heap *heap = ebbi_inside();
+    if (heap != NULL) {
+        ebbi_limbo_seal(heap);
+        ebbi_flush_all(heap);
+        ebbi_seats_flush(heap);
+        ebbi_lock_take(&heap->lock);
+        pass->waiting |= heap->limbo.bags > 0;
+        ebbi_lock_drop(&heap->lock);
+    }
+    ebbi_outside(heap);
+}
+
 // Until nothing more is old enough. Leaves in pass->waiting whether something is too young.
 void ebbi_purge_pass(struct ebbi_pass *pass)
 {
@@ -175,6 +190,9 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
         ebbi_limbo_release(&pass->expired);
     } while (pass->more);
     pass->waiting |= pass->expired.waiting | ebbi_stranded_release();
+    if (pass->runs_calls) {
+        clear_own(pass);
+    }
     pass->bytes += ebbi_remains_purge(&pass->waiting);
     ebbi_regions_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     pass->bytes += ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);

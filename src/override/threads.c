@@ -28,9 +28,9 @@ struct birth {
     void *argument;
 };
 
-enum { CREATE, THRD_CREATE, UNSHARE, SETNS, CAPSET, REGISTER_ATFORK, NAMES };
-static const char libc_names[NAMES][20] = {"pthread_create", "thrd_create", "unshare",
-                                           "setns",          "capset",      "__register_atfork"};
+enum { CREATE, THRD_CREATE, UNSHARE, SETNS, CAPSET, NAMES };
+static const char libc_names[NAMES][16] = {"pthread_create", "thrd_create", "unshare", "setns",
+                                           "capset"};
 static function libc_found[NAMES];
 
 static function libc_function(size_t name)
@@ -149,18 +149,4 @@ EXPORT int capset(void *header, const void *data)
     int result = ((int (*)(void *, const void *))libc_function(CAPSET))(header, data);
     ebbi_helper_resume();
     return result;
-}
-
-typedef int register_atfork_function(void (*)(void), void (*)(void), void (*)(void), void *);
-register_atfork_function
-    __register_atfork; // what glibc's pthread_atfork calls; no header declares it
-
-EXPORT int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
-                             void *owner)
-{
-    if (ebbi_start() == 0) {
-        ebbi_fork_watch(); // before any of the program's
-    }
-    register_atfork_function *real = (register_atfork_function *)libc_function(REGISTER_ATFORK);
-    return real(prepare, parent, child, owner);
 }

@@ -176,6 +176,12 @@ EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p
     return (unsigned)block;
 }
 
+// Whether the owner knows it as free. Under the heap's lock.
+EBBI_INLINE bool ebbi_slab_is_free(const struct ebbi_slab *slab, unsigned block)
+{
+    return (slab->local[block / 64] >> (block % 64) & 1) != 0;
+}
+
 // Gives one block back to its own slab. Under the heap's lock.
 EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
 {

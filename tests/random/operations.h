@@ -3,7 +3,7 @@
 // steps in one corner is found when little else happens between them.
 #pragma once
 
-#include "ops_process.h"
+#include "ops_misuse.h"
 
 namespace random_test {
 
@@ -70,6 +70,11 @@ inline constexpr Operation operations[] = {
     {"filter", "filter", 2, op_filter},
     // New ones go here: cases know the others by their numbers.
     {"relay", "hand", 1, op_relay},
+    {"misuse", "fork", 1, op_misuse},
+    {"huge_realloc", "huge", 1, op_huge_realloc},
+    {"wait", "nap", 1, op_wait},
+    {"helper", "spawn", 1, op_helper},
+    {"ask", "info", 1, op_ask},
 };
 
 inline constexpr const char *groups[] = {"heap",   "odd",    "huge",    "check", "info",  "trim",
@@ -99,8 +104,8 @@ inline bool is_enabled(const Config &config, const char *group)
     const bool all = config.flags % 5 == 0;
     if (name == "free" || (name == "leave" && config.flags / 8 % 4 != 0))
         return true;
-    if (name == "spawn" || name == "hand")
-        return config.threads() && (all || name == "spawn" || config.swarm >> 15 & 1);
+    if (name == "spawn" || name == "hand" || name == "nap")
+        return config.threads() && (all || name == "spawn" || name == "nap" || config.swarm >> 15 & 1);
     if (name == "fork")
         return config.forks();
     if (name == "refuse" || name == "filter")

@@ -101,6 +101,19 @@ inline void op_huge(Worker &w, const Record &r)
     admit_plain(w, p, size);
 }
 
+inline void op_huge_realloc(Worker &w, const Record &r)
+{
+    Block *const block = w.model.pick(r.pick());
+    if (block == nullptr || w.model.bytes() > (std::size_t{64} << 20))
+        return;
+    const std::size_t size = (std::size_t{1 + r.y() % 40u} << 20) + r.number();
+    Model::check(*block);
+    Model::Owned old = w.model.remove(block);
+    errno = 0;
+    void *const p = ebb_realloc(old->at, size);
+    settle(w, std::move(old), p, size, source_of(w));
+}
+
 inline void op_aligned(Worker &w, const Record &r)
 {
     const std::size_t size = r.size(w.run.config.profile);
@@ -162,6 +175,16 @@ inline void check_sums()
                             now.resident_pinned + now.resident_free + now.resident_metadata +
                             now.resident_other;
     RANDOM_CHECK(sum == now.resident, "the items sum up to %zu, not %zu", sum, now.resident);
+}
+
+inline std::size_t option_value(const std::string &name)
+{
+    std::size_t value = 0;
+    int is_set = 0;
+    for (unsigned i = 0; const char *const found = ebb_option_value(i, &value, &is_set); i++)
+        if (name == found)
+            return value;
+    fail("expected an option %s", name.c_str());
 }
 
 inline void op_inform(Worker &, const Record &r)

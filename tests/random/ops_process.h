@@ -11,6 +11,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <malloc.h>
+#include <poll.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -160,6 +161,35 @@ inline void join_all(Worker &w)
         thread.join();
     if (!ended.empty())
         join_all(w); // those may have begun others
+}
+
+// What this thread has freed may go home meanwhile; EBB_DOMAIN_TICK=block ends its epoch.
+inline void op_wait(Worker &, const Record &r)
+{
+    if (r.y() % 16 == 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(r.x() % 8));
+    else
+        poll(nullptr, 0, r.x() % 2);
+}
+
+inline void op_helper(Worker &w, const Record &)
+{
+    if (w.run.refusing)
+        return;
+    had_threads = true;
+    errno = 0;
+    const int result = ebb_helper_start();
+    RANDOM_CHECK(result == 0 || (result == -1 && errno == EAGAIN &&
+                                 (w.may_be_refused() || option_value("EBB_PURGE_THREAD") == 0)),
+                 "%d, errno %d", result, errno);
+}
+
+// EBB_STATS=signal: another thread answers. In the child of a fork there is none.
+inline void op_ask(Worker &, const Record &)
+{
+    const int number = static_cast<int>(option_value("EBB_STATS_SIGNAL"));
+    if (option_value("EBB_STATS") == 2 && number != SIGSEGV)
+        kill(getpid(), number);
 }
 
 // ---- fork ----------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@
 //                    on; - keeps none
 //   RANDOM_MINIMISE  seconds for that; 20
 //   RANDOM_FROM      the first seed; 1
+//   RANDOM_OPTIONS   for the test `options`: which ones
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
@@ -137,6 +138,8 @@ void run_seed(unsigned mode, std::uint64_t seed)
     run_stream(bytes.data(), bytes.size());
 }
 
+void run_under_options(unsigned mode, std::uint64_t seed);
+
 constexpr std::uint64_t batch = 50; // runs in one process: what one leaves behind is the next one's
 
 bool try_batch(unsigned mode, std::uint64_t first)
@@ -167,6 +170,8 @@ void search(unsigned mode)
         GTEST_SKIP() << "ASan's own locks stay taken in such children; its leak check fails there";
 #endif
     const std::string one = setting("RANDOM_SEED");
+    if (!one.empty() && *setting("RANDOM_OPTIONS") != '\0')
+        return run_under_options(mode, std::stoull(one));
     if (!one.empty()) {
         const Outcome outcome = in_process(240, false, [&] { run_seed(mode, std::stoull(one)); });
         EXPECT_TRUE(outcome.good()) << outcome.text;
@@ -187,6 +192,135 @@ void search(unsigned mode)
                 static_cast<unsigned long long>(board().steps - steps),
                 static_cast<unsigned long long>(board().runs - runs));
 }
+
+// ---- options -------------------------------------------------------------------------------------
+
+struct Setting {
+    const char *name;
+    struct Value {
+        const char *text;
+        std::size_t value; // otherwise: no such value, the default stays
+    };
+    std::vector<Value> values;
+};
+constexpr std::size_t no_value = SIZE_MAX;
+
+const std::vector<Setting> &settings()
+{
+    static const std::vector<Setting> all = {
+        {"EBB_CACHE", {{"0", 0}, {"64k", 65536}, {"1M", 1 << 20}, {"1g", 1 << 30}, {"1x", no_value}}},
+        {"EBB_PURGE_DELAY_MS", {{"0", 0}, {"1", 1}, {"30", 30}, {"3600000", 3600000}, {"-1", no_value}}},
+        {"EBB_PURGE_THREAD", {{"0", 0}, {"1", 1}, {"2", no_value}}},
+        {"EBB_THP", {{"system", 0}, {"never", 1}, {"always", 2}, {"NEVER", no_value}}},
+        {"EBB_PIN_FENCE", {{"1", 1}, {"0", 0}, {"", no_value}}},
+        {"EBB_STATS", {{"exit", 1}, {"signal", 2}, {"off", 0}, {"exi", no_value}}},
+        {"EBB_STATS_SIGNAL", {{"10", 10}, {"40", 40}, {"11", 11}, {"65", no_value}}},
+        {"EBB_DOMAIN_TICK", {{"block", 1}, {"block", 1}, {"off", 0}, {"block ", no_value}}},
+        {"EBB_REGION_DEBUG",
+         {{"1", 1}, {"64k", 65536}, {"16m", 16 << 20}, {"18446744073709551616", no_value}}},
+        {"EBB_NO_OPTION", {{"1", no_value}}},
+    };
+    return all;
+}
+
+// Which of them a number stands for, with which value: a third of all.
+template <typename Visit> void each_setting(std::uint64_t number, Visit visit)
+{
+    std::uint64_t state = number;
+    for (const Setting &one : settings())
+        if (const std::uint64_t drawn = next_random(state); drawn % 3 == 0)
+            visit(one.name, one.values[drawn / 3 % one.values.size()]);
+}
+
+void require_options()
+{
+    std::map<std::string, std::size_t> wanted;
+    each_setting(number("RANDOM_OPTIONS", 0), [&](const char *name, const Setting::Value &value) {
+        if (value.value != no_value)
+            wanted[name] = value.value;
+    });
+    std::size_t value = 0;
+    int is_set = 0;
+    for (unsigned i = 0; const char *const name = ebb_option_value(i, &value, &is_set); i++) {
+        const auto found = wanted.find(name);
+        RANDOM_CHECK(is_set == (found != wanted.end()), "%s: set %d", name, is_set);
+        RANDOM_CHECK(is_set == 0 || value == found->second, "%s is %zu", name, value);
+    }
+}
+
+// In this process, which goes on to its exit.
+void run_under_options(unsigned mode, std::uint64_t seed)
+{
+    report_signals();
+    alarm(240);
+    require_options();
+    run_seed(mode, seed);
+}
+
+// One line for what is no option or no value; nothing else unasked.
+void require_words(std::uint64_t number, const std::string &text)
+{
+    std::size_t wrong = 0;
+    bool asked = false;
+    each_setting(number, [&](const char *name, const Setting::Value &value) {
+        wrong += value.value == no_value;
+        asked |= std::strncmp(name, "EBB_STATS", 9) == 0;
+    });
+    std::size_t ignored = 0;
+    for (std::size_t at = 0; (at = text.find(": ignored\n", at)) != std::string::npos; at++)
+        ignored++;
+    EXPECT_EQ(wrong, ignored) << text;
+    EXPECT_TRUE(asked || ignored == static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')))
+        << text;
+}
+
+void run_program_under(std::uint64_t options, unsigned mode, std::uint64_t seed)
+{
+    const int output = memfd_create("said", MFD_CLOEXEC);
+    const pid_t child = fork();
+    if (child == 0) {
+        dup2(output, STDERR_FILENO);
+        const std::string filter = std::string("--gtest_filter=Random.") + mode_names[mode];
+        each_setting(options, [](const char *name, const Setting::Value &value) {
+            setenv(name, value.text, 1);
+        });
+        setenv("RANDOM_OPTIONS", std::to_string(options).c_str(), 1);
+        setenv("RANDOM_SEED", std::to_string(seed).c_str(), 1);
+        execl("/proc/self/exe", "random_random", filter.c_str(), "--gtest_brief=1", nullptr);
+        _exit(99);
+    }
+    int status = 0;
+    const bool ended = await_child(child, status, 300);
+    const std::string text = said(output);
+    close(output);
+    EXPECT_TRUE(ended && WIFEXITED(status) && WEXITSTATUS(status) == 0)
+        << "status " << status << ", " << text << "again: RANDOM_OPTIONS=" << options
+        << " RANDOM_SEED=" << seed << " random_random --gtest_filter=*.options, mode "
+        << mode_names[mode];
+    require_words(options, text);
+}
+
+// The same runs in processes that are set up otherwise, to their exits.
+TEST(Random, options)
+{
+    if (*setting("RANDOM_OPTIONS") != '\0') {
+        const std::uint64_t options = number("RANDOM_OPTIONS", 0);
+        return run_program_under(options, options % modes, number("RANDOM_SEED", 1));
+    }
+    const auto end = end_of_time();
+    std::uint64_t seed = number("RANDOM_FROM", 1), runs = 0;
+    for (; std::chrono::steady_clock::now() < end && !HasFailure(); seed++, runs++) {
+        const unsigned mode = seed % modes;
+#ifdef UNDER_ASAN
+        if (mode == 3 || mode == 5)
+            continue;
+#endif
+        run_program_under(seed, mode, seed);
+    }
+    std::printf("options: %llu programs\n", static_cast<unsigned long long>(runs));
+}
+
+// ---- cases ---------------------------------------------------------------------------------------
 
 Bytes read_case(const std::string &path)
 {
