@@ -177,6 +177,9 @@ void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
 void *ebbi_calloc(size_t count, size_t size);
 void *ebbi_realloc(void *p, size_t bytes);      // realloc(p, 0) frees and gives NULL
+// What a block that has to move is given: a large one that grows once tends to grow again, and room
+// behind it is only address space.
+size_t ebbi_room_to_grow(const struct ebb_region *region, size_t old_bytes, size_t bytes);
 void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
 size_t ebbi_usable_size(const void *p);         // 0 for NULL; aborts on what is not a block
 size_t ebbi_trim(void);                         // gives back all that is free; bytes

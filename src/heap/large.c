@@ -137,8 +137,9 @@ void *ebbi_large_resize(void *p, size_t bytes)
 {
     struct ebbi_span *span = find_span(p);
     const struct ebbi_note *note = ebbi_large_note(p);
-    if (note != NULL && note->label != NULL) {
-        return NULL; // what its label and its region know of it would be wrong
+    if (note != NULL && note->label != NULL) { // what its label and its region know of it stays right
+        size_t old_bytes = ebbi_large_bytes(p);
+        return bytes <= old_bytes && bytes > old_bytes / 2 ? p : NULL;
     }
     if (span == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
@@ -181,11 +182,22 @@ void *ebbi_calloc(size_t count, size_t size)
     return p != NULL ? memset(p, 0, bytes) : NULL;
 }
 
+size_t ebbi_room_to_grow(const struct ebb_region *region, size_t old_bytes, size_t bytes)
+{
+    bool limited = region != NULL && region->hard_limit != 0;
+    return bytes > EBBI_CLASS_MAX && bytes > old_bytes && !limited ? bytes + bytes / 8 : bytes;
+}
+
 static void *move_block(void *p, size_t old_bytes, size_t bytes)
 {
-    // A large object that grows once tends to grow again: room beside it is only address space.
-    size_t room = bytes > EBBI_CLASS_MAX && bytes > old_bytes ? bytes + bytes / 8 : bytes;
-    void *to = ebbi_malloc(room < EBBI_HUGE_MIN ? room : bytes);
+    const struct ebbi_heap *source = ebbi_source_get();
+    const struct ebb_region *region = source != NULL ? source->region : NULL;
+    size_t room = ebbi_room_to_grow(region, old_bytes, bytes);
+    if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->label == NULL)) {
+        room = bytes; // its pages can be moved
+    }
+    void *to = ebbi_malloc(room);
+    to = to == NULL && room > bytes ? ebbi_malloc(bytes) : to;
     if (to == NULL) {
         return NULL;
     }
@@ -218,6 +230,11 @@ void *ebbi_realloc(void *p, size_t bytes)
             return same;
         }
     }
+    int saved = errno;
     void *to = move_block(p, old_bytes, bytes);
-    return to != NULL || bytes > old_bytes ? to : p; // to shrink in place is no failure
+    if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
+        errno = saved;
+        return p;
+    }
+    return to;
 }

@@ -120,12 +120,18 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
                  (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_region_extend(region, p, bytes)))) {
         return p;
     }
-    void *to = ebbi_region_malloc(region, bytes);
+    int saved = errno;
+    size_t room = ebbi_room_to_grow(region, old_bytes, bytes);
+    void *to = ebbi_region_malloc(region, room);
+    to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
     if (to != NULL) {
         memcpy(to, p, ebbi_min(old_bytes, bytes));
         ebbi_free(p);
+    } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
+        errno = saved;
+        return p;
     }
-    return to != NULL || bytes > old_bytes || !same ? to : p; // to shrink in place is no failure
+    return to;
 }
 
 void *ebbi_promote(const void *p, struct ebb_region *to)

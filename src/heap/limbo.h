@@ -125,6 +125,7 @@ struct ebb_hazard;
 void ebbi_retire_slow(void *p);
 // Refills the magazine of a class from a bag whose time has come. False: there is none.
 bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
+void ebbi_give_way(bool naps);                   // to whoever holds up the default clock
 void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
 
 // ---- bags.c: the queues; under the heap's lock ---------------------------------------------------

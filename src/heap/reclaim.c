@@ -202,7 +202,8 @@ void ebbi_calls_finish(struct ebbi_collector *collector)
         size_t returned_before = ebbi_calls_returned();
         done =
             run_calls(&walk) && !ebbi_calls_in_flight() && ebbi_calls_returned() == returned_before;
-        if (!done && !ebbi_clock_advance(clock_of(collector), true)) {
+        // What the clock does not hold back waits for a hazard pointer.
+        if (!done && (!ebbi_clock_advance(clock_of(collector), true) || turn > ADVANCES)) {
             wait_a_little(turn);
         }
     }

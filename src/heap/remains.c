@@ -10,6 +10,8 @@
 #include "region/quarantine.h"
 
 #define REMAINS_AT_ONCE 64 // looked at under the lock
+#define PATIENT 128        // that wait before a release gives way
+#define NAPS 1024          // before it naps for a millisecond
 
 struct queue {
     struct ebbi_sheet *first, *last;
@@ -96,7 +98,7 @@ static size_t free_passed(size_t most, bool *more)
     return ebbi_remains_destroy(gone);
 }
 
-// Looks at `count` of the held ones, which are as many as there were, so at each once.
+// Looks at `count` of the held ones, which are no more than there were, so at none twice.
 static size_t free_held(size_t count)
 {
     struct ebbi_sheet *gone = NULL;
@@ -122,7 +124,13 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
     }
     ebbi_lock_drop(&remains.lock);
     (void)ebbi_clock_advance(&ebbi_clock, true);
-    (void)free_passed(2 * count + 2, &more); // more than came: so the queue ends
+    (void)free_passed(2 * count + 2, &more); // more than came: so the queues end
+    // relaxed: a hint
+    (void)free_held(ebbi_min(2 * count + 2, ebbi_load_relaxed(&remains.held.count)));
+    size_t waiting = ebbi_load_relaxed(&remains.waiting.count); // relaxed: as above
+    if (waiting > PATIENT && !ebbi_is_pinned(NULL)) {
+        ebbi_give_way(waiting > NAPS);
+    }
 }
 
 size_t ebbi_remains_purge(bool *some_wait)

@@ -102,7 +102,7 @@ static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
 // Whoever holds up the clock is most often a thread that lost its processor inside a pin: it is let
 // run, here or, by a nap that leaves this processor idle, from another's queue. One that has held it
 // up for long is waiting for something else.
-static void give_way(size_t bags)
+void ebbi_give_way(bool naps)
 {
     static uint32_t never; // always 0
     bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= STALL_MS;
@@ -112,7 +112,7 @@ static void give_way(size_t bags)
             return;
         }
     }
-    if (!stalled && bags > NAP_BAGS) {
+    if (!stalled && naps) {
         ebbi_os_wait(&never, 0, 1);
         (void)ebbi_clock_advance(&ebbi_clock, true);
     }
@@ -127,7 +127,7 @@ static void settle(struct ebbi_heap *heap, unsigned queue, struct sealed sealed)
     }
     if (!sealed.has_passed && !ebbi_clock_advance(&ebbi_clock, sealed.bags >= PRESSING_BAGS) &&
         sealed.bags > PATIENT_BAGS) {
-        give_way(sealed.bags);
+        ebbi_give_way(sealed.bags > NAP_BAGS);
     }
     if (sealed.surplus) {
         send_surplus_home(heap, queue);

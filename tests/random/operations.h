@@ -75,6 +75,12 @@ inline constexpr Operation operations[] = {
     {"wait", "nap", 1, op_wait},
     {"helper", "spawn", 1, op_helper},
     {"ask", "info", 1, op_ask},
+    {"end_late", "spawn", 1, op_end_late},
+    {"crowd", "nap", 1, op_crowd},
+    {"thread_c11", "nap", 1, op_thread_c11},
+    {"part", "nap", 1, op_part},
+    {"flood", "retire", 1, op_flood},
+    {"labels", "info", 1, op_labels},
 };
 
 inline constexpr const char *groups[] = {"heap",   "odd",    "huge",    "check", "info",  "trim",

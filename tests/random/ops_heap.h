@@ -103,11 +103,14 @@ inline void op_huge(Worker &w, const Record &r)
 
 inline void op_huge_realloc(Worker &w, const Record &r)
 {
-    Block *const block = w.model.pick(r.pick());
-    if (block == nullptr || w.model.bytes() > (std::size_t{64} << 20))
+    if (w.model.bytes() > (std::size_t{64} << 20))
         return;
-    const std::size_t size = (std::size_t{1 + r.y() % 40u} << 20) + r.number();
-    Model::check(*block);
+    const std::size_t first = (std::size_t{30 + r.x() % 9u} << 20) + r.number();
+    errno = 0;
+    Block *const block = admit_plain(w, ebb_malloc(first), first);
+    if (block == nullptr)
+        return;
+    const std::size_t size = (std::size_t{1 + r.y() % 48u} << 20) + r.number() / 2;
     Model::Owned old = w.model.remove(block);
     errno = 0;
     void *const p = ebb_realloc(old->at, size);

@@ -8,7 +8,7 @@
 
 #include <sys/mman.h>
 
-#include "ops_process.h"
+#include "ops_thread.h"
 
 namespace random_test {
 
@@ -173,6 +173,20 @@ inline ChosenMisuse end_collector(Worker &w, const Record &r)
     }
 }
 
+// Each has its copy to give back.
+inline ChosenMisuse free_in_two_threads(Worker &w, const Record &r)
+{
+    const Block *const block = w.model.pick(r.pick());
+    if (block == nullptr || !may_wait(w))
+        return {};
+    void *const p = block->at;
+    return Misuse{" free: ", [p] {
+                      std::thread([p] { ebb_free(p); }).join();
+                      ebb_free(p);
+                      end_grace_period();
+                  }};
+}
+
 // ---- of regions ----------------------------------------------------------------------------------
 
 inline ebb_region *region_to_misuse(bool closes)
@@ -278,7 +292,7 @@ inline void op_misuse(Worker &w, const Record &r)
     static constexpr ChosenMisuse (*all[])(Worker &, const Record &) = {
         free_twice,   free_inside,   free_foreign,        retire_twice,      unpin_again,
         pin_deeper,   wait_inside,   wait_in_destructor,  close_hazard_twice, end_collector,
-        end_region,   free_released, use_released,        free_twice,        use_released};
+        end_region,   free_released, use_released,        free_in_two_threads,        use_released};
     if (under_sanitizer || w.run.refusing || fork_depth >= 2)
         return;
     const unsigned number = r.x() % std::size(all);

@@ -227,6 +227,7 @@ inline void settle_in_child(Worker &w, bool alone)
     fork_depth++;
     prctl(PR_SET_PDEATHSIG, SIGKILL); // none is left when a test is ended
     run.own_pid = false;
+    run.crowded = false;
     if (!alone) {
         run.complete = false;
         run.era++;

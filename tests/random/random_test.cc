@@ -248,10 +248,39 @@ void require_options()
     }
 }
 
+void pass_signal(int number, siginfo_t *, void *)
+{
+    signal(number, SIG_DFL);
+    raise(number);
+}
+
+// What a program may have done about faults before the library watches for them.
+void set_fault_handler(std::uint64_t choice)
+{
+    struct sigaction action = {};
+    if (choice % 4 == 0)
+        return;
+    action.sa_handler = choice % 4 == 1 ? SIG_DFL : SIG_IGN;
+    if (choice % 4 == 2) {
+        action.sa_sigaction = pass_signal;
+        action.sa_flags = SA_SIGINFO | (choice % 8 < 4 ? SA_NODEFER | static_cast<int>(SA_RESETHAND) : 0);
+    }
+    sigaction(SIGSEGV, &action, nullptr);
+}
+
+void set_space(std::uint64_t choice)
+{
+    static constexpr rlim_t spaces[] = {RLIM_INFINITY, rlim_t{8} << 30, rlim_t{60} << 30, RLIM_INFINITY};
+    const rlimit limit = {spaces[choice % 4], spaces[choice % 4]};
+    if (!under_sanitizer && choice % 4 != 0)
+        setrlimit(RLIMIT_AS, &limit);
+}
+
 // In this process, which goes on to its exit.
 void run_under_options(unsigned mode, std::uint64_t seed)
 {
     report_signals();
+    set_fault_handler(number("RANDOM_OPTIONS", 0));
     alarm(240);
     require_options();
     run_seed(mode, seed);
@@ -284,6 +313,7 @@ void run_program_under(std::uint64_t options, unsigned mode, std::uint64_t seed)
         each_setting(options, [](const char *name, const Setting::Value &value) {
             setenv(name, value.text, 1);
         });
+        set_space(options / 8);
         setenv("RANDOM_OPTIONS", std::to_string(options).c_str(), 1);
         setenv("RANDOM_SEED", std::to_string(seed).c_str(), 1);
         execl("/proc/self/exe", "random_random", filter.c_str(), "--gtest_brief=1", nullptr);
@@ -366,8 +396,9 @@ void repeat(unsigned mode, std::uint64_t seed)
                 high.resident = std::max(high.resident, now.resident);
                 continue;
             }
-            // Threads that begin while others end find no heap to take over: one more for each.
-            const std::size_t spare = mode == 0 ? 0 : 8;
+            // Threads that begin while others end find no heap to take over: one more for each, and for
+            // each that an operation begins.
+            const std::size_t spare = mode == 0 ? 0 : 16;
             RANDOM_CHECK(now.heaps <= high.heaps + spare, "%zu heaps after run %d, %zu before",
                          now.heaps, i, high.heaps);
             RANDOM_CHECK(now.participants <= high.participants + (mode == 0 ? 0 : 4),

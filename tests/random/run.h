@@ -115,7 +115,7 @@ struct Run {
     std::array<void *, link_count> links{};
     std::atomic<std::uint64_t> next_pin{1};
     std::atomic<unsigned> next_region{1};
-    std::atomic<bool> refusing{false}, filtered{false}, own_pid{true};
+    std::atomic<bool> refusing{false}, filtered{false}, own_pid{true}, crowded{false};
     std::atomic<unsigned> raises{0}; // of the limit behind `refusing`
     unsigned era = 0;     // raised in the child of a fork: what other threads had is lost there
     bool complete = true; // nothing was lost, so the sums at the end must be right

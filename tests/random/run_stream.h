@@ -130,10 +130,10 @@ inline Sums take_sums()
 {
     ebb_stats heap;
     ebb_reclaim_stats clock;
-    ebb_lifetime_stats lines[16];
+    static ebb_lifetime_stats lines[256];
     ebb_stats_get(&heap);
     ebb_reclaim_stats_get(nullptr, &clock);
-    const std::size_t count = std::min<std::size_t>(ebb_lifetimes_get(lines, 16), 16);
+    const std::size_t count = std::min(ebb_lifetimes_get(lines, std::size(lines)), std::size(lines));
     Sums sums = {heap.live_blocks,
                  heap.heaps,
                  clock.participants,
