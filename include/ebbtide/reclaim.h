@@ -122,7 +122,7 @@ EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCE
 // thread may be pinned in it (abort) or use it any more. Not inside a pin of the default collector
 // (abort: it runs destructors). In a destructor it only marks the collector: all this is done when the
 // thread's outermost run of destructors has ended. Nothing is done for NULL; twice, or for what is
-// none: abort.
+// none: abort. O(what waits + collectors that were created later).
 EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXCEPT;
 // Whether every outermost pin makes a fence. Known at a collector's creation, and for the default one
 // from the process's first pin on; 0 may become 1 when the kernel refuses membarriers, see above.
@@ -182,7 +182,9 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 // ---- what waits, and for whom --------------------------------------------------------------------
 
 struct ebb_reclaim_stats {
-    size_t retired_bytes;   // waiting, by block size; as of each thread's last slow call
+    size_t
+        retired_bytes; // blocks that wait, by their size, as of each thread's last slow call; not
+                       // what waits because its region was released
     size_t retired_blocks;  // their number
     size_t destructors;     // calls that wait
     uint64_t epoch;         // of the clock

@@ -36,8 +36,9 @@
 // been used again this is found and ends the process by abort() after one line on stderr, as do the
 // other errors that are named below. In the child of a fork() regions and domains go on; those that
 // were another thread's own have no owner then, blocks that it was just allocating are lost, and one that
-// it was just freeing may stay counted: its 64 KiB or more last as long as the region then, or for ever
-// once that is closed. A closed region that only threads of the parent were in has ended in the child.
+// it was just freeing may stay counted. As nobody can know what such a thread was doing, the 64 KiB or more
+// that it was allocating from last as long as the region, or for ever once that is closed, with a block more
+// in its count. A closed region that only threads of the parent were in has ended in the child.
 // Where the kernel refuses membarrier (old ones, some seccomp filters), a region that another thread than
 // its owner closes ends a second later, without a wait for anybody but who releases its parent meanwhile;
 // from then on no region has an owner.

@@ -68,6 +68,13 @@ EBBI_INLINE void ebbi_tags_set(const void *start, size_t granules, uint16_t tag)
     }
 }
 
+// The granule's tag was this one and is none now: of two threads that try, one is told so.
+EBBI_INLINE bool ebbi_tag_take(const void *p, uint16_t tag)
+{
+    // relaxed: P1
+    return ebbi_cas_relaxed(&ebbi_window.tags[ebbi_granule_of(p)], &tag, (uint16_t)EBBI_TAG_NONE);
+}
+
 // Any pointer value.
 EBBI_INLINE uint16_t ebbi_tag_of(const void *p)
 {

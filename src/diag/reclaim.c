@@ -38,7 +38,7 @@ void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_s
     ebbi_limbo_totals(inner, &totals);
     *stats = (struct ebb_reclaim_stats){.retired_bytes = totals.bytes,
                                         .retired_blocks = totals.blocks,
-                                        .destructors = totals.calls,
+                                        .destructors = totals.calls - totals.calls_for_blocks,
                                         .epoch = now.epoch,
                                         .participants = now.participants,
                                         .pinned = now.pinned,

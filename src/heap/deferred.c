@@ -12,6 +12,44 @@ _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size o
 static size_t in_flight; // atomic
 static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
+// ---- blocks of regions -----------------------------------------------------------------------------
+
+static bool is_of_region(const struct ebbi_call *call)
+{
+    return call->run == ebbi_region_free_retired;
+}
+
+static void count_in(struct ebbi_deferred *deferred, const struct ebbi_call *call)
+{
+    if (EBBI_UNLIKELY(is_of_region(call))) {
+        deferred->blocks++;
+        deferred->bytes += ebbi_usable_size(call->p);
+    }
+}
+
+// Bytes.
+static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls *calls)
+{
+    size_t bytes = 0;
+    size_t most = deferred->blocks > 0 ? calls->count : 0;
+    for (size_t i = 0; i < most; i++) {
+        if (is_of_region(&calls->calls[i])) {
+            const void *p = calls->calls[i].p;
+            bool lives = ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_sheet_has(p);
+            bytes += lives ? ebbi_usable_size(p) : 0; // retired twice: its call will say so
+            deferred->blocks--;
+        }
+    }
+    EBBI_ASSERT(bytes <= deferred->bytes);
+    deferred->bytes -= bytes;
+    if (bytes > 0) {
+        ebbi_limbo_count(0, bytes);
+    }
+    return bytes;
+}
+
+// ---- in and out ------------------------------------------------------------------------------------
+
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred)
 {
     struct ebbi_calls *calls = deferred->filling;
@@ -35,6 +73,7 @@ static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct
     struct ebbi_calls *calls = deferred->filling;
     calls->calls[calls->count++] = call;
     deferred->count++;
+    count_in(deferred, &call);
     if (calls->count < EBBI_CALLS) {
         return false;
     }
@@ -79,7 +118,7 @@ static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)
     for (size_t i = 0; i < calls->count; i++) {
         const struct ebbi_call *call = &calls->calls[i];
         if (call->p != NULL) {
-            bool is_block = call->run == NULL || call->run == ebbi_region_free_retired;
+            bool is_block = call->run == NULL || is_of_region(call);
             size_t bytes = is_block ? ebbi_usable_size(call->p) : 1;
             ebbi_suspects_add(&suspects, call->p, bytes);
         }
@@ -103,6 +142,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         EBBI_ASSERT(deferred->count >= calls->count && deferred->sealed > 0 &&
                     calls->clock == clock);
         deferred->count -= calls->count;
+        expired->bytes += count_out(deferred, calls);
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
         calls->next = NULL;

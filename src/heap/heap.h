@@ -176,7 +176,7 @@ EBBI_INLINE void ebbi_heap_count_out(struct ebbi_heap *heap, int64_t more)
 void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
 void *ebbi_calloc(size_t count, size_t size);
-void *ebbi_realloc(void *p, size_t bytes);      // realloc(p, 0) frees and gives NULL
+void *ebbi_realloc(void *p, size_t bytes); // realloc(p, 0) frees and gives NULL
 // What a block that has to move is given: a large one that grows once tends to grow again, and room
 // behind it is only address space.
 size_t ebbi_room_to_grow(const struct ebb_region *region, size_t old_bytes, size_t bytes);
@@ -317,6 +317,7 @@ void ebbi_helper_stop(void);   // waits until its thread has ended; not from mal
 void ebbi_helper_forget(bool counted); // in the child of a fork, whose thread is counted or not
 void ebbi_threads_see(void); // from now on each thread is counted when the program creates it
 bool ebbi_threads_are_seen(void);
+bool ebbi_threads_any(void); // besides the first one, of the program
 void ebbi_threads_more(void);
 void ebbi_threads_less(void);
 void ebbi_threads_first_ends(void);

@@ -65,6 +65,8 @@ static bool no_threads(void)
     return ebbi_load_relaxed(&threads) == 0; // relaxed: whoever takes it to 0 rings
 }
 
+bool ebbi_threads_any(void) { return !no_threads(); }
+
 static bool may_end(void)
 {
     return no_threads() && ebbi_load_relaxed(&stays) == 0; // relaxed: a choice

@@ -110,12 +110,14 @@ void ebbi_large_free(void *p)
     if (note != NULL && ebbi_load_relaxed(&note->tag) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
+    if (span != NULL && !ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
+        ebbi_report_invalid(p, "free");
+    }
     if (note != NULL && note->label != NULL) {
         ebbi_region_forget(note);
     }
     if (span != NULL) {
         EBBI_ASSERT(span->state == EBBI_SPAN_LARGE);
-        ebbi_tags_set(p, 1, EBBI_TAG_NONE);
         ebbi_span_free(span);
     } else if (!ebbi_huge_free(p)) {
         ebbi_report_invalid(p, "free");
@@ -137,7 +139,8 @@ void *ebbi_large_resize(void *p, size_t bytes)
 {
     struct ebbi_span *span = find_span(p);
     const struct ebbi_note *note = ebbi_large_note(p);
-    if (note != NULL && note->label != NULL) { // what its label and its region know of it stays right
+    if (note != NULL &&
+        note->label != NULL) { // what its label and its region know of it stays right
         size_t old_bytes = ebbi_large_bytes(p);
         return bytes <= old_bytes && bytes > old_bytes / 2 ? p : NULL;
     }

@@ -330,12 +330,13 @@ void ebbi_region_free_retired(void *p, void *context)
 void ebbi_region_retire(void *p)
 {
     int saved = errno;
-    (void)ebbi_sheet_usable(p);             // no block in use: abort
+    size_t bytes = ebbi_sheet_usable(p);    // no block in use: abort
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
     // relaxed: as in free_retired; a release beside this is in error
     (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    if (!ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL}) &&
-        !ebbi_strand_of_region(p)) {
+    if (ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL})) {
+        ebbi_limbo_count(bytes, 0);
+    } else if (!ebbi_strand_of_region(p)) {
         // relaxed: no memory for the call: the block stays in its region until that is released
         (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     }

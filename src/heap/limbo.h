@@ -84,10 +84,11 @@ struct ebbi_calls {
 struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
-    size_t count;        // of calls
-    size_t sealed;       // records in the queue
-    uint32_t turns;      // calls added by a thread without a helper
-    uint32_t turns_seen; // when its unpins last looked
+    size_t count;         // of calls
+    size_t blocks, bytes; // of regions, that some of the calls will free
+    size_t sealed;        // records in the queue
+    uint32_t turns;       // calls added by a thread without a helper
+    uint32_t turns_seen;  // when its unpins last looked
 };
 
 // A thread's part in a collector that is not the default one. Belongs to the thread's heap.
@@ -125,7 +126,7 @@ struct ebb_hazard;
 void ebbi_retire_slow(void *p);
 // Refills the magazine of a class from a bag whose time has come. False: there is none.
 bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
-void ebbi_give_way(bool naps);                   // to whoever holds up the default clock
+void ebbi_give_way(bool naps);                // to whoever holds up the default clock
 void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
 
 // ---- bags.c: the queues; under the heap's lock ---------------------------------------------------
@@ -165,7 +166,8 @@ void ebbi_barrier(struct ebbi_collector *collector);
 void ebbi_calls_finish(struct ebbi_collector *collector); // the same, unchecked
 size_t ebbi_reclaim(struct ebbi_collector *collector);
 struct ebbi_limbo_totals {
-    size_t bytes, blocks, calls;
+    size_t bytes, blocks, calls; // blocks of regions are counted as such and as calls:
+    size_t calls_for_blocks;
 };
 void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);
 

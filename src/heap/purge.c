@@ -308,9 +308,11 @@ size_t ebbi_trim(void)
         ebbi_flush_all(heap);
         ebbi_seats_flush(heap);
     }
-    struct ebbi_pass pass = {.delay_ms = 0, .parks = true};
-    size_t came_home; // nothing yet: the pass then empties what sleeps
-    (void)ebbi_park_pass(&came_home);
+    struct ebbi_pass pass = {.delay_ms = 0, .parks = ebbi_threads_any()};
+    if (pass.parks) {
+        size_t came_home; // nothing yet: the pass then empties what sleeps
+        (void)ebbi_park_pass(&came_home);
+    }
     ebbi_purge_pass(&pass);
     ebbi_outside(inside);
     ebbi_arena_totals(&after);

@@ -246,6 +246,9 @@ static void walk_totals(struct ebbi_heap *heap, void *context)
         return;
     }
     walk->totals.calls += deferred->count;
+    walk->totals.calls_for_blocks += deferred->blocks;
+    walk->totals.blocks += deferred->blocks;
+    walk->totals.bytes += deferred->bytes;
     if (walk->collector == NULL) {
         walk->totals.bytes += heap->limbo.bytes;
         walk->totals.blocks += heap->limbo.blocks;

@@ -28,6 +28,7 @@
 
 #define THREAD_STACK ((size_t)256 << 10)
 #define MOST_CPUS 65536u
+#define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
 
 // Of start-up, constant afterwards.
 static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
@@ -87,11 +88,12 @@ static bool are_pages(const void *start, size_t bytes)
     return bytes > 0 && (((uintptr_t)start | bytes) & (ebbi_os_page_size() - 1)) == 0;
 }
 
+// What is to be used is charged, so that the kernel refuses what it never could give.
 static void *map_pages(void *at, size_t bytes, int protection)
 {
     EBBI_ASSERT(are_pages(at, bytes));
     int saved = errno;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection & PROT_WRITE ? 0 : MAP_NORESERVE);
     void *got = mmap(at, bytes, protection, flags, -1, 0); // `at` is a hint: never replaces
     errno = saved;
     if (got == MAP_FAILED) {
@@ -144,7 +146,9 @@ bool ebbi_os_purge(void *start, size_t bytes)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
-    bool done = madvise(start, bytes, MADV_DONTNEED) == 0;
+    // Of a program that has locked its memory (mlockall) another call is asked for; since Linux 5.18.
+    bool done = madvise(start, bytes, MADV_DONTNEED) == 0 ||
+                (errno == EINVAL && madvise(start, bytes, DONTNEED_LOCKED) == 0);
     errno = saved;
     return done;
 }

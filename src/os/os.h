@@ -21,7 +21,8 @@ void *ebbi_os_reserve(void *at, size_t bytes);
 // As reserve, but reads as zero. NULL when refused.
 void *ebbi_os_reserve_readable(size_t bytes);
 
-// Readable, writable, zeroed memory at or anywhere, as reserve. NULL when refused.
+// Readable, writable, zeroed memory at or anywhere, as reserve. NULL when refused, also where the kernel
+// sees that it never could give so much.
 void *ebbi_os_map(void *at, size_t bytes);
 
 // Makes reserved pages readable and writable. 0 or -ENOMEM; on failure nothing has changed.

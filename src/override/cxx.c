@@ -81,72 +81,96 @@ static inline void *new_or_throw(size_t align, size_t bytes)
     return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes);
 }
 
-#define NEW(name)                                                                                  \
-    EXPORT void *name(size_t bytes);                                                               \
-    EXPORT void *name(size_t bytes) { return new_or_throw(0, bytes); }
-#define NEW_ALIGNED(name)                                                                          \
-    EXPORT void *name(size_t bytes, size_t align);                                                 \
-    EXPORT void *name(size_t bytes, size_t align) { return new_or_throw(align, bytes); }
-#define DELETE(name)                                                                               \
-    EXPORT void name(void *p);                                                                     \
-    EXPORT void name(void *p) { ebbi_free(p); }
-// Sized, aligned and nothrow forms differ in arguments that say nothing new.
-#define DELETE_1(name)                                                                             \
-    EXPORT void name(void *p, size_t ignored);                                                     \
-    EXPORT void name(void *p, size_t ignored)                                                      \
+// The program may replace some forms: those that it leaves alone end in its basic ones, as the standard
+// says ([new.delete]). So ours are weak: in the archive for the linker, and for the compiler, which then
+// calls and does not inline them; the shared library names them in packaging/preempted.list, so that
+// these calls find the program's.
+#define FORM EXPORT __attribute__((weak))
+
+#define NEW(name, call)                                                                            \
+    FORM void *name(size_t bytes);                                                                 \
+    FORM void *name(size_t bytes) { return call; }
+#define NEW_ALIGNED(name, call)                                                                    \
+    FORM void *name(size_t bytes, size_t align);                                                   \
+    FORM void *name(size_t bytes, size_t align) { return call; }
+#define DELETE(name, call)                                                                         \
+    FORM void name(void *p);                                                                       \
+    FORM void name(void *p) { call; }
+#define DELETE_ALIGNED(name, call)                                                                 \
+    FORM void name(void *p, size_t align);                                                         \
+    FORM void name(void *p, size_t align)                                                          \
     {                                                                                              \
-        (void)ignored;                                                                             \
-        ebbi_free(p);                                                                              \
+        (void)align;                                                                               \
+        call;                                                                                      \
     }
-#define DELETE_2(name)                                                                             \
-    EXPORT void name(void *p, size_t ignored, size_t ignored_too);                                 \
-    EXPORT void name(void *p, size_t ignored, size_t ignored_too)                                  \
+// Sizes and nothrow say nothing new.
+#define DELETE_1(name, to)                                                                         \
+    FORM void name(void *p, size_t ignored);                                                       \
+    FORM void name(void *p, size_t ignored)                                                        \
     {                                                                                              \
         (void)ignored;                                                                             \
-        (void)ignored_too;                                                                         \
-        ebbi_free(p);                                                                              \
+        to(p);                                                                                     \
+    }
+#define DELETE_SIZED_ALIGNED(name, to)                                                             \
+    FORM void name(void *p, size_t ignored, size_t align);                                         \
+    FORM void name(void *p, size_t ignored, size_t align)                                          \
+    {                                                                                              \
+        (void)ignored;                                                                             \
+        to(p, align);                                                                              \
+    }
+#define DELETE_ALIGNED_NOTHROW(name, to)                                                           \
+    FORM void name(void *p, size_t align, size_t ignored);                                         \
+    FORM void name(void *p, size_t align, size_t ignored)                                          \
+    {                                                                                              \
+        (void)ignored;                                                                             \
+        to(p, align);                                                                              \
     }
 
-NEW(_Znwm)                                    // new(size)
-NEW(_Znam)                                    // new[](size)
-NEW_ALIGNED(_ZnwmSt11align_val_t)             // new(size, align)
-NEW_ALIGNED(_ZnamSt11align_val_t)             // new[](size, align)
-DELETE(_ZdlPv)                                // delete(p)
-DELETE(_ZdaPv)                                // delete[](p)
-DELETE_1(_ZdlPvRKSt9nothrow_t)                // delete(p, nothrow)
-DELETE_1(_ZdaPvRKSt9nothrow_t)                // delete[](p, nothrow)
-DELETE_1(_ZdlPvm)                             // delete(p, size)
-DELETE_1(_ZdaPvm)                             // delete[](p, size)
-DELETE_1(_ZdlPvSt11align_val_t)               // delete(p, align)
-DELETE_1(_ZdaPvSt11align_val_t)               // delete[](p, align)
-DELETE_2(_ZdlPvmSt11align_val_t)              // delete(p, size, align)
-DELETE_2(_ZdaPvmSt11align_val_t)              // delete[](p, size, align)
-DELETE_2(_ZdlPvSt11align_val_tRKSt9nothrow_t) // delete(p, align, nothrow)
-DELETE_2(_ZdaPvSt11align_val_tRKSt9nothrow_t) // delete[](p, align, nothrow)
+NEW(_Znwm, new_or_throw(0, bytes))                                     // new(size)
+NEW(_Znam, _Znwm(bytes))                                               // new[](size)
+NEW_ALIGNED(_ZnwmSt11align_val_t, new_or_throw(align, bytes))          // new(size, align)
+NEW_ALIGNED(_ZnamSt11align_val_t, _ZnwmSt11align_val_t(bytes, align))  // new[](size, align)
+DELETE(_ZdlPv, ebbi_free(p))                                           // delete(p)
+DELETE(_ZdaPv, _ZdlPv(p))                                              // delete[](p)
+DELETE_1(_ZdlPvRKSt9nothrow_t, _ZdlPv)                                 // delete(p, nothrow)
+DELETE_1(_ZdaPvRKSt9nothrow_t, _ZdaPv)                                 // delete[](p, nothrow)
+DELETE_1(_ZdlPvm, _ZdlPv)                                              // delete(p, size)
+DELETE_1(_ZdaPvm, _ZdaPv)                                              // delete[](p, size)
+DELETE_ALIGNED(_ZdlPvSt11align_val_t, ebbi_free(p))                    // delete(p, align)
+DELETE_ALIGNED(_ZdaPvSt11align_val_t, _ZdlPvSt11align_val_t(p, align)) // delete[](p, align)
+DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t, _ZdlPvSt11align_val_t)    // delete(p, size, align)
+DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t, _ZdaPvSt11align_val_t)    // delete[](p, size, align)
+// delete(p, align, nothrow), delete[](p, align, nothrow)
+DELETE_ALIGNED_NOTHROW(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdlPvSt11align_val_t)
+DELETE_ALIGNED_NOTHROW(_ZdaPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_t)
 
 // A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
 // runtime's own nothrow form has one around its call of the throwing form, which is ours. In a static
 // program it stays in its place.
 #ifndef EBB_STATIC
+extern __typeof__(_Znwm) own__Znwm __attribute__((alias("_Znwm"), visibility("hidden")));
+extern __typeof__(_ZnwmSt11align_val_t) own__ZnwmSt11align_val_t
+    __attribute__((alias("_ZnwmSt11align_val_t"), visibility("hidden")));
+
 typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
 typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
 
-#define NEW_NOTHROW(name)                                                                          \
+#define NEW_NOTHROW(name, to)                                                                      \
     EXPORT void *name(size_t bytes, const void *nothrow);                                          \
     EXPORT void *name(size_t bytes, const void *nothrow)                                           \
     {                                                                                              \
-        void *p = ebbi_malloc(bytes);                                                              \
+        void *p = (to) == own_##to ? ebbi_malloc(bytes) : NULL;                                    \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
     }
-#define NEW_ALIGNED_NOTHROW(name)                                                                  \
+#define NEW_ALIGNED_NOTHROW(name, to)                                                              \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
     {                                                                                              \
-        void *p = ebbi_family_aligned(align, bytes);                                               \
+        void *p = (to) == own_##to ? ebbi_family_aligned(align, bytes) : NULL;                     \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
@@ -154,8 +178,9 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
         return p;                                                                                  \
     }
 
-NEW_NOTHROW(_ZnwmRKSt9nothrow_t)                        // new(size, nothrow)
-NEW_NOTHROW(_ZnamRKSt9nothrow_t)                        // new[](size, nothrow)
-NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t) // new(size, align, nothrow)
-NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t) // new[](size, align, nothrow)
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm) // new(size, nothrow)
+NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znwm) // new[](size, nothrow)
+// new(size, align, nothrow), new[](size, align, nothrow)
+NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t)
+NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t)
 #endif

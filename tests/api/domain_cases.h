@@ -58,6 +58,47 @@ TEST(Domain, IsFoundByItsName)
     in_thread([&] { EXPECT_EQ(ebb_domain_open(built.c_str()), domain); });
 }
 
+// Above 128 KiB, in a domain, in a region, and in one with a limit: the same size and a smaller one stay, and
+// growth by little moves it now and then.
+TEST(Domain, LargeBlocksDoNotMoveAtEachRealloc)
+{
+    ebb_domain *domain = open_domain("grows");
+    ebb_region *region = open("grows");
+    ebb_region_options limited = {};
+    limited.hard_limit = 16 * MiB;
+    ebb_region *tight = ebb_region_open(&limited);
+    const auto grow = [](const char *where) {
+        std::size_t moves = 0;
+        char *p = static_cast<char *>(api::allocate(200 * KiB));
+        ASSERT_NE(p, nullptr);
+        EXPECT_EQ(api::resize(p, 200 * KiB), p) << where;
+        EXPECT_EQ(api::resize(p, 150 * KiB), p) << where;
+        for (std::size_t bytes = 200 * KiB; bytes < 2 * MiB; bytes += 64) {
+            p[bytes - 65] = 7;
+            char *const to = static_cast<char *>(api::resize(p, bytes));
+            ASSERT_NE(to, nullptr);
+            EXPECT_EQ(to[bytes - 65], 7);
+            moves += to != p;
+            p = to;
+        }
+        EXPECT_LT(moves, 500U) << where;
+        errno = 0;
+        p = static_cast<char *>(api::resize(p, 300 * KiB));
+        EXPECT_EQ(errno, 0) << where;
+        api::release(p);
+    };
+    {
+        const InDomain scope(domain);
+        grow("domain");
+    }
+    for (ebb_region *one : {region, tight}) {
+        const ebb_scope before = ebb_region_enter(one);
+        grow("region");
+        ebb_leave(before);
+        ebb_region_release(one);
+    }
+}
+
 TEST(Domain, NamesThatAreNoneAreRefused)
 {
     for (const char *name : {static_cast<const char *>(nullptr), ""}) {

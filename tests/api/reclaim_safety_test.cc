@@ -4,6 +4,7 @@
 #include <csetjmp>
 #include <functional>
 
+#include "ebbtide/region.h"
 #include "reclaim_support.h"
 
 namespace {
@@ -158,6 +159,24 @@ TEST_F(ReclaimDeathTest, RetireTwiceInARow)
             line_about(block));
         ebb_free(block);
     }
+}
+
+// The first of the two ends the block's slab.
+TEST_F(ReclaimDeathTest, RetireTwiceOfTheLastBlockOfAClosedRegion)
+{
+    ebb_region *region = ebb_region_open(nullptr);
+    void *block = ebb_region_alloc(region, 100);
+    ebb_region_close(region);
+    expect_death(
+        "twice",
+        [=] {
+            ebb_retire(block);
+            ebb_retire(block);
+            drive(100);
+            ebb_barrier();
+        },
+        "double retire: ");
+    ebb_free(block);
 }
 
 TEST_F(ReclaimDeathTest, RetireTwiceWithABagBetween)

@@ -166,6 +166,33 @@ TEST(RegionReclaim, RetiredElsewhereAndAfterTheClose)
     EXPECT_EQ(line("retired late").live_blocks + line("retired late").held_bytes, 0U);
 }
 
+TEST(RegionReclaim, RetiredBlocksAreCounted)
+{
+    ebb_region *region = open("retired and counted");
+    ebb_reclaim_stats before = {}, waiting = {}, after = {};
+    std::size_t told = 0;
+    ebb_reclaim_stats_get(nullptr, &before);
+    ebb_reclaim_set_limit(
+        64 * KiB,
+        [](std::size_t bytes, void *context) { *static_cast<std::size_t *>(context) = bytes; },
+        &told);
+    {
+        const Pin pin;
+        for (int i = 0; i < 100; i++)
+            ebb_retire(take(region, KiB));
+        ebb_reclaim_stats_get(nullptr, &waiting);
+    }
+    EXPECT_EQ(waiting.retired_blocks, before.retired_blocks + 100);
+    EXPECT_EQ(waiting.retired_bytes, before.retired_bytes + 100 * KiB);
+    EXPECT_EQ(waiting.destructors, before.destructors);
+    EXPECT_GT(told, 64 * KiB);
+    ebb_reclaim_set_limit(0, nullptr, nullptr);
+    EXPECT_TRUE(drain());
+    ebb_reclaim_stats_get(nullptr, &after);
+    EXPECT_EQ(after.retired_blocks + after.retired_bytes, 0U);
+    ebb_region_release(region);
+}
+
 enum class Ending { release, reset, close };
 
 // Blocks that wait for the grace period when their region ends: they must neither be freed a second

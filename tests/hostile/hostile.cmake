@@ -75,6 +75,7 @@ hostile_case(fork_features EBB_PURGE_THREAD=0 200 1)
 
 hostile_program(limits_space)
 hostile_case(limits_space "" more 200)
+hostile_case(limits_space "" too_much)
 foreach(mib IN ITEMS 150 200 250 300)
   hostile_case(limits_space "" data ${mib})
 endforeach()
@@ -87,6 +88,8 @@ endforeach()
 
 hostile_program(limits_lock)
 hostile_case(limits_lock "" root)
+hostile_case(limits_lock "" goes_home 100)
+hostile_case(limits_lock "" goes_home 100000)
 hostile_case(limits_lock "" limited 64)
 hostile_case(limits_lock "" no_threads)
 
@@ -149,6 +152,7 @@ hostile_case(misuse_double "" reallocates 0)
 hostile_case(misuse_double "" reallocates 1)
 hostile_case(misuse_double "" measures)
 hostile_case(misuse_double "" by_fork)
+hostile_case(misuse_double "" at_once)
 
 # The last number: 0 free, 1 realloc, 2 malloc_usable_size.
 hostile_program(misuse_pointer)
@@ -188,6 +192,8 @@ foreach(name IN ITEMS handed_over idle_second closes)
   hostile_case(region_loops "" ${name})
 endforeach()
 hostile_case(region_loops "" handed_over 1)
+hostile_case(region_loops "" retire_and_reset 6)
+hostile_case(region_loops "" retire_and_reset 300)
 
 hostile_program(threads_odd)
 hostile_case(threads_odd "" small_stack)

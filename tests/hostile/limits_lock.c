@@ -66,6 +66,29 @@ static void as_root(long unused)
     MUST(have <= 200 * KIB, "%ld KiB were resident", have);
 }
 
+// 100 MiB are filled with blocks, freed, and go home, locked or not.
+static void goes_home(long size)
+{
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        skip("mlockall: %s", strerror(errno));
+    size_t count = 100 * (size_t)MIB / (size_t)size;
+    char **blocks = malloc(count * sizeof *blocks);
+    MUST(blocks != NULL, "malloc");
+    for (size_t i = 0; i < count; i++) {
+        blocks[i] = malloc((size_t)size);
+        MUST(blocks[i] != NULL, "malloc(%ld)", size);
+        memset(blocks[i], 1, (size_t)size);
+    }
+    for (size_t i = 0; i < count; i++)
+        free(blocks[i]);
+    free(blocks);
+    void *page = mmap(NULL, 1 << 12, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (page == MAP_FAILED || madvise(page, 1 << 12, 24) != 0) // MADV_DONTNEED_LOCKED
+        skip("a kernel before 5.18");
+    malloc_trim(0);
+    MUST(resident() <= 40 * MIB, "%ld KiB resident after the trim", resident() / KIB);
+}
+
 static void drop_root(void)
 {
     if (getuid() == 0 && (setgid(65534) != 0 || setuid(65534) != 0))
@@ -151,8 +174,11 @@ static void no_threads(long unused)
 
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"root", as_root}, {"limited", limited}, {"no_threads", no_threads}, {NULL, NULL}};
+    static const struct topic topics[] = {{"root", as_root},
+                                          {"goes_home", goes_home},
+                                          {"limited", limited},
+                                          {"no_threads", no_threads},
+                                          {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB locked at most", proc_number("/proc/self/status", "\nVmHWM:"));
 }

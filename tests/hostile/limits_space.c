@@ -150,10 +150,32 @@ static void data(long mib)
     refusals(4 * GIB);
 }
 
+// What the kernel never could give is refused, as it is to others, unless it has been told to give all.
+static void too_much(long unused)
+{
+    (void)unused;
+    char word = 0;
+    int file = open("/proc/sys/vm/overcommit_memory", O_RDONLY);
+    if (file < 0 || read(file, &word, 1) != 1 || word != '0')
+        skip("the kernel does not compare");
+    for (int shift = 43; shift < 47; shift++) {
+        errno = 0;
+        MUST(malloc((size_t)1 << shift) == NULL && errno == ENOMEM, "malloc of 2^%d bytes", shift);
+        errno = 0;
+        MUST(calloc(1, (size_t)1 << shift) == NULL && errno == ENOMEM, "calloc of 2^%d", shift);
+    }
+    char *p = malloc(40 << 20);
+    MUST(p != NULL, "malloc");
+    p[0] = 1;
+    MUST(realloc(p, (size_t)1 << 45) == NULL && p[0] == 1, "realloc to 2^45 bytes");
+    free(p);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"more", more}, {"whole", whole}, {"from_start", from_start}, {"data", data}, {NULL, NULL}};
+    static const struct topic topics[] = {{"more", more},   {"too_much", too_much},
+                                          {"whole", whole}, {"from_start", from_start},
+                                          {"data", data},   {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB of address space", proc_number("/proc/self/status", "\nVmSize:"));
 }

@@ -171,6 +171,35 @@ static void by_fork(size_t size, long unused)
     }
 }
 
+static atomic_int ready;
+
+static void *frees_at_once(void *p)
+{
+    atomic_fetch_add(&ready, 1);
+    while (atomic_load(&ready) < 2)
+        ;
+    free(p);
+    return p;
+}
+
+// By two threads in the same instant.
+static void at_once(size_t size, long unused)
+{
+    (void)unused;
+    atomic_store(&ready, 0);
+    void *p = malloc(size);
+    pthread_t first = start(frees_at_once, p), second = start(frees_at_once, p);
+    pthread_join(first, NULL);
+    pthread_join(second, NULL);
+}
+
+static void try_at_once(const struct misuse *misuse)
+{
+    static const size_t large[] = {200000, 2000000, 0};
+    for (int i = 0; i < 50; i++)
+        try_misuse(misuse, large, 0, 1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct misuse list[] = {{"twice", twice},
@@ -183,10 +212,15 @@ int main(int argc, char **argv)
                                          {"measures", measures},
                                          {"after_trim", after_trim},
                                          {"by_fork", by_fork},
+                                         {"at_once", at_once},
                                          {NULL, NULL}};
     MUST(argc > 1, "no case");
     if (!under_ebbtide())
         skip("only Ebbtide promises it");
-    try_misuse(find_misuse(list, argv[1]), sizes, argc > 2 ? atol(argv[2]) : 0, 0);
+    const struct misuse *misuse = find_misuse(list, argv[1]);
+    if (misuse->run == at_once)
+        try_at_once(misuse);
+    else
+        try_misuse(misuse, sizes, argc > 2 ? atol(argv[2]) : 0, 0);
     return pass("one owner each");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Regions by the thousand, opened here and ended there: nothing may be left of them.
 #include "hostile.h"
+#include <ebbtide/reclaim.h>
 #include <ebbtide/region.h>
 
 enum { RING = 64 };
@@ -83,6 +84,32 @@ static void idle_second(long unused)
     pthread_join(thread, NULL);
 }
 
+// A region is filled, one of `every` blocks retired, and reset, 20,000 times, while a second thread does
+// nothing. 750 KB are in use at a time.
+static void retire_and_reset(long every)
+{
+    enum { BLOCKS = 300, SIZE = 2500 };
+    pthread_t thread = start(idles, NULL);
+    struct ebb_region *region = ebb_region_open(NULL);
+    MUST(region != NULL, "ebb_region_open");
+    long most = 0, before = resident();
+    for (int round = 0; round < 20000; round++) {
+        for (int i = 0; i < BLOCKS; i++) {
+            char *p = ebb_region_alloc(region, SIZE);
+            MUST(p != NULL, "ebb_region_alloc");
+            p[0] = p[SIZE - 1] = 1;
+            if (i % every == 0)
+                ebb_retire(p);
+        }
+        ebb_region_reset(region);
+        most = round % 50 == 0 && resident() > most ? resident() : most;
+    }
+    MUST(most <= before + 64 * MIB, "%ld KiB resident, %ld before", most / KIB, before / KIB);
+    ebb_region_release(region);
+    atomic_store(&stop, 1);
+    pthread_join(thread, NULL);
+}
+
 // 3,000 regions of 60 KB are closed, one block of each lives on, and goes later.
 static void closes(long unused)
 {
@@ -130,6 +157,7 @@ int main(int argc, char **argv)
     static const struct topic topics[] = {{"handed_over", handed_over},
                                           {"idle_second", idle_second},
                                           {"closes", closes},
+                                          {"retire_and_reset", retire_and_reset},
                                           {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB resident", resident() / KIB);

@@ -111,7 +111,8 @@ inline bool is_enabled(const Config &config, const char *group)
     if (name == "free" || (name == "leave" && config.flags / 8 % 4 != 0))
         return true;
     if (name == "spawn" || name == "hand" || name == "nap")
-        return config.threads() && (all || name == "spawn" || name == "nap" || config.swarm >> 15 & 1);
+        return config.threads() &&
+               (all || name == "spawn" || name == "nap" || config.swarm >> 15 & 1);
     if (name == "fork")
         return config.forks();
     if (name == "refuse" || name == "filter")

@@ -66,8 +66,12 @@ inline ChosenMisuse free_inside(Worker &w, const Record &r)
 inline ChosenMisuse free_foreign(Worker &w, const Record &r)
 {
     static char own[64];
-    void *const places[] = {own, &w, w.run.regions.data(), reinterpret_cast<void *>(16),
-                            reinterpret_cast<void *>(&free_twice), reinterpret_cast<void *>(-4096)};
+    void *const places[] = {own,
+                            &w,
+                            w.run.regions.data(),
+                            reinterpret_cast<void *>(16),
+                            reinterpret_cast<void *>(&free_twice),
+                            reinterpret_cast<void *>(-4096)};
     void *const p = places[r.y() % std::size(places)];
     if (p == nullptr)
         return {};
@@ -129,7 +133,8 @@ inline ChosenMisuse wait_in_destructor(Worker &w, const Record &)
         return {};
     return Misuse{"barrier inside a destructor", [] {
                       static char own;
-                      if (ebb_retire_with(&own, [](void *, void *) { ebb_barrier(); }, nullptr) == 0)
+                      if (ebb_retire_with(
+                              &own, [](void *, void *) { ebb_barrier(); }, nullptr) == 0)
                           ebb_barrier();
                   }};
 }
@@ -218,9 +223,8 @@ inline ChosenMisuse end_region(Worker &, const Record &r)
                           closes ? ebb_region_reset(region) : ebb_region_release(region);
                       }};
     default:
-        return Misuse{"which was opened to be closed", [] {
-                          ebb_region_release(region_to_misuse(true));
-                      }};
+        return Misuse{"which was opened to be closed",
+                      [] { ebb_region_release(region_to_misuse(true)); }};
     }
 }
 
@@ -249,7 +253,8 @@ inline ChosenMisuse use_released(Worker &w, const Record &r)
     std::string words = "use after release: ";
     if (is_free)
         words = "free after release: ";
-    return Misuse{words, [=] {
+    return Misuse{words,
+                  [=] {
                       ebb_region *const region = region_to_misuse(false);
                       char *const p = static_cast<char *>(ebb_region_alloc(region, size));
                       hold(ebb_region_alloc(region, 100));
@@ -290,9 +295,9 @@ inline std::string said(int output)
 inline void op_misuse(Worker &w, const Record &r)
 {
     static constexpr ChosenMisuse (*all[])(Worker &, const Record &) = {
-        free_twice,   free_inside,   free_foreign,        retire_twice,      unpin_again,
-        pin_deeper,   wait_inside,   wait_in_destructor,  close_hazard_twice, end_collector,
-        end_region,   free_released, use_released,        free_in_two_threads,        use_released};
+        free_twice, free_inside,   free_foreign,       retire_twice,        unpin_again,
+        pin_deeper, wait_inside,   wait_in_destructor, close_hazard_twice,  end_collector,
+        end_region, free_released, use_released,       free_in_two_threads, use_released};
     if (under_sanitizer || w.run.refusing || fork_depth >= 2)
         return;
     const unsigned number = r.x() % std::size(all);
@@ -314,7 +319,8 @@ inline void op_misuse(Worker &w, const Record &r)
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), text.c_str());
     const std::size_t from = text.find("ebbtide: ");
     RANDOM_CHECK(from != std::string::npos && text.find(misuse->words, from) != std::string::npos,
-                 "misuse %u to say \"%s\", not \"%s\"", number, misuse->words.c_str(), text.c_str());
+                 "misuse %u to say \"%s\", not \"%s\"", number, misuse->words.c_str(),
+                 text.c_str());
 }
 
 } // namespace random_test

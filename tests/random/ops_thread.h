@@ -45,7 +45,8 @@ inline void retire_late(std::size_t size)
     RANDOM_CHECK(ebb_is_pinned(), "pinned in a late round");
     ebb_retire(p);
     std::memset(p, 1, size); // it is still there
-    if (ebb_retire_with(q, [](void *block, void *) { ebb_free(block); }, nullptr) != 0)
+    if (ebb_retire_with(
+            q, [](void *block, void *) { ebb_free(block); }, nullptr) != 0)
         ebb_free(q);
     ebb_unpin(); // another thread that ends may be pinned: they share a record
 }
@@ -152,8 +153,8 @@ inline void op_flood(Worker &w, const Record &r)
     for (unsigned i = 0; i < 40u * r.x(); i++) {
         void *const p = ebb_malloc(size);
         RANDOM_CHECK(p != nullptr, "%zu bytes", size);
-        if (i % 64 == 63 &&
-            ebb_retire_with(p, [](void *block, void *) { ebb_free(block); }, nullptr) == 0)
+        if (i % 64 == 63 && ebb_retire_with(
+                                p, [](void *block, void *) { ebb_free(block); }, nullptr) == 0)
             continue;
         ebb_retire(p);
     }

@@ -208,8 +208,10 @@ constexpr std::size_t no_value = SIZE_MAX;
 const std::vector<Setting> &settings()
 {
     static const std::vector<Setting> all = {
-        {"EBB_CACHE", {{"0", 0}, {"64k", 65536}, {"1M", 1 << 20}, {"1g", 1 << 30}, {"1x", no_value}}},
-        {"EBB_PURGE_DELAY_MS", {{"0", 0}, {"1", 1}, {"30", 30}, {"3600000", 3600000}, {"-1", no_value}}},
+        {"EBB_CACHE",
+         {{"0", 0}, {"64k", 65536}, {"1M", 1 << 20}, {"1g", 1 << 30}, {"1x", no_value}}},
+        {"EBB_PURGE_DELAY_MS",
+         {{"0", 0}, {"1", 1}, {"30", 30}, {"3600000", 3600000}, {"-1", no_value}}},
         {"EBB_PURGE_THREAD", {{"0", 0}, {"1", 1}, {"2", no_value}}},
         {"EBB_THP", {{"system", 0}, {"never", 1}, {"always", 2}, {"NEVER", no_value}}},
         {"EBB_PIN_FENCE", {{"1", 1}, {"0", 0}, {"", no_value}}},
@@ -263,14 +265,16 @@ void set_fault_handler(std::uint64_t choice)
     action.sa_handler = choice % 4 == 1 ? SIG_DFL : SIG_IGN;
     if (choice % 4 == 2) {
         action.sa_sigaction = pass_signal;
-        action.sa_flags = SA_SIGINFO | (choice % 8 < 4 ? SA_NODEFER | static_cast<int>(SA_RESETHAND) : 0);
+        action.sa_flags =
+            SA_SIGINFO | (choice % 8 < 4 ? SA_NODEFER | static_cast<int>(SA_RESETHAND) : 0);
     }
     sigaction(SIGSEGV, &action, nullptr);
 }
 
 void set_space(std::uint64_t choice)
 {
-    static constexpr rlim_t spaces[] = {RLIM_INFINITY, rlim_t{8} << 30, rlim_t{60} << 30, RLIM_INFINITY};
+    static constexpr rlim_t spaces[] = {RLIM_INFINITY, rlim_t{8} << 30, rlim_t{60} << 30,
+                                        RLIM_INFINITY};
     const rlimit limit = {spaces[choice % 4], spaces[choice % 4]};
     if (!under_sanitizer && choice % 4 != 0)
         setrlimit(RLIMIT_AS, &limit);
@@ -299,7 +303,8 @@ void require_words(std::uint64_t number, const std::string &text)
     for (std::size_t at = 0; (at = text.find(": ignored\n", at)) != std::string::npos; at++)
         ignored++;
     EXPECT_EQ(wrong, ignored) << text;
-    EXPECT_TRUE(asked || ignored == static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')))
+    EXPECT_TRUE(asked ||
+                ignored == static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n')))
         << text;
 }
 

@@ -133,7 +133,8 @@ inline Sums take_sums()
     static ebb_lifetime_stats lines[256];
     ebb_stats_get(&heap);
     ebb_reclaim_stats_get(nullptr, &clock);
-    const std::size_t count = std::min(ebb_lifetimes_get(lines, std::size(lines)), std::size(lines));
+    const std::size_t count =
+        std::min(ebb_lifetimes_get(lines, std::size(lines)), std::size(lines));
     Sums sums = {heap.live_blocks,
                  heap.heaps,
                  clock.participants,
