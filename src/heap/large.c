@@ -110,10 +110,17 @@ void ebbi_large_free(void *p)
     if (note != NULL && ebbi_load_relaxed(&note->tag) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
+    // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
+    bool labelled = note != NULL && note->label != NULL;
+    bool listed =
+        labelled && ebbi_load_relaxed(&note->region) != NULL; // relaxed: only becomes NULL
+    if (listed) {
+        ebbi_region_forget(note);
+    }
     if (span != NULL && !ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
         ebbi_report_invalid(p, "free");
     }
-    if (note != NULL && note->label != NULL) {
+    if (labelled && !listed) {
         ebbi_region_forget(note);
     }
     if (span != NULL) {
