@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "heap/registry.h"
+#include "region/stack.h"
 
 #ifdef __GLIBC__
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
@@ -47,6 +48,7 @@ static void prepare(void)
         return;
     }
     ebbi_os_streams_lock();
+    ebbi_stacks_lock();
     ebbi_lock_take(&ebbi_start_lock);
     ebbi_park_lock();
     ebbi_heaps_freeze(NULL, NULL);
@@ -79,6 +81,7 @@ static void drop_locks(void)
     ebbi_heaps_thaw();
     ebbi_park_unlock();
     ebbi_lock_drop(&ebbi_start_lock);
+    ebbi_stacks_unlock();
 }
 
 static void parent(void)
