@@ -9,9 +9,9 @@
 #include "heap/heap.h"
 #include "region/quarantine.h"
 
-#define REMAINS_AT_ONCE 64 // looked at under the lock
-#define PATIENT 128        // that wait before a release gives way
-#define NAPS 1024          // before it naps for a millisecond
+#define REMAINS_AT_ONCE 64  // looked at under the lock
+#define REMAINS_PATIENT 128 // that wait before a release gives way
+#define REMAINS_NAPS 1024   // before it naps for a millisecond
 
 struct queue {
     struct ebbi_sheet *first, *last;
@@ -128,8 +128,8 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
     // relaxed: a hint
     (void)free_held(ebbi_min(2 * count + 2, ebbi_load_relaxed(&remains.held.count)));
     size_t waiting = ebbi_load_relaxed(&remains.waiting.count); // relaxed: as above
-    if (waiting > PATIENT && !ebbi_is_pinned(NULL)) {
-        ebbi_give_way(waiting > NAPS);
+    if (waiting > REMAINS_PATIENT && !ebbi_is_pinned(NULL)) {
+        ebbi_give_way(waiting > REMAINS_NAPS);
     }
 }
 
