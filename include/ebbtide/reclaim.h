@@ -181,10 +181,10 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 
 // ---- what waits, and for whom --------------------------------------------------------------------
 
+// Retired blocks are counted as of each thread's last slow call; what waits because its region was released
+// is not among them.
 struct ebb_reclaim_stats {
-    size_t
-        retired_bytes; // blocks that wait, by their size, as of each thread's last slow call; not
-                       // what waits because its region was released
+    size_t retired_bytes;   // waiting, by block size
     size_t retired_blocks;  // their number
     size_t destructors;     // calls that wait
     uint64_t epoch;         // of the clock

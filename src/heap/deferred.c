@@ -19,12 +19,13 @@ static bool is_of_region(const struct ebbi_call *call)
     return call->run == ebbi_region_free_retired;
 }
 
-static void count_in(struct ebbi_deferred *deferred, const struct ebbi_call *call)
+// Bytes.
+static size_t count_in(struct ebbi_deferred *deferred, const struct ebbi_call *call)
 {
-    if (EBBI_UNLIKELY(is_of_region(call))) {
-        deferred->blocks++;
-        deferred->bytes += ebbi_usable_size(call->p);
-    }
+    size_t bytes = EBBI_UNLIKELY(is_of_region(call)) ? ebbi_usable_size(call->p) : 0;
+    deferred->blocks += bytes != 0;
+    deferred->bytes += bytes;
+    return bytes;
 }
 
 // Bytes.
@@ -73,7 +74,7 @@ static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct
     struct ebbi_calls *calls = deferred->filling;
     calls->calls[calls->count++] = call;
     deferred->count++;
-    count_in(deferred, &call);
+    (void)count_in(deferred, &call); // its bytes are the caller's to count, without a lock
     if (calls->count < EBBI_CALLS) {
         return false;
     }
@@ -169,7 +170,12 @@ void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
     calls->next = deferred->first;
     deferred->first = calls;
     deferred->count += calls->count;
-    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
+    size_t bytes = 0;
+    for (size_t i = 0; i < calls->count; i++) {
+        bytes += count_in(deferred, &calls->calls[i]);
+    }
+    (void)ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, bytes); // relaxed: a count
+    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1);    // relaxed: a hint outside
 }
 
 static void run_call(const struct ebbi_call *call)

@@ -6,7 +6,7 @@
 // It knows its owner: a thread that waits for itself, from a signal handler that interrupted it, is
 // told so instead of hanging.
 //
-// Ranks, taken in this order and never downward: parking, registry, heap, region, label, clock, arena.
+// Ranks, taken in this order and never downward: stacks (debug mode), parking, registry, heap, region, label, clock, arena.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 
