@@ -204,7 +204,8 @@ static uintptr_t handle_take(void)
     return taken;
 }
 
-static void helper_create(void)
+// False: refused.
+static bool helper_create(void)
 {
     ebbi_assert_held(&thread_lock);
     static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
@@ -215,21 +216,30 @@ static void helper_create(void)
     if (fresh == 0) {
         ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
     }
+    return fresh != 0;
 }
 
-void ebbi_helper_start(void)
+// False: refused, or not wanted by the user. (One that another thread has just stopped is resumed by it.)
+static bool helper_try(void)
 {
-    if (now() >= IDLE || ebbi_option(EBBI_OPTION_PURGE_THREAD) == 0) {
-        return;
+    if (ebbi_option(EBBI_OPTION_PURGE_THREAD) == 0) {
+        return false;
     }
+    if (now() >= IDLE) {
+        return true;
+    }
+    bool done = true;
     ebbi_lock_take(&thread_lock);
     if (move_state(LINGERS, NAPS)) {
         helper_ring();
     } else if (move_state(NONE, NAPS) || move_state(WANTED, NAPS)) {
-        helper_create();
+        done = helper_create();
     }
     ebbi_lock_drop(&thread_lock);
+    return done;
 }
+
+void ebbi_helper_start(void) { (void)helper_try(); }
 
 void ebbi_helper_look(void)
 {
@@ -241,8 +251,7 @@ void ebbi_helper_look(void)
 bool ebbi_helper_keep(void)
 {
     ebbi_store_relaxed(&stays, 1u); // relaxed: a choice
-    ebbi_helper_start();
-    return ebbi_helper_wanted();
+    return helper_try();
 }
 
 // A helper that ended by itself lets itself go, and may be on its last steps.
@@ -277,7 +286,7 @@ __attribute__((destructor)) static void helper_last(void)
 
 void ebbi_helper_resume(void)
 {
-    if (!no_threads()) {
+    if (!may_end()) {
         ebbi_helper_start();
     }
 }
