@@ -73,9 +73,10 @@ static void sample(void)
 static void *run_sampler(void *unused)
 {
     (void)unused;
+    sample(); // also of a run that ends before this thread begins
     while (!atomic_load_explicit(&sampler.is_over, memory_order_relaxed)) {
-        sample();
         bench_sleep_ms(sampler.step_ms);
+        sample();
     }
     return NULL;
 }
