@@ -224,6 +224,13 @@ bool ebbi_clock_advance(struct ebbi_clock *clock, bool press)
     return moves;
 }
 
+bool ebbi_clock_waits_for(const struct ebbi_clock *clock, const struct ebb_participant *me)
+{
+    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: its own
+    // relaxed: out of date at once
+    return is_pinned(state) && epoch_of(state) != epoch_of(ebbi_load_relaxed(&clock->now));
+}
+
 uint64_t ebbi_clock_stands_ms(const struct ebbi_clock *clock)
 {
     uint64_t changed_ms = ebbi_load_relaxed(&clock->changed_ms); // relaxed: a hint

@@ -100,6 +100,9 @@ EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
     return now - tag >= EBBI_GRACE;
 }
 
+// Whether the clock can not move on before this participant, the calling thread's, unpins.
+bool ebbi_clock_waits_for(const struct ebbi_clock *clock, const struct ebb_participant *me);
+
 // For how long the epoch has been what it is, if it ever moved. A hint.
 uint64_t ebbi_clock_stands_ms(const struct ebbi_clock *clock);
 

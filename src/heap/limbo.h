@@ -218,6 +218,7 @@ void ebbi_late_unlock(void);
 void ebbi_late_forget(void);                         // in the child of a fork
 struct ebb_participant *ebbi_late_participant(void); // NULL: the calling thread has a heap, or may
 bool ebbi_is_pinned(struct ebbi_collector *collector); // the calling thread
+bool ebbi_is_in_the_way(void);                         // it, of the default clock
 
 // ---- collector.c ---------------------------------------------------------------------------------
 struct ebbi_collector *ebbi_collector_create(bool fenced); // NULL: memory refused

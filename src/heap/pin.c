@@ -377,6 +377,13 @@ bool ebbi_is_pinned(struct ebbi_collector *collector)
     return depth_of(me) != 0;
 }
 
+bool ebbi_is_in_the_way(void)
+{
+    const struct ebb_participant *me = &ebbi_current()->pin;
+    return me == &ebbi_heap_gone.pin ? late_is_pinned()
+                                     : !is_none(me) && ebbi_clock_waits_for(&ebbi_clock, me);
+}
+
 // Calls wait. They are looked at when the outermost pin ends, or now.
 static void attend(struct ebb_participant *me, const struct own *own)
 {

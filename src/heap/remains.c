@@ -128,7 +128,7 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
     // relaxed: a hint
     (void)free_held(ebbi_min(2 * count + 2, ebbi_load_relaxed(&remains.held.count)));
     size_t waiting = ebbi_load_relaxed(&remains.waiting.count); // relaxed: as above
-    if (waiting > REMAINS_PATIENT && !ebbi_is_pinned(NULL)) {
+    if (waiting > REMAINS_PATIENT) {
         ebbi_give_way(waiting > REMAINS_NAPS);
     }
 }

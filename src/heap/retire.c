@@ -101,10 +101,13 @@ static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
 
 // Whoever holds up the clock is most often a thread that lost its processor inside a pin: it is let
 // run, here or, by a nap that leaves this processor idle, from another's queue. One that has held it
-// up for long is waiting for something else.
+// up for long is waiting for something else; for the thread itself there is no use in waiting.
 void ebbi_give_way(bool naps)
 {
     static uint32_t never; // always 0
+    if (ebbi_is_in_the_way()) {
+        return;
+    }
     bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= STALL_MS;
     for (int i = 0; i < (stalled ? 1 : YIELDS); i++) {
         ebbi_os_yield();

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: bags, the malloc that takes them, and what happens when the OS refuses each single
 // call: nothing is lost and nothing goes early.
+#include <barrier>
 #include <set>
+#include <thread>
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -105,7 +107,14 @@ TEST_F(Limbo, CountsBytesByBlockSize)
 
 TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
 {
-    ebb_pin();
+    std::barrier step(2);
+    std::thread reader([&] {
+        ebb_pin();
+        step.arrive_and_wait();
+        step.arrive_and_wait();
+        ebb_unpin();
+    });
+    step.arrive_and_wait();
     for (int i = 0; i < 1000; i++)
         ebb_retire(ebb_malloc(64));
     EXPECT_EQ(0U, fake_os_count(FAKE_YIELD)) << "a little";
@@ -113,6 +122,17 @@ TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
         ebb_retire(ebb_malloc(64));
     EXPECT_GT(fake_os_count(FAKE_YIELD), 0U);
     EXPECT_LT(fake_os_count(FAKE_YIELD), 50000U / 4) << "not at each retire";
+    step.arrive_and_wait();
+    reader.join();
+    ebb_reclaim();
+}
+
+TEST_F(Limbo, GivesNoWayToItself)
+{
+    ebb_pin();
+    for (int i = 0; i < 50000; i++)
+        ebb_retire(ebb_malloc(64));
+    EXPECT_EQ(0U, fake_os_count(FAKE_YIELD));
     ebb_unpin();
     ebb_reclaim();
 }
