@@ -230,6 +230,15 @@ inline void keep_blocks(Worker &w, Region *region)
                      [](Block *b) { b->region = nullptr; });
 }
 
+// Mostly the last of them: thousands are ended in a row.
+inline void remove_region(Worker &w, const Region *region)
+{
+    if (!w.regions.empty() && w.regions.back() == region)
+        w.regions.pop_back();
+    else
+        std::erase(w.regions, region);
+}
+
 inline void mark_ended(Worker &w, Region *region, bool by_close)
 {
     while (!region->children.empty())
@@ -243,18 +252,20 @@ inline void mark_ended(Worker &w, Region *region, bool by_close)
         std::erase(region->parent->children, region);
     if (region->entered == 0) {
         region->gone = true;
-        std::erase(w.regions, region);
+        remove_region(w, region);
     }
 }
 
 // A region that was closed while it is current may still take memory from those above it.
 inline bool is_lent(const Worker &w, const Region *region)
 {
-    for (const Region *other : w.regions)
-        for (const Region *up = other->closed ? other->parent : nullptr; up != nullptr;
-             up = up->parent)
+    for (const Scope &scope : w.scopes) {
+        const Region *const inner = scope.region;
+        const bool takes = inner != nullptr && inner->closed;
+        for (const Region *up = takes ? inner->parent : nullptr; up != nullptr; up = up->parent)
             if (up == region)
                 return true;
+    }
     return false;
 }
 

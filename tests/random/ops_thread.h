@@ -26,8 +26,11 @@ inline void use_blocks(std::size_t count, std::size_t size)
     }
 }
 
-// Where memory is refused, so are threads.
-inline bool may_begin_threads(const Worker &w) { return w.run.config.mode != 4; }
+inline bool follows_all = false; // no threads but those of the run, so that heaps can be counted
+
+// What follows does not look for refusals.
+inline bool has_memory(const Worker &w) { return w.run.config.mode != 4; }
+inline bool may_begin_threads(const Worker &w) { return has_memory(w) && !follows_all; }
 
 // ---- the last rounds of a thread's end --------------------------------------------------------------
 
@@ -143,14 +146,14 @@ inline void op_part(Worker &, const Record &r)
 // A reader holds back what others retire without an end.
 inline void op_flood(Worker &w, const Record &r)
 {
-    if (w.run.config.mode == 4 || w.model.bytes() > w.run.config.cap / 2)
+    if (!has_memory(w) || w.model.bytes() > w.run.config.cap / 2)
         return;
     const std::size_t size = 1 + r.number() % 300;
     const ebb_scope before = ebb_heap_enter();
     const bool reads = r.y() % 2 == 0;
     if (reads)
         ebb_pin();
-    for (unsigned i = 0; i < 40u * r.x(); i++) {
+    for (unsigned i = 0; i < 10u * r.x(); i++) {
         void *const p = ebb_malloc(size);
         RANDOM_CHECK(p != nullptr, "%zu bytes", size);
         if (i % 64 == 63 && ebb_retire_with(
@@ -165,7 +168,7 @@ inline void op_flood(Worker &w, const Record &r)
 
 inline void op_labels(Worker &w, const Record &r)
 {
-    if (!may_begin_threads(w))
+    if (!has_memory(w))
         return;
     for (unsigned i = 0; i < r.y() % 90u; i++) {
         const std::string label = "random many " + std::to_string(i);
