@@ -24,16 +24,16 @@ static void use_regions(unsigned *seed)
 {
     struct ebb_region_options closes = {.label = "closes", .closes = 1};
     struct ebb_region *regions[2] = {ebb_region_open(NULL), ebb_region_open(&closes)};
-    void *survivor = NULL;
+    void *survivors[30] = {NULL};
     for (int i = 0; i < 2; i++) {
         must_have(regions[i], "ebb_region_open");
         for (int k = 0; k < 30; k++) {
             void *p = ebb_region_alloc(regions[i], 1 + chance(seed) % 2000);
             must_have(p, "ebb_region_alloc");
-            if (i == 1 && k == 7)
-                survivor = p;
-            else if (k % 3 == 0)
+            if (k % 3 == 0)
                 ebb_free(p);
+            else if (i == 1)
+                survivors[k] = p;
         }
     }
     void *p = ebb_region_alloc(shared, 1 + chance(seed) % 300);
@@ -41,7 +41,8 @@ static void use_regions(unsigned *seed)
     ebb_free(p);
     ebb_region_release(regions[0]);
     ebb_region_close(regions[1]);
-    ebb_free(survivor);
+    for (int k = 0; k < 30; k++)
+        ebb_free(survivors[k]);
 }
 
 static void use_domain(unsigned *seed)
