@@ -9,6 +9,7 @@
 #define _GNU_SOURCE
 // clang-format off
 #include "os/linux.c"
+#include "os/thread.c"
 #include "os/fault.c"
 #include "os/lock.c"
 #include "os/fatal.c"

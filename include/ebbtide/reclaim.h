@@ -110,9 +110,9 @@ enum {
     // Every outermost pin makes a full fence, and no advance of the clock ever interrupts a thread.
     // Otherwise, and in the default collector unless EBB_PIN_FENCE=1, threads that have not pinned
     // for a while are found out by a membarrier system call (about 1 to 10 us) when much waits for
-    // them. Where the kernel has no such call all collectors are fenced;
-    // where it refuses one later (a filter of system calls) a collector becomes fenced then, and waits
-    // for a second once.
+    // them. Where the kernel has no such call all collectors are fenced; where it refuses one later (a
+    // filter of system calls; after PR_SET_NO_NEW_PRIVS nobody tries) a collector becomes fenced then, and
+    // waits for a second once.
     EBB_COLLECTOR_FENCED = 1,
 };
 

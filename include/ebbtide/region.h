@@ -39,8 +39,8 @@
 // it was just freeing may stay counted. As nobody can know what such a thread was doing, the 64 KiB or more
 // that it was allocating from last as long as the region, or for ever once that is closed, with a block more
 // in its count. A closed region that only threads of the parent were in has ended in the child.
-// Where the kernel refuses membarrier (old ones, some seccomp filters), a region that another thread than
-// its owner closes ends a second later, without a wait for anybody but who releases its parent meanwhile;
+// Where the kernel refuses membarrier (old ones, some seccomp filters; after PR_SET_NO_NEW_PRIVS nobody
+// tries), a region that another thread than its owner closes ends a second later, without a wait for anybody but who releases its parent meanwhile;
 // from then on no region has an owner.
 #ifndef EBBTIDE_REGION_H
 #define EBBTIDE_REGION_H

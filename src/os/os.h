@@ -71,6 +71,11 @@ uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel an
 bool ebbi_os_is_first_thread(void);   // the calling thread is the process's first
 void ebbi_os_yield(void);             // the rest of the time slice
 
+// The system call. A filter of system calls begins with it, and may end the process for what is refused
+// elsewhere: from then on there is no membarrier, and threads of our own stay as their creator made them.
+int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
+
 // A full fence in every running thread of the process, after one successful registration (which
 // may take tens of milliseconds once there are threads). False: the kernel has no such thing.
 bool ebbi_os_membarrier_register(void);

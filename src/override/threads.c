@@ -2,7 +2,8 @@
 // Layer override: where a program creates a thread. Each is counted from here to its last destructor,
 // and the helper is started beside the first: malloc and free, which libc calls with its locks held,
 // never create one. Before a process leaves its namespaces, which the kernel grants to single threads
-// alone, or gives up capabilities, the helper ends. Only in the shared library: it finds libc's functions by the loader.
+// alone, or gives up capabilities, the helper ends; one that is about to filter its system calls is not
+// made to make those that a filter might kill it for. Only in the shared library: it finds libc's functions by the loader.
 //
 // (Threads that libc creates for itself, for timers, are counted at their first allocation.)
 #define _GNU_SOURCE
@@ -10,6 +11,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdarg.h>
 #include <threads.h>
 
 #include "heap/fast.h"
@@ -149,4 +151,20 @@ EXPORT int capset(void *header, const void *data)
     int result = ((int (*)(void *, const void *))libc_function(CAPSET))(header, data);
     ebbi_helper_resume();
     return result;
+}
+
+int prctl(int option, ...); // its header belongs to os
+
+// As libc's, which reads four whatever it was given. Nothing is looked up: programs call this between fork
+// and exec, where the loader's lock may be lost.
+EXPORT int prctl(int option, ...)
+{
+    va_list list;
+    va_start(list, option);
+    unsigned long a = va_arg(list, unsigned long);
+    unsigned long b = va_arg(list, unsigned long);
+    unsigned long c = va_arg(list, unsigned long);
+    unsigned long d = va_arg(list, unsigned long);
+    va_end(list);
+    return ebbi_os_prctl(option, a, b, c, d);
 }

@@ -93,11 +93,13 @@ hostile_case(limits_lock "" goes_home 100000)
 hostile_case(limits_lock "" limited 64)
 hostile_case(limits_lock "" no_threads)
 
-hostile_program(seccomp_worker)
+hostile_program(seccomp_worker ebbtide)
 hostile_case(seccomp_worker "" single)
 hostile_case(seccomp_worker "" joined 0)
 hostile_case(seccomp_worker "" joined 2500)
 hostile_case(seccomp_worker "" threads)
+hostile_case(seccomp_worker "" later)
+hostile_case(seccomp_worker "" pins)
 hostile_case(seccomp_worker EBB_PURGE_THREAD=0 threads)
 
 # From before the start where a program can start without the call, and from main on.

@@ -2,7 +2,7 @@
 // A sandboxed worker: it sets itself up, forbids every system call but those that it and a malloc
 // need, and works. A call outside of the list ends it, also when the allocator is who makes it.
 #include "seccomp.h"
-#include <ucontext.h>
+#include <ebbtide/reclaim.h>
 
 static atomic_int go, finished;
 
@@ -15,13 +15,31 @@ static void on_violation(int unused, siginfo_t *info, void *context)
     _exit(1);
 }
 
+// Without membarrier and prctl. The last ones are those of pthread_create.
 static void sandbox(void)
 {
-    static const int allowed[] = {
-        SYS_read,   SYS_write,        SYS_exit,          SYS_exit_group,     SYS_futex,
-        SYS_mmap,   SYS_munmap,       SYS_mremap,        SYS_mprotect,       SYS_madvise,
-        SYS_brk,    SYS_rt_sigreturn, SYS_clock_gettime, SYS_rt_sigprocmask, SYS_sched_yield,
-        SYS_getpid, SYS_gettid,       SYS_membarrier,    SYS_getcpu};
+    static const int allowed[] = {SYS_read,
+                                  SYS_write,
+                                  SYS_exit,
+                                  SYS_exit_group,
+                                  SYS_futex,
+                                  SYS_mmap,
+                                  SYS_munmap,
+                                  SYS_mremap,
+                                  SYS_mprotect,
+                                  SYS_madvise,
+                                  SYS_brk,
+                                  SYS_rt_sigreturn,
+                                  SYS_clock_gettime,
+                                  SYS_rt_sigprocmask,
+                                  SYS_sched_yield,
+                                  SYS_getpid,
+                                  SYS_gettid,
+                                  SYS_getcpu,
+                                  SYS_clone3,
+                                  SYS_rseq,
+                                  SYS_set_robust_list,
+                                  SYS_rt_sigaction};
     struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
     install_filter(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
@@ -100,6 +118,16 @@ static void joined(long ms)
     use_and_free((size_t)(50 * MIB));
 }
 
+static void threads_work(void)
+{
+    atomic_store(&go, 1);
+    use_and_free((size_t)(200 * MIB));
+    while (atomic_load(&finished) < 3)
+        sched_yield();
+    busy_seconds(2);
+    use_and_free((size_t)(50 * MIB));
+}
+
 // Threads live on below the filter.
 static void threads(long unused)
 {
@@ -109,18 +137,55 @@ static void threads(long unused)
     use_and_free((size_t)(10 * MIB));
     nap_ms(100);
     sandbox();
-    atomic_store(&go, 1);
-    use_and_free((size_t)(200 * MIB));
+    threads_work();
+}
+
+// They begin below the filter, and so does the helper.
+static void later(long unused)
+{
+    (void)unused;
+    sandbox();
+    for (int i = 0; i < 3; i++)
+        pthread_detach(start(worker, NULL));
+    threads_work();
+}
+
+static void *retires(void *unused)
+{
+    for (int i = 0; i < 200000; i++) {
+        ebb_pin();
+        void *p = malloc(100);
+        MUST(p != NULL, "malloc: %s", strerror(errno));
+        ebb_retire(p);
+        ebb_unpin();
+    }
+    atomic_fetch_add(&finished, 1);
+    while (!atomic_load(&go))
+        sched_yield();
+    return unused;
+}
+
+// Threads that have pinned without fences sleep, and others retire on below the filter.
+static void pins(long unused)
+{
+    (void)unused;
+    for (int i = 0; i < 2; i++)
+        pthread_detach(start(retires, NULL));
+    while (atomic_load(&finished) < 2)
+        sched_yield();
+    sandbox();
+    pthread_detach(start(retires, NULL));
     while (atomic_load(&finished) < 3)
         sched_yield();
-    busy_seconds(2);
-    use_and_free((size_t)(50 * MIB));
+    ebb_synchronize();
+    MUST(ebb_collector_is_fenced(NULL), "fences did not take the place of membarriers");
 }
 
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"single", single}, {"joined", joined}, {"threads", threads}, {NULL, NULL}};
+    static const struct topic topics[] = {{"single", single},   {"joined", joined},
+                                          {"threads", threads}, {"later", later},
+                                          {"pins", pins},       {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("it lived in the sandbox");
 }

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer os: threads of our own, and what threads wait for.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <linux/futex.h>
+#include <linux/membarrier.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ebbtide/detail/atomic.h"
+#include "os/os.h"
+
+#define THREAD_STACK ((size_t)256 << 10)
+
+static bool sandboxed;
+
+uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
+
+bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t)getpid(); }
+
+void ebbi_os_yield(void) { (void)sched_yield(); }
+
+// relaxed: by the thread that is about to get a filter, or of those that it has created since
+static bool is_sandboxed(void) { return ebbi_load_relaxed(&sandboxed); }
+
+int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
+{
+    // A filter without privileges is made after the first, whoever makes it by another call.
+    if (option == PR_SET_NO_NEW_PRIVS || option == PR_SET_SECCOMP) {
+        ebbi_store_relaxed(&sandboxed, true); // relaxed: see is_sandboxed
+    }
+    return (int)syscall(SYS_prctl, option, a, b, c, d);
+}
+
+static bool membarrier_command(int command)
+{
+    int saved = errno;
+    bool done = !is_sandboxed() && syscall(SYS_membarrier, command, 0, 0) == 0;
+    errno = saved;
+    return done;
+}
+
+bool ebbi_os_membarrier_register(void)
+{
+    return membarrier_command(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
+}
+
+bool ebbi_os_membarrier(void) { return membarrier_command(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
+
+void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
+{
+    EBBI_ASSERT((uintptr_t)word % sizeof *word == 0); // else the kernel refuses at once, for ever
+    int saved = errno;
+    struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
+    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ms ? &limit : NULL, NULL,
+                  0);
+    errno = saved;
+}
+
+void ebbi_os_wake(uint32_t *word, int how_many)
+{
+    EBBI_ASSERT(how_many > 0);
+    int saved = errno;
+    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, how_many, NULL, NULL, 0);
+    errno = saved;
+}
+
+// What the thread that created it would have handed on. Not under a filter of system calls, which
+// may end the process for any of these; the first question is one that sandboxes allow.
+static void be_ordinary(void)
+{
+    struct sched_param none = {0};
+    if (syscall(SYS_prctl, PR_GET_SECCOMP) == 0) {
+        (void)sched_setscheduler(0, SCHED_OTHER, &none);
+        ebbi_os_run_anywhere();
+    }
+}
+
+static void *thread_main(void *argument)
+{
+    const struct ebbi_os_thread *thread = argument;
+    if (!is_sandboxed()) {
+        be_ordinary();
+        (void)syscall(SYS_prctl, PR_SET_NAME, thread->name);
+    }
+    thread->run();
+    return NULL;
+}
+
+bool ebbi_os_is_own_thread(void *(*run)(void *)) { return run == thread_main; }
+
+static uintptr_t create_thread(const struct ebbi_os_thread *thread, size_t stack_bytes)
+{
+    pthread_attr_t attributes;
+    pthread_t handle;
+    (void)pthread_attr_init(&attributes);
+    if (stack_bytes != 0) {
+        (void)pthread_attr_setstacksize(&attributes, stack_bytes);
+    }
+    bool started =
+        pthread_create(&handle, &attributes, thread_main, (void *)(uintptr_t)thread) == 0;
+    (void)pthread_attr_destroy(&attributes);
+    return started ? (uintptr_t)handle : 0;
+}
+
+uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
+{
+    EBBI_ASSERT(thread->run != NULL);
+    EBBI_ASSERT(__builtin_strlen(thread->name) <= 15);
+    int saved = errno;
+    sigset_t all;
+    sigset_t before;
+    (void)sigfillset(&all);
+    (void)pthread_sigmask(SIG_SETMASK, &all, &before);
+    uintptr_t handle = create_thread(thread, THREAD_STACK);
+    if (handle == 0) { // perhaps too small for the program's thread-local variables
+        handle = create_thread(thread, 0);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+    errno = saved;
+    return handle;
+}
+
+void ebbi_os_join_thread(uintptr_t handle)
+{
+    int saved = errno;
+    int cancel;
+    if (handle != 0) {
+        EBBI_ASSERT(!pthread_equal((pthread_t)handle, pthread_self()));
+        (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
+        (void)pthread_join((pthread_t)handle, NULL);
+        (void)pthread_setcancelstate(cancel, NULL);
+    }
+    errno = saved;
+}
+
+uintptr_t ebbi_os_own_thread(void) { return (uintptr_t)pthread_self(); }
+
+bool ebbi_os_thread_lives(uint32_t number)
+{
+    int saved = errno;
+    bool lives = syscall(SYS_tgkill, getpid(), number, 0) == 0;
+    errno = saved;
+    return lives;
+}
+
+void ebbi_os_leave_thread(uintptr_t handle)
+{
+    int saved = errno;
+    if (handle != 0 && pthread_tryjoin_np((pthread_t)handle, NULL) != 0) {
+        (void)pthread_detach((pthread_t)handle);
+    }
+    errno = saved;
+}
