@@ -290,21 +290,26 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     return got;
 }
 
-// Merges with free neighbours; the result is in no list yet and as old as its
-// largest dirty part: what is used and freed beside much free memory does not keep that young for ever.
-static struct ebbi_span *coalesce(struct ebbi_span *span)
+// Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is
+// used and freed beside much free memory does not keep that young for ever. *before: of the dirty list, the
+// place of that part; NULL: at the end.
+static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **before)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
     size_t dirty = span->dirty;
     uint64_t freed_ms = span->bytes;
+    *before = NULL;
     EBBI_ASSERT(ebbi_bits_count(chunk->free_map, start, span->granules) == 0);
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
-        ebbi_span_remove(next);
         EBBI_ASSERT(end + next->granules <= chunk->granules);
-        freed_ms = next->dirty > dirty ? next->bytes : freed_ms;
+        if (next->dirty > dirty) {
+            freed_ms = next->bytes;
+            *before = next->dirty_next;
+        }
+        ebbi_span_remove(next);
         end += next->granules;
         dirty += next->dirty;
     }
@@ -312,9 +317,14 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
         EBBI_ASSERT(ebbi_chunk_header(chunk, start - 1)->granules <= start - chunk->first);
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
         span = ebbi_chunk_header(chunk, start);
-        ebbi_span_remove(span);
         EBBI_ASSERT(start + span->granules < end);
-        freed_ms = span->dirty > dirty ? span->bytes : freed_ms;
+        if (span->dirty > dirty) {
+            freed_ms = span->bytes;
+            *before = span->dirty_next;
+        } else if (*before == span) {
+            *before = span->dirty_next;
+        }
+        ebbi_span_remove(span);
         dirty += span->dirty;
     }
     span->granules = (uint32_t)(end - start);
@@ -323,25 +333,18 @@ static struct ebbi_span *coalesce(struct ebbi_span *span)
     return span;
 }
 
-// In the dirty list, which is in order: what was freed lately is at its end.
-static struct ebbi_span *first_younger(uint64_t freed_ms)
-{
-    struct ebbi_span *found = NULL;
-    for (struct ebbi_span *s = ebbi_dirty_last; s != NULL && s->bytes > freed_ms;
-         s = s->dirty_previous) {
-        EBBI_ASSERT(s->dirty > 0);
-        found = s;
-    }
-    return found;
-}
-
+// At the end of the dirty list, which is in order, a span is at least as young as the last.
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
 {
+    struct ebbi_span *before;
     ebbi_assert_held(&ebbi_arena_mutex);
     span->state = EBBI_SPAN_FREE;
     span->bytes = freed_ms;
-    struct ebbi_span *whole = coalesce(span);
-    ebbi_span_insert(whole, first_younger(whole->bytes));
+    span = coalesce(span, &before);
+    if (before == NULL && ebbi_dirty_last != NULL) {
+        span->bytes = ebbi_max(span->bytes, ebbi_dirty_last->bytes);
+    }
+    ebbi_span_insert(span, before);
 }
 
 static void give_back(struct ebbi_span *span)
