@@ -64,8 +64,10 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 
 // ---- retiring ------------------------------------------------------------------------------------
 
-// Frees the block (of ebb_malloc, or malloc under the override) after the grace period: as soon as
-// no pin is left that began before, and no hazard pointer points into it. The block has been
+// Frees the block (of ebb_malloc, or malloc under the override) after the grace period: when no pin is
+// left that began before, and no hazard pointer points into it. (A pin that begins afterwards, before the
+// clock has moved on once more, holds it back as well: in a program that goes on retiring that is soon,
+// in one that does nothing else it is at the next look of the helper or of ebb_reclaim.) The block has been
 // unlinked; its contents stay as they are until then. NULL is allowed. Never fails, runs
 // nothing of the program; called inside a pin or outside, by any thread. O(1) but for
 // every n-th call, which looks at all participants. While a pin holds back much (16 bags of up to
@@ -96,7 +98,8 @@ EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
 // Frees and destroys what can go now, of all threads' but for the youngest few blocks that the
 // other threads still collect. Does not wait. Returns the bytes of blocks freed.
 EBB_EXPORT size_t ebb_reclaim(void) EBB_NOEXCEPT;
-// A point in time, and whether every pin that was there then has ended. Allowed inside a pin.
+// A point in time, and whether it is certain that every pin that was there then has ended: for as long as
+// a pin lasts that began soon after, it is not. Allowed inside a pin.
 EBB_EXPORT uint64_t ebb_epoch_cookie(void) EBB_NOEXCEPT;
 EBB_EXPORT int ebb_epoch_passed(uint64_t cookie) EBB_NOEXCEPT;
 
@@ -169,7 +172,7 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 struct ebb_hazard;
 
 // NULL with errno = ENOMEM when refused. O(open ones / 63), takes a lock: keep it for the thread's
-// life.
+// life. It may be handed to another thread, and its thread's end does not close it.
 EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
 // Ends the protection too. NULL is allowed; closed twice: abort.
 EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
@@ -182,15 +185,16 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 // ---- what waits, and for whom --------------------------------------------------------------------
 
 // Retired blocks are counted as of each thread's last slow call; what waits because its region was released
-// is not among them.
+// is not among them, and what destructors free is unknown. A pin's age is counted from when the clock last
+// moved on, or was first asked for, behind its beginning: 0 at a first look, and it grows from there.
 struct ebb_reclaim_stats {
-    size_t retired_bytes;   // waiting, by block size
-    size_t retired_blocks;  // their number
-    size_t destructors;     // calls that wait
-    uint64_t epoch;         // of the clock
-    size_t participants;    // threads registered
-    size_t pinned;          // of them, inside a pin now
-    uint64_t oldest_pin_ms; // for how long at least the oldest pin has lasted; 0: less than a few
+    size_t retired_bytes;       // waiting, by block size
+    size_t retired_blocks;      // their number
+    size_t destructors;         // calls that wait
+    uint64_t epoch;             // of the clock
+    size_t participants;        // threads registered
+    size_t pinned;              // of them, inside a pin now
+    uint64_t oldest_pin_ms;     // for how long the oldest pin is known to have lasted: see below
     uint32_t oldest_pin_thread; // its thread, by the kernel's number (gettid); 0: nobody
     size_t hazards;             // open hazard pointers
     int fenced;                 // every outermost pin makes a fence

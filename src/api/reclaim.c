@@ -83,9 +83,9 @@ int ebb_participant_retire(struct ebb_participant *me, void *p)
         ebbi_retire(p);
         return 0;
     }
-    return p == NULL || ebbi_usable_size(p) == 0
-               ? 0
-               : result(ebbi_retire_with(me, (struct ebbi_call){NULL, p, NULL}));
+    size_t bytes = p != NULL ? ebbi_usable_size(p) : 0;
+    struct ebbi_call call = {ebbi_free_retired, p, (void *)bytes};
+    return bytes == 0 ? 0 : result(ebbi_retire_with(me, call));
 }
 
 int ebb_participant_retire_with(struct ebb_participant *me, void *p,

@@ -12,20 +12,25 @@ _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size o
 static size_t in_flight; // atomic
 static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
-// ---- blocks of regions -----------------------------------------------------------------------------
+// ---- calls that free a block -------------------------------------------------------------------------
+// Their context is its bytes. Those that wait for the default clock are under its limit.
 
-static bool is_of_region(const struct ebbi_call *call)
+void ebbi_free_retired(void *p, void *bytes)
 {
-    return call->run == ebbi_region_free_retired;
+    (void)bytes;
+    ebbi_free(p);
 }
 
-// Bytes.
-static size_t count_in(struct ebbi_deferred *deferred, const struct ebbi_call *call)
+static size_t call_bytes(const struct ebbi_call *call)
 {
-    size_t bytes = EBBI_UNLIKELY(is_of_region(call)) ? ebbi_usable_size(call->p) : 0;
+    bool is_block = call->run == ebbi_free_retired || call->run == ebbi_region_free_retired;
+    return is_block ? (size_t)call->context : 0;
+}
+
+static void count_in(struct ebbi_deferred *deferred, size_t bytes)
+{
     deferred->blocks += bytes != 0;
     deferred->bytes += bytes;
-    return bytes;
 }
 
 // Bytes.
@@ -34,16 +39,13 @@ static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls 
     size_t bytes = 0;
     size_t most = deferred->blocks > 0 ? calls->count : 0;
     for (size_t i = 0; i < most; i++) {
-        if (is_of_region(&calls->calls[i])) {
-            const void *p = calls->calls[i].p;
-            bool lives = ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_sheet_has(p);
-            bytes += lives ? ebbi_usable_size(p) : 0; // retired twice: its call will say so
-            deferred->blocks--;
-        }
+        size_t more = call_bytes(&calls->calls[i]);
+        bytes += more;
+        deferred->blocks -= more != 0;
     }
     EBBI_ASSERT(bytes <= deferred->bytes);
     deferred->bytes -= bytes;
-    if (bytes > 0) {
+    if (bytes > 0 && calls->clock == &ebbi_clock) {
         ebbi_limbo_count(0, bytes);
     }
     return bytes;
@@ -74,7 +76,7 @@ static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct
     struct ebbi_calls *calls = deferred->filling;
     calls->calls[calls->count++] = call;
     deferred->count++;
-    (void)count_in(deferred, &call); // its bytes are the caller's to count, without a lock
+    count_in(deferred, call_bytes(&call));
     if (calls->count < EBBI_CALLS) {
         return false;
     }
@@ -86,11 +88,16 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call)
 {
     struct ebbi_calls *fresh = NULL;
+    size_t bytes = clock == &ebbi_clock ? call_bytes(&call) : 0;
+    if (bytes > 0) { // may call the program, so without a lock, and before they can be counted out
+        ebbi_limbo_count(bytes, 0);
+    }
     ebbi_lock_take(lock);
     if (deferred->filling == NULL) {
         ebbi_lock_drop(lock);
         fresh = ebbi_alloc_own(sizeof *fresh);
         if (fresh == NULL) {
+            ebbi_limbo_count(0, bytes);
             return EBBI_REFUSED;
         }
         fresh->count = fresh->begun = 0;
@@ -119,9 +126,7 @@ static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)
     for (size_t i = 0; i < calls->count; i++) {
         const struct ebbi_call *call = &calls->calls[i];
         if (call->p != NULL) {
-            bool is_block = call->run == NULL || is_of_region(call);
-            size_t bytes = is_block ? ebbi_usable_size(call->p) : 1;
-            ebbi_suspects_add(&suspects, call->p, bytes);
+            ebbi_suspects_add(&suspects, call->p, ebbi_max(call_bytes(call), 1));
         }
     }
     return ebbi_suspects_any(&suspects);
@@ -172,19 +177,13 @@ void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
     deferred->count += calls->count;
     size_t bytes = 0;
     for (size_t i = 0; i < calls->count; i++) {
-        bytes += count_in(deferred, &calls->calls[i]);
+        bytes += call_bytes(&calls->calls[i]);
+        count_in(deferred, call_bytes(&calls->calls[i]));
     }
-    (void)ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, bytes); // relaxed: a count
-    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1);    // relaxed: a hint outside
-}
-
-static void run_call(const struct ebbi_call *call)
-{
-    if (call->run != NULL) {
-        call->run(call->p, call->context);
-    } else {
-        ebbi_free(call->p);
+    if (calls->clock == &ebbi_clock) {
+        (void)ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, bytes); // relaxed: a count
     }
+    ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
 }
 
 // The first record of the list, where it stays until all its calls have run.
@@ -193,7 +192,8 @@ static void run_record(struct ebbi_calls **list)
     struct ebbi_calls *calls = *list;
     EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun <= calls->count);
     while (calls->begun < calls->count) {
-        run_call(&calls->calls[calls->begun++]);
+        const struct ebbi_call *call = &calls->calls[calls->begun++];
+        call->run(call->p, call->context);
     }
     *list = calls->next;
     ebbi_give_one(calls);

@@ -314,9 +314,9 @@ void ebbi_region_end(struct ebb_region *region)
 // ---- retired blocks ------------------------------------------------------------------------------
 
 // Its sheet waits for this, even where its region has been released since.
-void ebbi_region_free_retired(void *p, void *context)
+void ebbi_region_free_retired(void *p, void *bytes)
 {
-    (void)context;
+    (void)bytes;
     ebbi_remains_lock();
     if (ebbi_tag_of(p) != EBBI_TAG_REGION) { // its sheet has ended with the first call
         ebbi_fatal("double retire: %p, a block of a region, has been freed since", p);
@@ -334,9 +334,8 @@ void ebbi_region_retire(void *p)
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
     // relaxed: as in free_retired; a release beside this is in error
     (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    if (ebbi_retire_with(NULL, (struct ebbi_call){ebbi_region_free_retired, p, NULL})) {
-        ebbi_limbo_count(bytes, 0);
-    } else if (!ebbi_strand_of_region(p)) {
+    struct ebbi_call call = {ebbi_region_free_retired, p, (void *)bytes};
+    if (!ebbi_retire_with(NULL, call) && !ebbi_strand_of_region(p)) {
         // relaxed: no memory for the call: the block stays in its region until that is released
         (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     }

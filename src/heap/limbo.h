@@ -66,7 +66,7 @@ struct ebbi_limbo {
 };
 
 struct ebbi_call {
-    void (*run)(void *p, void *context); // NULL: free
+    void (*run)(void *p, void *context);
     void *p;
     void *context;
 };
@@ -184,6 +184,8 @@ enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it
 // Adds a call under `lock`, which it takes.
 enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
+void ebbi_free_retired(void *p,
+                       void *bytes); // what a call that frees a block runs; bytes: its size
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
 // Takes `most` records that may go, which it lowers by as many. True: another one may.

@@ -83,6 +83,7 @@ static void hold(struct ebb_region *region, size_t bytes)
     EBBI_ASSERT(bytes > 0);
     region->held_bytes += bytes;
     region->peak_bytes = ebbi_max(region->peak_bytes, region->held_bytes);
+    region->pressed += region->soft_limit != 0 && region->held_bytes > region->soft_limit;
 }
 
 // Over the soft limit every sheet is looked at before the region grows.
@@ -94,11 +95,7 @@ static bool press(struct ebb_region *region, struct ebbi_cursor *cursor, const v
     if (region->soft_limit == 0 || after <= region->soft_limit) {
         return false;
     }
-    if (search(region, cursor, owner, bytes, SIZE_MAX)) {
-        return true;
-    }
-    region->pressed++;
-    return false;
+    return search(region, cursor, owner, bytes, SIZE_MAX);
 }
 
 static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,

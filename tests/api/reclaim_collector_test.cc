@@ -264,6 +264,22 @@ TEST_P(Collectors, SynchronizeAndReclaimAreTheirs)
     reader.join();
 }
 
+TEST_P(Collectors, CountTheBlocksThatWaitAndThoseFreed)
+{
+    ebb_participant_pin(me);
+    for (int i = 0; i < 3; i++)
+        ASSERT_EQ(ebb_participant_retire(me, ebb_malloc(MiB)), 0);
+    const ebb_reclaim_stats held = stats(mine);
+    EXPECT_EQ(held.retired_blocks, 3U);
+    EXPECT_GE(held.retired_bytes, 3 * MiB);
+    EXPECT_EQ(held.destructors, 0U);
+    EXPECT_EQ(stats().retired_bytes, 0U) << "they wait for another clock";
+    ebb_participant_unpin(me);
+    EXPECT_GE(ebb_collector_reclaim(mine), 3 * MiB);
+    EXPECT_EQ(stats(mine).retired_bytes, 0U);
+    EXPECT_EQ(stats().retired_bytes, 0U);
+}
+
 TEST(Collector, NullIsTheDefaultOne)
 {
     ebb_participant *me = ebb_collector_attach(nullptr);
