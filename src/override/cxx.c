@@ -62,7 +62,8 @@ static void *try_once(size_t align, size_t bytes)
 EBBI_COLD static void *new_slow(size_t align, size_t bytes)
 {
     void *p = NULL;
-    while (p == NULL && handled()) {
+    bool possible = (align & (align - 1)) == 0; // else no handler helps
+    while (possible && p == NULL && handled()) {
         p = try_once(align, bytes);
     }
     if (p == NULL) {

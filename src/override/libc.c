@@ -35,7 +35,7 @@ EXPORT struct mallinfo2 mallinfo2(void)
         .ordblks = s.slabs,
         .hblks = s.huge_bytes > 0,
         .hblkhd = s.huge_bytes,
-        .uordblks = s.live_bytes,
+        .uordblks = s.live_bytes - s.huge_bytes,
         .fordblks = free_bytes(&s),
         .keepcost = s.resident_free,
     };

@@ -126,6 +126,16 @@ void give_up_at_the_third_call()
         std::set_new_handler(nullptr);
 }
 
+TEST(NewHandler, CannotHelpAnAlignmentThatIsNone)
+{
+    handler_calls = 0;
+    std::set_new_handler(give_up_at_the_third_call);
+    volatile std::size_t odd = 24;
+    EXPECT_THROW((void)::operator new(16, std::align_val_t(odd)), std::bad_alloc);
+    EXPECT_EQ(handler_calls, 0);
+    std::set_new_handler(nullptr);
+}
+
 TEST(NewHandler, IsCalledUntilItIsTakenAway)
 {
     for (const Form &form : new_forms) {
