@@ -130,6 +130,25 @@ TEST_F(Span, PurgeHonoursTheDelayAndTheOrder)
     ASSERT_ARENA_WHOLE();
 }
 
+// However many others are younger: nothing is searched for it.
+TEST_F(Span, WhatMergesWithOlderMemoryTakesItsPlace)
+{
+    ebbi_span *left = take(3), *middle = take(1), *right = take(4), *g1 = take(1);
+    ebbi_span *young = take(2), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    std::uint64_t time = 1000;
+    for (ebbi_span *span : {right, left, young, middle}) { // the middle merges with both
+        fake_os_clock(time += 100);
+        ebbi_span_free(span);
+    }
+    EXPECT_EQ(left, ebbi_dirty_first);
+    EXPECT_EQ(8U, left->dirty);
+    EXPECT_EQ(1100U, left->bytes) << "as old as its largest part";
+    EXPECT_EQ(young, left->dirty_next);
+    EXPECT_EQ(young, ebbi_dirty_last);
+    ASSERT_ARENA_WHOLE();
+}
+
 TEST_F(Span, PurgeStopsAtItsLimit)
 {
     std::vector<ebbi_span *> spans;
