@@ -78,7 +78,8 @@ EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *o
     EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order, then gives everything back that is left in the region, in time
-// O(slabs), and ends the handle. (The thread that opened it keeps the first 64 KiB of up to 8 regions for its
+// O(slabs), and ends the handle; once in a purge delay, in a process without the library's helper thread, also
+// O(open regions). (The thread that opened it keeps the first 64 KiB of up to 8 regions for its
 // next ones until the purge delay; they are counted under the label.) Children are released first, newest first. Where threads use ebb_pin,
 // the memory itself waits for the grace period. The region, or a child, being current in any thread is
 // an error. NULL is allowed.
