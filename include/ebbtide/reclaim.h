@@ -194,7 +194,7 @@ struct ebb_reclaim_stats {
     uint64_t epoch;             // of the clock
     size_t participants;        // threads registered
     size_t pinned;              // of them, inside a pin now
-    uint64_t oldest_pin_ms;     // for how long the oldest pin is known to have lasted: see below
+    uint64_t oldest_pin_ms;     // for how long the oldest pin is known to have lasted
     uint32_t oldest_pin_thread; // its thread, by the kernel's number (gettid); 0: nobody
     size_t hazards;             // open hazard pointers
     int fenced;                 // every outermost pin makes a fence

@@ -40,8 +40,8 @@
 // that it was allocating from last as long as the region, or for ever once that is closed, with a block more
 // in its count. A closed region that only threads of the parent were in has ended in the child.
 // Where the kernel refuses membarrier (old ones, some seccomp filters; after PR_SET_NO_NEW_PRIVS nobody
-// tries), a region that another thread than its owner closes ends a second later, without a wait for anybody but who releases its parent meanwhile;
-// from then on no region has an owner.
+// tries), a region that another thread than its owner closes ends a second later, without a wait for
+// anybody but who releases its parent meanwhile; from then on no region has an owner.
 #ifndef EBBTIDE_REGION_H
 #define EBBTIDE_REGION_H
 
@@ -78,11 +78,11 @@ EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *o
     EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order, then gives everything back that is left in the region, in time
-// O(slabs), and ends the handle; once in a purge delay, in a process without the library's helper thread, also
-// O(open regions). (The thread that opened it keeps the first 64 KiB of up to 8 regions for its
-// next ones until the purge delay; they are counted under the label.) Children are released first, newest first. Where threads use ebb_pin,
-// the memory itself waits for the grace period. The region, or a child, being current in any thread is
-// an error. NULL is allowed.
+// O(slabs), and ends the handle; in a process without the library's helper thread also O(open regions) once
+// in a purge delay. (The thread that opened it keeps the first 64 KiB of up to 8 regions for its next ones
+// until the purge delay; they are counted under the label.) Children are released first, newest first.
+// Where threads use ebb_pin, the memory itself waits for the grace period. The region, or a child, being
+// current in any thread is an error. NULL is allowed.
 EBB_EXPORT void ebb_region_release(struct ebb_region *region) EBB_NOEXCEPT;
 
 // As release, but the region stays open, with its first memory at hand for what comes next.

@@ -184,8 +184,8 @@ enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it
 // Adds a call under `lock`, which it takes.
 enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
-void ebbi_free_retired(void *p,
-                       void *bytes); // what a call that frees a block runs; bytes: its size
+// What a call that frees a block runs; `bytes` is its size.
+void ebbi_free_retired(void *p, void *bytes);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
 // Takes `most` records that may go, which it lowers by as many. True: another one may.
