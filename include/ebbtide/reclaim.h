@@ -70,9 +70,9 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 // in one that does nothing else it is at the next look of the helper or of ebb_reclaim.) The block has been
 // unlinked; its contents stay as they are until then. NULL is allowed. Never fails, runs
 // nothing of the program; called inside a pin or outside, by any thread. O(1) but for
-// every n-th call, which looks at all participants. While a pin holds back much (16 bags of up to
-// 125 blocks) those calls give up their time slice, from 64 on for a millisecond; not any more once
-// the pin has lasted for 50 ms.
+// every n-th call, which looks at all participants. While a pin of another thread holds back much (16 bags
+// of up to 125 blocks) those calls give up their time slice up to four times, from 64 bags on also for a
+// millisecond; once only when the pin has lasted for 50 ms.
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
