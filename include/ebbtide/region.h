@@ -81,8 +81,9 @@ EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *o
 // O(slabs), and ends the handle; in a process without the library's helper thread also O(open regions) once
 // in a purge delay. (The thread that opened it keeps the first 64 KiB of up to 8 regions for its next ones
 // until the purge delay; they are counted under the label.) Children are released first, newest first.
-// Where threads use ebb_pin, the memory itself waits for the grace period. The region, or a child, being
-// current in any thread is an error. NULL is allowed.
+// Where threads use ebb_pin, the memory itself waits for the grace period; while more than 128 slabs do, a
+// release gives up its time slice as ebb_retire does, above 1,024 also for a millisecond. The region, or a
+// child, being current in any thread is an error. NULL is allowed.
 EBB_EXPORT void ebb_region_release(struct ebb_region *region) EBB_NOEXCEPT;
 
 // As release, but the region stays open, with its first memory at hand for what comes next.
