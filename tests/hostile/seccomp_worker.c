@@ -42,6 +42,7 @@ static void sandbox(void)
                                   SYS_rt_sigaction};
     struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "%s", strerror(errno)); // as libseccomp does
     install_filter(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
 }
 

@@ -334,8 +334,11 @@ inline void op_filter(Worker &w, const Record &r)
                                     SYS_mincore,    SYS_sched_getaffinity, SYS_prctl};
     const unsigned chosen = r.x() % 4 == 0 ? 1u << r.y() % 7 : r.y();
     const unsigned error = r.at[3] % 2 == 0 ? EPERM : ENOSYS;
-    if (!w.run.filtered.exchange(true))
+    w.run.filtered = true;
+    if (r.at[3] / 2 % 2 == 0)
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    else
+        syscall(SYS_prctl, PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); // which the library does not see
     std::vector<sock_filter> code = {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
     for (unsigned i = 0; i < std::size(calls); i++)
