@@ -200,7 +200,7 @@ struct ebb_reclaim_stats {
     int fenced;                 // every outermost pin makes a fence
 };
 
-// A snapshot. O(heaps); takes the heaps' locks one at a time.
+// A snapshot, which moves the clock on if it may. O(heaps); takes the heaps' locks one at a time.
 EBB_EXPORT void ebb_reclaim_stats_get(struct ebb_collector *collector,
                                       struct ebb_reclaim_stats *stats) EBB_NOEXCEPT;
 

@@ -177,8 +177,9 @@ void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
     deferred->count += calls->count;
     size_t bytes = 0;
     for (size_t i = 0; i < calls->count; i++) {
-        bytes += call_bytes(&calls->calls[i]);
-        count_in(deferred, call_bytes(&calls->calls[i]));
+        size_t more = call_bytes(&calls->calls[i]);
+        bytes += more;
+        count_in(deferred, more);
     }
     if (calls->clock == &ebbi_clock) {
         (void)ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, bytes); // relaxed: a count

@@ -85,7 +85,7 @@ struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
     size_t count;         // of calls
-    size_t blocks, bytes; // of regions, that some of the calls will free
+    size_t blocks, bytes; // that some of the calls will free
     size_t sealed;        // records in the queue
     uint32_t turns;       // calls added by a thread without a helper
     uint32_t turns_seen;  // when its unpins last looked
@@ -166,7 +166,7 @@ void ebbi_barrier(struct ebbi_collector *collector);
 void ebbi_calls_finish(struct ebbi_collector *collector); // the same, unchecked
 size_t ebbi_reclaim(struct ebbi_collector *collector);
 struct ebbi_limbo_totals {
-    size_t bytes, blocks, calls; // blocks of regions are counted as such and as calls:
+    size_t bytes, blocks, calls; // blocks that calls will free are counted as both:
     size_t calls_for_blocks;
 };
 void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);

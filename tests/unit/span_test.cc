@@ -130,7 +130,7 @@ TEST_F(Span, PurgeHonoursTheDelayAndTheOrder)
     ASSERT_ARENA_WHOLE();
 }
 
-// However many others are younger: nothing is searched for it.
+// The order is what a search from either end would make it.
 TEST_F(Span, WhatMergesWithOlderMemoryTakesItsPlace)
 {
     ebbi_span *left = take(3), *middle = take(1), *right = take(4), *g1 = take(1);
