@@ -14,7 +14,7 @@
 // their number. A pin says nothing about time: while one thread stays pinned, nothing that is
 // retired meanwhile is freed, by this scheme's nature. ebb_reclaim_stats shows who stalls whom; a
 // reader that may stop for long belongs under a hazard pointer (below), which holds back one block
-// alone. Plain pins, retired memory and hazard pointers work together on the same blocks.
+// and the few that wait in one container with it. Plain pins, retired memory and hazard pointers work together on the same blocks.
 //
 // Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
@@ -147,7 +147,8 @@ static inline int ebb_participant_is_pinned(const struct ebb_participant *me)
     return (ebbi_load_relaxed(&me->state) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION) != 0;
 }
 
-// As ebb_retire and ebb_retire_with into the record's collector. Both may fail: -1, ENOMEM. For
+// As ebb_retire and ebb_retire_with into the record's collector. Both may fail: -1, ENOMEM; p is the
+// caller's still, but a block of a region above 128 KiB has left its region for the heap. For
 // retire, p comes from Ebbtide. Their destructors run in the retiring thread at an unpin of that
 // collector, in the functions below, or in the helper.
 EBB_EXPORT int ebb_participant_retire(struct ebb_participant *me, void *p) EBB_NOEXCEPT;
@@ -165,8 +166,9 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 // ---- hazard pointers -----------------------------------------------------------------------------
 // A reader that may stop for long (Michael 2004): it protects one block a hazard pointer instead of
 // everything, and every block that comes from `ebb_retire` and the like honours it, whether or not
-// the writer knows. However long it stops, what it holds back is the blocks that its hazard
-// pointers point into. `*source` must be a link of something that cannot be retired meanwhile or
+// the writer knows. However long it stops, what a hazard pointer holds back is the block that it points
+// into and what waits in one container with that: of ebb_retire 125 blocks or 64 KiB at most (a larger
+// block alone), of a collector or with a destructor 41 calls. `*source` must be a link of something that cannot be retired meanwhile or
 // that a second hazard pointer protects and is checked to be still linked after the load.
 
 struct ebb_hazard;

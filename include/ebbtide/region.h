@@ -60,7 +60,8 @@ struct ebb_domain;
 // ---- regions: opening and ending -----------------------------------------------------------------
 
 struct ebb_region_options {
-    const char *label; // regions of one label share a line of the statistics; NULL: "region"
+    const char *label; // regions of one label share a line of the statistics; NULL: "region". A
+                       // label stays for the life of the process: it names a kind of region
     struct ebb_region *parent; // this region ends before its parent; NULL: no parent
     size_t soft_limit; // bytes held; above it the region looks for drained memory before it grows,
                        // and growth is counted; 0: none
@@ -73,7 +74,7 @@ struct ebb_region_options {
 
 // A region takes the first 64 KiB with its first block, or has them at hand where one that this thread
 // opened was released lately, and more as it grows, in steps of up to 1 MiB. NULL as options: all zero. Limits are for the region alone, without its children.
-// NULL with errno = ENOMEM when memory is refused, EINVAL when the parent is closed. O(1).
+// NULL with errno = ENOMEM when memory is refused, EINVAL when the parent is closed. O(labels in use).
 EBB_EXPORT struct ebb_region *ebb_region_open(const struct ebb_region_options *options)
     EBB_NOEXCEPT;
 

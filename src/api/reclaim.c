@@ -83,9 +83,7 @@ int ebb_participant_retire(struct ebb_participant *me, void *p)
         ebbi_retire(p);
         return 0;
     }
-    size_t bytes = p != NULL ? ebbi_usable_size(p) : 0;
-    struct ebbi_call call = {ebbi_free_retired, p, (void *)bytes};
-    return bytes == 0 ? 0 : result(ebbi_retire_with(me, call));
+    return result(ebbi_retire_into(me, p));
 }
 
 int ebb_participant_retire_with(struct ebb_participant *me, void *p,

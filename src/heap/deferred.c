@@ -15,12 +15,6 @@ static size_t returned;  // atomic: went back to a queue, which may have been fo
 // ---- calls that free a block -------------------------------------------------------------------------
 // Their context is its bytes. Those that wait for the default clock are under its limit.
 
-void ebbi_free_retired(void *p, void *bytes)
-{
-    (void)bytes;
-    ebbi_free(p);
-}
-
 static size_t call_bytes(const struct ebbi_call *call)
 {
     bool is_block = call->run == ebbi_free_retired || call->run == ebbi_region_free_retired;

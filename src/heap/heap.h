@@ -339,8 +339,9 @@ void *ebbi_promote(const void *p, struct ebb_region *to);
 void ebbi_region_promise_close(struct ebb_region *region); // it is new
 int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument), void *argument);
 void ebbi_region_release(struct ebb_region *region, bool stays_open);
-void ebbi_region_end(struct ebb_region *region);     // closes it
-void ebbi_region_retire(void *p);                    // a block of a region
+void ebbi_region_end(struct ebb_region *region); // closes it
+// A block of a region, into the participant's collector; NULL: the default one. False: refused.
+bool ebbi_region_retire(struct ebb_participant *me, void *p);
 void ebbi_region_free_retired(void *p, void *bytes); // the call that is behind that
 struct ebb_region *ebbi_region_of(const void *p);
 // remains.c: what a release has left, through `next`

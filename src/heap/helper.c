@@ -350,4 +350,5 @@ void ebbi_helper_forget(bool counted)
     thread_lock = (struct ebbi_lock){0};
     handle = 0;
     own_number = 0;
+    ebbi_os_forget_threads();
 }

@@ -327,17 +327,17 @@ void ebbi_region_free_retired(void *p, void *bytes)
     ebbi_remains_unlock();
 }
 
-void ebbi_region_retire(void *p)
+bool ebbi_region_retire(struct ebb_participant *me, void *p)
 {
-    int saved = errno;
     size_t bytes = ebbi_sheet_usable(p);    // no block in use: abort
     ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
     // relaxed: as in free_retired; a release beside this is in error
     (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
     struct ebbi_call call = {ebbi_region_free_retired, p, (void *)bytes};
-    if (!ebbi_retire_with(NULL, call) && !ebbi_strand_of_region(p)) {
-        // relaxed: no memory for the call: the block stays in its region until that is released
-        (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
+    if (ebbi_retire_with(me, call) || (me == NULL && ebbi_strand_of_region(p))) {
+        return true;
     }
-    errno = saved;
+    // relaxed: no memory for the call: the block stays in its region
+    (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
+    return false;
 }

@@ -124,6 +124,9 @@ struct ebb_hazard;
 
 // ---- retire.c: the calling thread's --------------------------------------------------------------
 void ebbi_retire_slow(void *p);
+// Into the participant's collector, by a call. False: refused; a large block has left its region all the same.
+bool ebbi_retire_into(struct ebb_participant *me, void *p);
+void ebbi_free_retired(void *p, void *bytes); // that call; `bytes` is the block's size
 // Refills the magazine of a class from a bag whose time has come. False: there is none.
 bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
 void ebbi_give_way(bool naps);                // to whoever holds up the default clock
@@ -184,8 +187,6 @@ enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it
 // Adds a call under `lock`, which it takes.
 enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
-// What a call that frees a block runs; `bytes` is its size.
-void ebbi_free_retired(void *p, void *bytes);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
 // Takes `most` records that may go, which it lowers by as many. True: another one may.

@@ -244,7 +244,9 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
         return;
     }
     if (tag == EBBI_TAG_REGION) {
-        ebbi_region_retire(p);
+        int saved = errno;
+        (void)ebbi_region_retire(NULL, p); // refused: it stays until its region is released
+        errno = saved;
         return;
     }
     unsigned class_number = ebbi_tag_class(tag);
@@ -264,6 +266,33 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
     } else {
         retire_own(heap, p, class_number);
     }
+}
+
+void ebbi_free_retired(void *p, void *bytes)
+{
+    (void)bytes;
+    if (ebbi_tag_class(ebbi_tag_of(p)) == 0) {
+        ebbi_large_reclaim(p);
+    } else {
+        ebbi_free(p);
+    }
+}
+
+bool ebbi_retire_into(struct ebb_participant *me, void *p)
+{
+    if (p == NULL || ebbi_tag_of(p) == EBBI_TAG_REGION) {
+        return p == NULL || ebbi_region_retire(me, p);
+    }
+    bool large = ebbi_tag_class(ebbi_tag_of(p)) == 0;
+    struct ebbi_call call = {ebbi_free_retired, p, (void *)ebbi_usable_size(p)};
+    if (large) {
+        claim_large(p);
+    }
+    bool done = ebbi_retire_with(me, call);
+    if (!done && large) {
+        ebbi_store_relaxed(&ebbi_large_note(p)->tag, (uint64_t)0); // relaxed: its owner's again
+    }
+    return done;
 }
 
 void ebbi_limbo_seal(struct ebbi_heap *heap)

@@ -74,6 +74,7 @@ void ebbi_os_yield(void);             // the rest of the time slice
 // The system call. A filter of system calls begins with it, and may end the process for what is refused
 // elsewhere: from then on there is no membarrier, and threads of our own stay as their creator made them.
 int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
 
 // A full fence in every running thread of the process, after one successful registration (which

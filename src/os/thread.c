@@ -16,8 +16,11 @@
 #include "os/os.h"
 
 #define THREAD_STACK ((size_t)256 << 10)
+#define GATE_MS 1000
 
-static bool sandboxed;
+// Before the process filters its system calls, the calls that it may not know of are over, and none begins.
+static bool sandboxed;   // atomic
+static uint32_t in_call; // atomic: threads
 
 uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
@@ -25,14 +28,48 @@ bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t
 
 void ebbi_os_yield(void) { (void)sched_yield(); }
 
-// relaxed: by the thread that is about to get a filter, or of those that it has created since
-static bool is_sandboxed(void) { return ebbi_load_relaxed(&sandboxed); }
+static void call_ends(void)
+{
+    // release[filtered-call -> filter]: the call
+    (void)ebbi_fetch_sub_release(&in_call, 1u);
+}
+
+// False: it must not be made.
+static bool call_begins(void)
+{
+    (void)ebbi_fetch_add_relaxed(&in_call, 1u); // relaxed: the fence orders it
+    // full[filtered-call <-> filter]: either this thread sees the word, or it is waited for
+    ebbi_fence_full();
+    bool may = !ebbi_load_relaxed(&sandboxed); // relaxed: behind the fence
+    if (!may) {
+        call_ends();
+    }
+    return may;
+}
+
+void ebbi_os_forget_threads(void) { ebbi_store_relaxed(&in_call, 0u); } // relaxed: the only thread
+
+// Not for ever: the caller may be a signal handler amid such a call.
+static void close_gate(void)
+{
+    ebbi_store_relaxed(&sandboxed, true); // relaxed: the fence orders it
+    // full[filter <-> filtered-call]: see call_begins
+    ebbi_fence_full();
+    for (int ms = 0; ms < GATE_MS; ms++) {
+        // acquire[filter <- filtered-call]: the call
+        uint32_t others = ebbi_load_acquire(&in_call);
+        if (others == 0) {
+            break;
+        }
+        ebbi_os_wait(&in_call, others, 1);
+    }
+}
 
 int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d)
 {
     // A filter without privileges is made after the first, whoever makes it by another call.
     if (option == PR_SET_NO_NEW_PRIVS || option == PR_SET_SECCOMP) {
-        ebbi_store_relaxed(&sandboxed, true); // relaxed: see is_sandboxed
+        close_gate();
     }
     return (int)syscall(SYS_prctl, option, a, b, c, d);
 }
@@ -40,7 +77,11 @@ int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c,
 static bool membarrier_command(int command)
 {
     int saved = errno;
-    bool done = !is_sandboxed() && syscall(SYS_membarrier, command, 0, 0) == 0;
+    bool done = false;
+    if (call_begins()) {
+        done = syscall(SYS_membarrier, command, 0, 0) == 0;
+        call_ends();
+    }
     errno = saved;
     return done;
 }
@@ -84,9 +125,10 @@ static void be_ordinary(void)
 static void *thread_main(void *argument)
 {
     const struct ebbi_os_thread *thread = argument;
-    if (!is_sandboxed()) {
+    if (call_begins()) {
         be_ordinary();
         (void)syscall(SYS_prctl, PR_SET_NAME, thread->name);
+        call_ends();
     }
     thread->run();
     return NULL;

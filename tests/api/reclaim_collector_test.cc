@@ -2,6 +2,8 @@
 // Collectors, with and without fences, and hazard pointers, by the text of ebbtide/reclaim.h.
 #include "reclaim_support.h"
 
+#include "ebbtide/region.h"
+
 namespace {
 
 using namespace reclaim;
@@ -262,6 +264,37 @@ TEST_P(Collectors, SynchronizeAndReclaimAreTheirs)
     ebb_collector_synchronize(mine);
     EXPECT_TRUE(released.load());
     reader.join();
+}
+
+// And those that come after have memory of their own.
+TEST_P(Collectors, KeepBlocksOfRegionsBeyondTheirRelease)
+{
+    for (std::size_t bytes : {100 * std::size_t{1}, 200 * KiB}) {
+        ebb_region *region = ebb_region_open(nullptr);
+        std::vector<char *> retired, later;
+        ebb_participant_pin(me);
+        for (int i = 0; i < 50; i++) {
+            retired.push_back(static_cast<char *>(ebb_region_alloc(region, bytes)));
+            std::memset(retired.back(), i, bytes);
+            ASSERT_EQ(ebb_participant_retire(me, retired.back()), 0);
+        }
+        ebb_region_release(region);
+        region = ebb_region_open(nullptr);
+        for (int i = 0; i < 50; i++) {
+            later.push_back(static_cast<char *>(ebb_region_alloc(region, bytes)));
+            std::memset(later.back(), 60 + i, bytes);
+        }
+        for (int i = 0; i < 50; i++)
+            EXPECT_TRUE(retired[i][0] == i && retired[i][bytes - 1] == i) << "block " << i;
+        ebb_participant_unpin(me);
+        ebb_collector_barrier(mine);
+        EXPECT_EQ(stats(mine).retired_bytes, 0U);
+        for (int i = 0; i < 50; i++)
+            EXPECT_TRUE(later[i][0] == 60 + i && later[i][bytes - 1] == 60 + i) << "block " << i;
+        for (char *p : later)
+            ebb_free(p); // each is there still
+        ebb_region_release(region);
+    }
 }
 
 TEST_P(Collectors, CountTheBlocksThatWaitAndThoseFreed)

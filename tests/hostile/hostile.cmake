@@ -100,6 +100,7 @@ hostile_case(seccomp_worker "" joined 2500)
 hostile_case(seccomp_worker "" threads)
 hostile_case(seccomp_worker "" later)
 hostile_case(seccomp_worker "" pins)
+hostile_case(seccomp_worker "" beginning)
 hostile_case(seccomp_worker EBB_PURGE_THREAD=0 threads)
 
 # From before the start where a program can start without the call, and from main on.

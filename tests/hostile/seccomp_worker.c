@@ -182,11 +182,43 @@ static void pins(long unused)
     MUST(ebb_collector_is_fenced(NULL), "fences did not take the place of membarriers");
 }
 
+static void *waits(void *unused)
+{
+    for (;;)
+        sched_yield();
+    return unused;
+}
+
+static void begin_and_sandbox(unsigned seed)
+{
+    start(waits, NULL);
+    for (volatile unsigned i = chance(&seed) % 100000; i > 0; i--)
+        continue;
+    sandbox();
+    for (int i = 0; i < 200; i++)
+        sched_yield();
+    _exit(0);
+}
+
+// The filter comes while the helper is just beginning.
+static void beginning(long unused)
+{
+    (void)unused;
+    for (unsigned i = 0; i < 300; i++) {
+        pid_t child = fork();
+        MUST(child >= 0, "fork: %s", strerror(errno));
+        if (child == 0)
+            begin_and_sandbox(i);
+        int status = await_child(child, 15);
+        MUST(status == 0, "process %u: %s", i, status_text(status));
+    }
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {{"single", single},   {"joined", joined},
-                                          {"threads", threads}, {"later", later},
-                                          {"pins", pins},       {NULL, NULL}};
+    static const struct topic topics[] = {
+        {"single", single}, {"joined", joined},       {"threads", threads}, {"later", later},
+        {"pins", pins},     {"beginning", beginning}, {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("it lived in the sandbox");
 }
