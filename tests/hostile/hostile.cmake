@@ -110,7 +110,7 @@ foreach(call IN ITEMS membarrier madvise mremap getcpu mincore sched_getaffinity
     clock_nanosleep sched_yield rseq set_robust_list gettid sysinfo brk)
   foreach(error IN ITEMS EPERM ENOSYS)
     foreach(since IN ITEMS exec main)
-      hostile_case(seccomp_matrix "" ${call} ${error} ${since})
+      hostile_case(seccomp_matrix EBB_PURGE_DELAY_MS=100 ${call} ${error} ${since})
     endforeach()
   endforeach()
 endforeach()

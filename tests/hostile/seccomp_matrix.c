@@ -119,7 +119,7 @@ static void *mixed(void *argument)
             free(atomic_exchange(&mailbox[chance(&seed) % 64], must(malloc(size), size)));
         }
         free(must(aligned_alloc(1 << 20, 1 << 20), 1 << 20));
-        nap_ms(round == 2 ? 700 : 0);
+        nap_ms(round == 2 ? 250 : 0); // longer than the purge delay of its cases
     }
     return NULL;
 }
@@ -136,7 +136,7 @@ static void workload(void)
             pthread_join(threads[i], NULL);
     for (int i = 0; i < 64; i++)
         free(mailbox[i]);
-    nap_ms(700);
+    nap_ms(250);
     malloc_trim(0);
 }
 
