@@ -167,8 +167,9 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 // A reader that may stop for long (Michael 2004): it protects one block a hazard pointer instead of
 // everything, and every block that comes from `ebb_retire` and the like honours it, whether or not
 // the writer knows. However long it stops, what a hazard pointer holds back is the block that it points
-// into and what waits in one container with that: of ebb_retire 125 blocks or 64 KiB at most (a larger
-// block alone), of a collector or with a destructor 41 calls. `*source` must be a link of something that cannot be retired meanwhile or
+// into and what waits in one container with that: of ebb_retire 125 blocks and 64 KiB at most, above
+// 16 KiB four blocks, above 128 KiB the block alone; of blocks that other threads allocated 125 of up to
+// 128 KiB; of regions, of a collector or with a destructor 41 of any size. What has a destructor is held back by a pointer to p itself, not by one into it. `*source` must be a link of something that cannot be retired meanwhile or
 // that a second hazard pointer protects and is checked to be still linked after the load.
 
 struct ebb_hazard;
