@@ -14,7 +14,8 @@
 // their number. A pin says nothing about time: while one thread stays pinned, nothing that is
 // retired meanwhile is freed, by this scheme's nature. ebb_reclaim_stats shows who stalls whom; a
 // reader that may stop for long belongs under a hazard pointer (below), which holds back one block
-// and the few that wait in one container with it. Plain pins, retired memory and hazard pointers work together on the same blocks.
+// and the few that wait in one container with it. Plain pins, retired memory and hazard pointers work
+// together on the same blocks.
 //
 // Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
@@ -169,8 +170,9 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 // the writer knows. However long it stops, what a hazard pointer holds back is the block that it points
 // into and what waits in one container with that: of ebb_retire 125 blocks and 64 KiB at most, above
 // 16 KiB four blocks, above 128 KiB the block alone; of blocks that other threads allocated 125 of up to
-// 128 KiB; of regions, of a collector or with a destructor 41 of any size. What has a destructor is held back by a pointer to p itself, not by one into it. `*source` must be a link of something that cannot be retired meanwhile or
-// that a second hazard pointer protects and is checked to be still linked after the load.
+// 128 KiB; of regions, of a collector or with a destructor 41 of any size. What has a destructor is held
+// back by a pointer to p itself, not by one into it. `*source` must be a link of something that cannot
+// be retired meanwhile or that a second hazard pointer protects and is checked to be still linked after the load.
 
 struct ebb_hazard;
 
