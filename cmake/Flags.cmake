@@ -23,7 +23,7 @@ set(EBBTIDE_NO_BUILTINS
 add_library(ebbtide_sanitize INTERFACE)
 if(EBBTIDE_SANITIZE)
   set(sanitize_flags -fsanitize=${EBBTIDE_SANITIZE} -fno-sanitize-recover=all
-                     -fno-omit-frame-pointer -g)
+                     -fno-omit-frame-pointer -g1)
   target_compile_options(ebbtide_sanitize INTERFACE ${sanitize_flags})
   target_link_options(ebbtide_sanitize INTERFACE -fsanitize=${EBBTIDE_SANITIZE})
 endif()

@@ -207,7 +207,8 @@ TEST_F(AllocatorCxx, PromotedObjectsMayHaveBeenInsideABlock)
 
 TEST_F(AllocatorCxx, PromotedContainersTakeTheirElementsAlong)
 {
-    std::pmr::unordered_map<int, std::pmr::string> result{{1, std::pmr::string(50, 'r')}};
+    std::pmr::unordered_map<int, std::pmr::string> result;
+    result.emplace(1, std::pmr::string(50, 'r'));
     {
         ebb::region request("request");
         std::pmr::unordered_map<int, std::pmr::string> map(&request);
