@@ -44,7 +44,8 @@ extern "C" {
 // Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
-// passed to ebb_retire_with, 82 at most: what is left goes on at the thread's next unpins. In a process
+// passed to ebb_retire_with: 82, or twice as many as it has passed since its unpins last ran some, if that
+// is more; what is left goes on at the thread's next unpins, and cannot pile up. In a process
 // without the library's helper thread it also takes home a little of what the thread has retired (16
 // bags or large blocks at most), until nothing waits that could go. Only what was retired in this very
 // pin is looked after while the thread blocks a signal that has a handler: it may be in that one.
@@ -77,7 +78,7 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
-// retired, here or when it ends an outermost pin (82 calls at most each time), in the functions below,
+// retired, here or when it ends an outermost pin (a bounded number each time, see ebb_unpin), in the functions below,
 // or in the library's helper thread, which both run all that can (and which a process with one thread
 // does not have: there the last few, 200 at most, wait for the next of these calls): never inside a pin of the
 // default collector, and with no lock of Ebbtide held, so it may allocate, free, pin and retire. It
@@ -168,11 +169,12 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 // A reader that may stop for long (Michael 2004): it protects one block a hazard pointer instead of
 // everything, and every block that comes from `ebb_retire` and the like honours it, whether or not
 // the writer knows. However long it stops, what a hazard pointer holds back is the block that it points
-// into and what waits in one container with that: of ebb_retire 125 blocks and 64 KiB at most, above
-// 16 KiB four blocks, above 128 KiB the block alone; of blocks that other threads allocated 125 of up to
-// 128 KiB; of regions, of a collector or with a destructor 41 of any size. What has a destructor is held
-// back by a pointer to p itself, not by one into it. `*source` must be a link of something that cannot
-// be retired meanwhile or that a second hazard pointer protects and is checked to be still linked after the load.
+// into and what waits in one container with that: at most 125 blocks (regions', a collector's: 41), of
+// together less than 64 KiB and one more block, or four of one size; above 128 KiB, but in a collector,
+// the block alone; of destructors 41, whatever they free. (Where memory for the container was refused,
+// everything that this befell.) What has a destructor is held back by a pointer to p itself, not by one
+// into it. `*source` must be a link of something that cannot be retired meanwhile or that a second hazard
+// pointer protects and is checked to be still linked after the load.
 
 struct ebb_hazard;
 

@@ -70,8 +70,9 @@ static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct
     struct ebbi_calls *calls = deferred->filling;
     calls->calls[calls->count++] = call;
     deferred->count++;
+    calls->bytes += call_bytes(&call);
     count_in(deferred, call_bytes(&call));
-    if (calls->count < EBBI_CALLS) {
+    if (calls->count < EBBI_CALLS && calls->bytes < EBBI_LIMBO_BYTES) {
         return false;
     }
     ebbi_deferred_seal(clock, deferred);
@@ -95,6 +96,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
             return EBBI_REFUSED;
         }
         fresh->count = fresh->begun = 0;
+        fresh->bytes = 0;
         fresh->clock = clock;
         ebbi_lock_take(lock);
     }
@@ -130,7 +132,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
                         struct ebbi_expired *expired)
 {
     struct ebbi_calls *held_back = NULL;
-    while (*most > 0 && first_passed(clock, deferred)) {
+    while (first_passed(clock, deferred) && deferred->first->count <= *most) {
         struct ebbi_calls *calls = deferred->first;
         deferred->first = calls->next;
         if (EBBI_UNLIKELY(ebbi_hazards_count() != 0) && holds_protected(calls)) {
@@ -138,7 +140,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             held_back = calls;
             continue;
         }
-        --*most;
+        *most -= calls->count;
         EBBI_ASSERT(deferred->count >= calls->count && deferred->sealed > 0 &&
                     calls->clock == clock);
         deferred->count -= calls->count;

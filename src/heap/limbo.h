@@ -28,6 +28,7 @@
 
 #define EBBI_BAG_BLOCKS 125
 #define EBBI_CALLS 41
+#define EBBI_LIMBO_BYTES 65536u // in a bag or a record, of known size: the last block may go beyond
 #define EBBI_SEEN 1024
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
 
@@ -54,6 +55,7 @@ struct ebbi_bag_top {
 
 struct ebbi_limbo {
     struct ebbi_bag *filling[EBBI_CLASS_COUNT];
+    size_t mixed_bytes;     // in filling[EBBI_MIXED]; the thread's
     struct ebbi_bag *spare; // one empty bag
     struct ebbi_bag_queue queues[EBBI_CLASS_COUNT];
     void *large_first, *large_last;
@@ -77,6 +79,7 @@ struct ebbi_calls {
     uint64_t tag;
     uint32_t count;
     uint32_t begun; // of them, once it runs
+    size_t bytes;   // of blocks that its calls free
     struct ebbi_call calls[EBBI_CALLS];
 };
 
@@ -87,7 +90,7 @@ struct ebbi_deferred {
     size_t count;         // of calls
     size_t blocks, bytes; // that some of the calls will free
     size_t sealed;        // records in the queue
-    uint32_t turns;       // calls added by a thread without a helper
+    uint32_t turns;       // calls added
     uint32_t turns_seen;  // when its unpins last looked
 };
 
@@ -189,7 +192,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
-// Takes `most` records that may go, which it lowers by as many. True: another one may.
+// Takes records that may go, of at most `most` calls, which it lowers by as many. True: another one may.
 bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t *most,
                         struct ebbi_expired *expired);
 void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls); // in front

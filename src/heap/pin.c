@@ -10,9 +10,9 @@
 
 #define TURNS 16
 #define PRESSING_RECORDS 16
-#define RECORDS_AT_ONCE 2 // of calls, by one unpin
-#define RECORDS_KEPT 4    // too young, that are no reason to come back
-#define BAGS_AT_ONCE 16   // and large objects
+#define CALLS_AT_ONCE ((size_t)2 * EBBI_CALLS) // by one unpin
+#define RECORDS_KEPT 4                         // too young, that are no reason to come back
+#define BAGS_AT_ONCE 16                        // and large objects
 #define PATIENCE 8
 
 // Attention is for NOW when it was noted in this pin: a signal handler's pins lie within this one, so
@@ -207,7 +207,11 @@ static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferr
                           struct turn *turn)
 {
     EBBI_ASSERT(deferred->turns_seen <= deferred->turns || deferred->turns < UINT32_MAX / 2);
-    turn->more |= ebbi_deferred_take(clock, deferred, &turn->calls_left, &turn->expired);
+    // Twice what has come since the last time, if that is more: what waits shrinks again.
+    uint32_t fresh = deferred->turns - deferred->turns_seen;
+    size_t most = ebbi_max(turn->calls_left, (size_t)2 * fresh), left = most;
+    turn->more |= ebbi_deferred_take(clock, deferred, &left, &turn->expired);
+    turn->calls_left -= ebbi_min(turn->calls_left, most - left);
     // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
     if (turn->alone && deferred->first == NULL && deferred->turns == deferred->turns_seen) {
         ebbi_deferred_seal(clock, deferred);
@@ -307,7 +311,7 @@ static void work(struct ebb_participant *me)
     EBBI_ASSERT(depth_of(me) == 0);
     struct own own = own_of(me);
     struct turn turn = {
-        .alone = !ebbi_helper_wanted(), .calls_left = RECORDS_AT_ONCE, .blocks_left = BAGS_AT_ONCE};
+        .alone = !ebbi_helper_wanted(), .calls_left = CALLS_AT_ONCE, .blocks_left = BAGS_AT_ONCE};
     turn.expired.calls_end = &turn.expired.calls;
     // relaxed: a hint
     bool press = turn.alone || ebbi_load_relaxed(&own.deferred->sealed) >= PRESSING_RECORDS;
@@ -410,7 +414,8 @@ void ebbi_pin_attend_later(void)
 // time, so that they go on with the others.
 static bool is_due(const struct own *own, enum ebbi_deferral deferral)
 {
-    if (deferral == EBBI_SEALED || ebbi_helper_wanted() || ++own->deferred->turns % TURNS != 0) {
+    uint32_t turns = ++own->deferred->turns;
+    if (deferral == EBBI_SEALED || ebbi_helper_wanted() || turns % TURNS != 0) {
         return deferral == EBBI_SEALED;
     }
     ebbi_lock_take(&own->heap->lock);

@@ -5,7 +5,6 @@
 
 #include "heap/fast.h"
 
-#define BAG_BYTES 65536u // a bag of larger blocks has fewer
 #define BAG_LEAST 4u
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
 #define PRESSING_BAGS 8                  // in the queues, before a membarrier is worth it
@@ -19,7 +18,7 @@
 
 static size_t bag_room(size_t block_bytes)
 {
-    return ebbi_min(EBBI_BAG_BLOCKS, ebbi_max(BAG_LEAST, BAG_BYTES / block_bytes));
+    return ebbi_min(EBBI_BAG_BLOCKS, ebbi_max(BAG_LEAST, EBBI_LIMBO_BYTES / block_bytes));
 }
 
 static struct ebbi_bag *bag_take(struct ebbi_heap *heap, unsigned queue)
@@ -139,7 +138,7 @@ static void settle(struct ebbi_heap *heap, unsigned queue, struct sealed sealed)
     ebbi_helper_kick();
 }
 
-static void retire_mixed(struct ebbi_heap *heap, void *p)
+static void retire_mixed(struct ebbi_heap *heap, void *p, unsigned class_number)
 {
     struct ebbi_bag *bag = heap->limbo.filling[EBBI_MIXED];
     if (bag == NULL) {
@@ -149,12 +148,14 @@ static void retire_mixed(struct ebbi_heap *heap, void *p)
             return;
         }
         heap->limbo.filling[EBBI_MIXED] = bag;
+        heap->limbo.mixed_bytes = 0;
     }
     EBBI_ASSERT(bag->queue == EBBI_MIXED && bag->count < EBBI_BAG_BLOCKS);
     bag->blocks[bag->count] = p;
     ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
     bag->count++;
-    if (bag->count == EBBI_BAG_BLOCKS) {
+    heap->limbo.mixed_bytes += ebbi_classes[class_number].size;
+    if (bag->count == EBBI_BAG_BLOCKS || heap->limbo.mixed_bytes >= EBBI_LIMBO_BYTES) {
         settle(heap, EBBI_MIXED, seal(heap, bag));
     }
 }
@@ -262,7 +263,7 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
     } else if (class_number == 0) {
         retire_large(heap, p);
     } else if (ebbi_class_bin(class_number, heap->lane) != tag) {
-        retire_mixed(heap, p);
+        retire_mixed(heap, p, class_number);
     } else {
         retire_own(heap, p, class_number);
     }

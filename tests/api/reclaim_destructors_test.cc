@@ -65,6 +65,68 @@ TEST(Destructors, OneCallOutsideOfPinsRunsAFew)
     EXPECT_EQ(2 * count, calls.load());
 }
 
+// What piled up while somebody else held up the clock does not all go in one unpin.
+TEST(Destructors, OneUnpinRunsAFewAfterAStall)
+{
+    constexpr int pins = 1000, each = 100;
+    static thread_local int mine;
+    static std::atomic<int> calls;
+    const Destructor here = [](void *, void *) { mine++, calls.fetch_add(1); };
+    std::atomic<bool> stalls{false}, ends{false};
+    std::thread other([&] {
+        const Pin pin;
+        stalls = true;
+        while (!ends)
+            usleep(1000);
+    });
+    while (!stalls)
+        usleep(1000);
+    int most = 0;
+    const auto pin_once = [&](int count) {
+        const int before = mine;
+        ebb_pin();
+        for (int i = 0; i < count; i++)
+            ASSERT_EQ(0, ebb_retire_with(nullptr, here, nullptr));
+        ebb_unpin();
+        most = std::max(most, mine - before);
+    };
+    for (int i = 0; i < pins; i++)
+        pin_once(each);
+    ends = true;
+    other.join();
+    for (int i = 0; i < pins; i++)
+        pin_once(i % 2 == 0 ? each : 0);
+    EXPECT_LE(most, 2 * each + one_unpin);
+    EXPECT_TRUE(drain());
+    EXPECT_EQ(pins * each * 3 / 2, calls.load());
+}
+
+// Each destructor passes on two more: the unpins keep up with a tree that each pin gives away.
+TEST(Destructors, KeepUpWithTheirOwn)
+{
+    static std::atomic<int> waiting_calls;
+    static const Destructor destroy = [](void *depth, void *) {
+        waiting_calls.fetch_sub(1);
+        const auto left = reinterpret_cast<std::uintptr_t>(depth);
+        for (int i = 0; left > 1 && i < 2; i++) {
+            waiting_calls.fetch_add(1);
+            ASSERT_EQ(0, ebb_retire_with(reinterpret_cast<void *>(left - 1), destroy, nullptr));
+        }
+    };
+    constexpr int nodes = 1023;
+    int most = 0;
+    for (int i = 0; i < 5000; i++) {
+        ebb_pin();
+        waiting_calls.fetch_add(1);
+        ASSERT_EQ(0, ebb_retire_with(reinterpret_cast<void *>(10), destroy, nullptr));
+        ebb_unpin();
+        most = std::max(most, waiting_calls.load());
+    }
+    EXPECT_LE(most, 30 * nodes);
+    EXPECT_TRUE(drain());
+    EXPECT_EQ(0, waiting_calls.load());
+}
+
 // What an earlier pin has left is no work for a signal handler.
 TEST(Destructors, NothingRunsInASignalHandlersUnpin)
 {
