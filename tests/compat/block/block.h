@@ -18,6 +18,7 @@
 #include <dlfcn.h>
 #include <poll.h>
 #include <pthread.h>
+#include <sched.h>
 #include <semaphore.h>
 #include <sys/epoll.h>
 #include <sys/select.h>
@@ -89,7 +90,7 @@ struct Place {
     sockaddr_un name = {};
     pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
-    bool told = false;
+    bool waits = false, told = false; // under the mutex
     Place()
     {
         CHECK(pipe(pipe_ends) == 0);
@@ -103,9 +104,14 @@ struct Place {
         CHECK(bind(listener, reinterpret_cast<sockaddr *>(&name), sizeof name) == 0);
         CHECK(listen(listener, 5) == 0);
     }
-    void tell()
+    void tell() // who waits already
     {
         pthread_mutex_lock(&mutex);
+        while (!waits) {
+            pthread_mutex_unlock(&mutex);
+            sched_yield();
+            pthread_mutex_lock(&mutex);
+        }
         told = true;
         pthread_cond_signal(&condition);
         pthread_mutex_unlock(&mutex);

@@ -81,9 +81,10 @@ void wait_accept4() { taken(accept4(place->listener, nullptr, nullptr, SOCK_CLOE
 void wait_condition()
 {
     pthread_mutex_lock(&place->mutex);
+    place->waits = true;
     while (!place->told)
         CHECK(pthread_cond_wait(&place->condition, &place->mutex) == 0);
-    place->told = false;
+    place->waits = place->told = false;
     pthread_mutex_unlock(&place->mutex);
 }
 void wait_condition_until()
