@@ -44,8 +44,8 @@ extern "C" {
 // Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
-// passed to ebb_retire_with: 82, or twice as many as it has passed since its unpins last ran some, if that
-// is more; what is left goes on at the thread's next unpins, and cannot pile up. In a process
+// passed to ebb_retire_with: 82 of a collector, or twice as many as it has passed to that since its unpins
+// last looked, if that is more; what is left goes on at the thread's next unpins. In a process
 // without the library's helper thread it also takes home a little of what the thread has retired (16
 // bags or large blocks at most), until nothing waits that could go. Only what was retired in this very
 // pin is looked after while the thread blocks a signal that has a handler: it may be in that one.

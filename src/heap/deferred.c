@@ -128,11 +128,11 @@ static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)
     return ebbi_suspects_any(&suspects);
 }
 
-bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t *most,
+bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t most,
                         struct ebbi_expired *expired)
 {
     struct ebbi_calls *held_back = NULL;
-    while (first_passed(clock, deferred) && deferred->first->count <= *most) {
+    while (first_passed(clock, deferred) && deferred->first->count <= most) {
         struct ebbi_calls *calls = deferred->first;
         deferred->first = calls->next;
         if (EBBI_UNLIKELY(ebbi_hazards_count() != 0) && holds_protected(calls)) {
@@ -140,7 +140,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             held_back = calls;
             continue;
         }
-        *most -= calls->count;
+        most -= calls->count;
         EBBI_ASSERT(deferred->count >= calls->count && deferred->sealed > 0 &&
                     calls->clock == clock);
         deferred->count -= calls->count;

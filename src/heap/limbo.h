@@ -192,8 +192,8 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
-// Takes records that may go, of at most `most` calls, which it lowers by as many. True: another one may.
-bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t *most,
+// Takes records that may go, of at most `most` calls. True: another one may.
+bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t most,
                         struct ebbi_expired *expired);
 void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls); // in front
 // No lock held: runs the chain, whose last link is *end. What has been begun and what not is in memory at

@@ -10,7 +10,7 @@
 
 #define TURNS 16
 #define PRESSING_RECORDS 16
-#define CALLS_AT_ONCE ((size_t)2 * EBBI_CALLS) // by one unpin
+#define CALLS_AT_ONCE ((size_t)2 * EBBI_CALLS) // of a collector, by one unpin
 #define RECORDS_KEPT 4                         // too young, that are no reason to come back
 #define BAGS_AT_ONCE 16                        // and large objects
 #define PATIENCE 8
@@ -114,10 +114,9 @@ void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *ex
 {
     struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
     struct ebbi_deferred *deferred = late_deferred(collector);
-    size_t most = SIZE_MAX;
     ebbi_lock_take(&late.lock);
     ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, &most, expired);
+    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
     expired->waiting |= deferred->count > 0;
     ebbi_lock_drop(&late.lock);
 }
@@ -192,7 +191,7 @@ struct turn {
     bool alone; // no helper will come
     bool more;  // some could go now
     bool waits; // some is too young
-    size_t calls_left, blocks_left;
+    size_t blocks_left;
 };
 
 static void attend_at(struct ebb_participant *me, enum due due)
@@ -209,9 +208,8 @@ static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferr
     EBBI_ASSERT(deferred->turns_seen <= deferred->turns || deferred->turns < UINT32_MAX / 2);
     // Twice what has come since the last time, if that is more: what waits shrinks again.
     uint32_t fresh = deferred->turns - deferred->turns_seen;
-    size_t most = ebbi_max(turn->calls_left, (size_t)2 * fresh), left = most;
-    turn->more |= ebbi_deferred_take(clock, deferred, &left, &turn->expired);
-    turn->calls_left -= ebbi_min(turn->calls_left, most - left);
+    size_t most = ebbi_max(CALLS_AT_ONCE, (size_t)2 * fresh);
+    turn->more |= ebbi_deferred_take(clock, deferred, most, &turn->expired);
     // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
     if (turn->alone && deferred->first == NULL && deferred->turns == deferred->turns_seen) {
         ebbi_deferred_seal(clock, deferred);
@@ -310,8 +308,7 @@ static void work(struct ebb_participant *me)
 {
     EBBI_ASSERT(depth_of(me) == 0);
     struct own own = own_of(me);
-    struct turn turn = {
-        .alone = !ebbi_helper_wanted(), .calls_left = CALLS_AT_ONCE, .blocks_left = BAGS_AT_ONCE};
+    struct turn turn = {.alone = !ebbi_helper_wanted(), .blocks_left = BAGS_AT_ONCE};
     turn.expired.calls_end = &turn.expired.calls;
     // relaxed: a hint
     bool press = turn.alone || ebbi_load_relaxed(&own.deferred->sealed) >= PRESSING_RECORDS;

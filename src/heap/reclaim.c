@@ -36,9 +36,8 @@ void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expire
 static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                        struct ebbi_expired *expired)
 {
-    size_t most = SIZE_MAX;
     ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, &most, expired);
+    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
     expired->waiting |= deferred->count > 0;
 }
 
