@@ -20,9 +20,9 @@
 // Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
 // nothing else here may, and on aarch64, where the delivery of a signal is no full fence, not these
-// either. A child
-// of fork() goes on with its own pins; those of the other threads are gone with them. A thread that
-// ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
+// either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
+// so are the destructors that these were about to run, in ebb_barrier or at an unpin. A thread that ends
+// while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ".
 #ifndef EBBTIDE_RECLAIM_H
@@ -45,13 +45,15 @@ extern "C" {
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
 // passed to ebb_retire_with: 82 of a collector, or twice as many as it has passed to that since its unpins
-// last looked, if that is more; what is left goes on at the thread's next unpins. In a process
-// without the library's helper thread it also takes home a little of what the thread has retired (16
-// bags or large blocks at most), until nothing waits that could go. Only what was retired in this very
-// pin is looked after while the thread blocks a signal that has a handler: it may be in that one.
+// last looked (its destructors' included), if that is more; what is left goes on at the thread's next
+// unpins. In a process without the library's helper thread it also takes home a little of what the thread
+// has retired (16 bags or large blocks; once a purge delay all that can go), until nothing waits that
+// could. Only what was retired in this very pin is looked after while the thread blocks a signal that has
+// a handler: it may be in that one.
 EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
-// Ends the pin and begins it anew, so that what was retired before can go; pointers that were
-// loaded before must not be used any more. Does nothing in a nested pin or when there is no need.
+// Ends the pin and begins it anew, so that what was retired before can go, and does in between what
+// ebb_unpin does; pointers that were loaded before must not be used any more. Does nothing in a nested
+// pin or when there is no need.
 EBB_EXPORT void ebb_repin(void) EBB_NOEXCEPT;
 // Whether the calling thread is inside a pin. (For threads that share a record, in their last
 // destructors or where memory was refused: whether any of them is.)
@@ -78,13 +80,13 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
-// retired, here or when it ends an outermost pin (a bounded number each time, see ebb_unpin), in the functions below,
-// or in the library's helper thread, which both run all that can (and which a process with one thread
-// does not have: there the last few, 200 at most, wait for the next of these calls): never inside a pin of the
-// default collector, and with no lock of Ebbtide held, so it may allocate, free, pin and retire. It
+// retired, here or when it ends an outermost pin (so many each time as ebb_unpin says), in the functions
+// below, or in the library's helper thread, which both run all that can (and which a process with one
+// thread does not have: there the last few, 200 at most, wait for the next of these calls): never inside a
+// pin of the default collector, and with no lock of Ebbtide held, so it may allocate, free, pin and retire. It
 // must return, and end the pins that it begins: what is left by longjmp or an exception counts as
-// running for ever. (It may end its thread, by pthread_exit or cancellation: the calls behind it then
-// run elsewhere.) p need not be a block of Ebbtide. 0, or -1 with errno = ENOMEM; then nothing has
+// running for ever. (In C it may end its thread, by pthread_exit or cancellation: the calls behind it
+// then run elsewhere. In C++ these functions are noexcept, so that such an end is std::terminate.) p need not be a block of Ebbtide. 0, or -1 with errno = ENOMEM; then nothing has
 // changed.
 EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
                                void *context) EBB_NOEXCEPT;
@@ -151,8 +153,8 @@ static inline int ebb_participant_is_pinned(const struct ebb_participant *me)
 
 // As ebb_retire and ebb_retire_with into the record's collector. Both may fail: -1, ENOMEM; p is the
 // caller's still, but a block of a region above 128 KiB has left its region for the heap. For
-// retire, p comes from Ebbtide. Their destructors run in the retiring thread at an unpin of that
-// collector, in the functions below, or in the helper.
+// retire, p comes from Ebbtide. Their destructors run in the retiring thread, here or at an unpin of that
+// or the default collector, in the functions below, or in the helper: never inside a pin of either.
 EBB_EXPORT int ebb_participant_retire(struct ebb_participant *me, void *p) EBB_NOEXCEPT;
 EBB_EXPORT int ebb_participant_retire_with(struct ebb_participant *me, void *p,
                                            void (*destroy)(void *p, void *context),
@@ -197,7 +199,7 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 struct ebb_reclaim_stats {
     size_t retired_bytes;       // waiting, by block size
     size_t retired_blocks;      // their number
-    size_t destructors;         // calls that wait
+    size_t destructors;         // calls that wait, but for those that a thread has begun to run
     uint64_t epoch;             // of the clock
     size_t participants;        // threads registered
     size_t pinned;              // of them, inside a pin now

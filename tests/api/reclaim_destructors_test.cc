@@ -127,6 +127,33 @@ TEST(Destructors, KeepUpWithTheirOwn)
     EXPECT_EQ(0, waiting_calls.load());
 }
 
+// A pin that is only begun anew ends often enough, but not inside another.
+TEST(Destructors, RunWhereAThreadRepins)
+{
+    std::atomic<int> calls{0};
+    constexpr int count = 100000;
+    int most = 0;
+    ebb_pin();
+    for (int i = 0; i < count; i++) {
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+        ebb_repin();
+        most = std::max(most, i + 1 - calls.load());
+    }
+    EXPECT_LE(most, 1000);
+    EXPECT_TRUE(ebb_is_pinned());
+    for (int i = 0; i < 1000; i++)
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+    const int before = calls.load();
+    ebb_pin();
+    for (int i = 0; i < 100; i++)
+        ebb_repin();
+    EXPECT_EQ(before, calls.load());
+    ebb_unpin();
+    ebb_unpin();
+    EXPECT_TRUE(drain());
+    EXPECT_EQ(count + 1000, calls.load());
+}
+
 // What an earlier pin has left is no work for a signal handler.
 TEST(Destructors, NothingRunsInASignalHandlersUnpin)
 {

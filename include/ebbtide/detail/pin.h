@@ -112,12 +112,13 @@ EBBI_INLINED void ebbi_unpin(struct ebb_participant *me)
 
 EBBI_INLINED void ebbi_repin(struct ebb_participant *me)
 {
-    uint64_t state = ebbi_load_relaxed(&me->state); // relaxed: P1
-    uint64_t attention = state & EBB_PIN_ATTENTION;
-    // relaxed: as in ebbi_announce
-    if ((state & EBB_PIN_DEPTH) == (attention | 1) &&
-        state != (ebbi_load_relaxed(me->now) | attention | 1)) {
-        ebbi_announce(me, attention);
+    uint64_t state = ebbi_load_relaxed(&me->state);           // relaxed: P1
+    if ((state & EBB_PIN_DEPTH) == (EBB_PIN_ATTENTION | 1)) { // work that waits for an unpin
+        ebb_unpin_slow(me);
+        ebbi_pin(me);
+    } else if ((state & EBB_PIN_DEPTH) == 1 &&
+               state != (ebbi_load_relaxed(me->now) | 1)) { // relaxed: as in ebbi_announce
+        ebbi_announce(me, 0);
     }
 }
 
