@@ -160,8 +160,13 @@ bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
     EBBI_ASSERT(mask != 0 && has_blocks_alone(slab, word, mask));
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uintptr_t first_block = slab->first_block;
+    EBBI_ATOMIC(uint64_t) *remote = &ebbi_slab_remote(slab)[word];
+    ebbi_compiler_fence();                       // what was read of a slab that lives still is true
+    if (EBBI_UNLIKELY(!ebbi_slab_lives(slab))) { // it went since the blocks were looked at
+        ebbi_slab_report_late_free(slab);
+    }
     // release[remote-set -> remote-take]: this thread is done with the blocks
-    uint64_t before = ebbi_fetch_or_release(&ebbi_slab_remote(slab)[word], mask);
+    uint64_t before = ebbi_fetch_or_release(remote, mask);
     if (EBBI_UNLIKELY((before & mask) != 0)) {
         unsigned block = word * 64 + ebbi_lowest_bit(before & mask);
         ebbi_slab_report_double_free((void *)(first_block + (size_t)block * c->size));
