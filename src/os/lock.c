@@ -14,6 +14,12 @@ EBBI_INLINE void pause_cpu(void)
 #endif
 }
 
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half is at the word's address");
+
+// The half that has the sleepers' bit. Two holders alike in it do no harm: with the bit set, a
+// sleeper may sleep on.
+EBBI_INLINE uint32_t *futex(struct ebbi_lock *lock) { return (uint32_t *)&lock->word; }
+
 EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
 {
     if (ebbi_lock_is_mine(lock)) {
@@ -26,12 +32,20 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
             return;
         }
     }
-    // acquire[lock-take <- lock-drop]: as in ebbi_lock_try
-    while (ebbi_exchange_acquire(&lock->word, 2u) != 0) {
-        ebbi_os_wait(&lock->word, 2u, 0);
+    for (;;) {
+        uintptr_t holder = ebbi_load_relaxed(&lock->word); // relaxed: judged by the exchanges below
+        if (holder == 0) {
+            // It may not be the last that slept: the next to drop the lock wakes another in vain.
+            // acquire[lock-take <- lock-drop]: as in ebbi_lock_try
+            if (ebbi_cas_acquire(&lock->word, &holder, ebbi_lock_self() | EBBI_LOCK_SLEEPERS)) {
+                return;
+            }
+        } else if ((holder & EBBI_LOCK_SLEEPERS) != 0 ||
+                   // relaxed: nothing is read by it
+                   ebbi_cas_relaxed(&lock->word, &holder, holder | EBBI_LOCK_SLEEPERS)) {
+            ebbi_os_wait(futex(lock), (uint32_t)(holder | EBBI_LOCK_SLEEPERS), 0);
+        }
     }
-    EBBI_ASSERT(ebbi_load_relaxed(&lock->word) == 2); // relaxed: nobody else takes the 2 away
-    ebbi_lock_own(lock);
 }
 
-EBBI_COLD void ebbi_lock_wake(struct ebbi_lock *lock) { ebbi_os_wake(&lock->word, 1); }
+EBBI_COLD void ebbi_lock_wake(struct ebbi_lock *lock) { ebbi_os_wake(futex(lock), 1); }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: a futex mutex of one word, never recursive, zero when free. 0 free, 1 held, 2 held and
-// somebody may sleep (Drepper, "Futexes are tricky", mutex 2). No critical section makes a system
-// call that may take long, so it spins briefly and then sleeps.
+// Layer os: a futex mutex of one word, never recursive. Zero when free; otherwise it names the thread
+// that holds it, and its low bit is set when somebody may sleep (after Drepper, "Futexes are tricky",
+// mutex 2). No critical section makes a system call that may take long, so it spins briefly and then
+// sleeps.
 //
-// It knows its owner: a thread that waits for itself, from a signal handler that interrupted it, is
-// told so instead of hanging.
+// Holding and its holder are one word, so that there is no moment between: a thread that waits for
+// itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
 // Ranks, taken in this order and never downward: stacks (debug mode), parking, registry, heap, region, label, clock, arena.
 #ifndef EBB_OS_LOCK_H
@@ -15,22 +16,21 @@
 #include "ebbtide/detail/pin.h"
 
 struct ebbi_lock {
-    uint32_t word;
-    const void *owner; // stands for the thread that holds it; atomic
+    uintptr_t word; // atomic
 };
+
+#define EBBI_LOCK_SLEEPERS ((uintptr_t)1)
 
 void ebbi_lock_take_slow(struct ebbi_lock *lock);
 void ebbi_lock_wake(struct ebbi_lock *lock);
 
-EBBI_INLINE void ebbi_lock_own(struct ebbi_lock *lock)
-{
-    EBBI_ASSERT(ebbi_load_relaxed(&lock->owner) == NULL);      // relaxed: this thread has the lock
-    ebbi_store_relaxed(&lock->owner, (const void *)&ebb_self); // relaxed: for this thread alone
-}
+// An aligned address that no other living thread has.
+EBBI_INLINE uintptr_t ebbi_lock_self(void) { return (uintptr_t)&ebb_self; }
 
 EBBI_INLINE bool ebbi_lock_is_mine(const struct ebbi_lock *lock)
 {
-    return ebbi_load_relaxed(&lock->owner) == &ebb_self; // relaxed: as above
+    // relaxed: only this thread writes its own name, and it sees its own writes in order
+    return (ebbi_load_relaxed(&lock->word) & ~EBBI_LOCK_SLEEPERS) == ebbi_lock_self();
 }
 
 EBBI_INLINE void ebbi_assert_held(const struct ebbi_lock *lock)
@@ -40,13 +40,9 @@ EBBI_INLINE void ebbi_assert_held(const struct ebbi_lock *lock)
 
 EBBI_INLINE bool ebbi_lock_try(struct ebbi_lock *lock)
 {
-    uint32_t expected = 0;
+    uintptr_t expected = 0;
     // acquire[lock-take <- lock-drop]: everything done under the lock before is now visible
-    bool taken = ebbi_cas_acquire(&lock->word, &expected, 1u);
-    if (taken) {
-        ebbi_lock_own(lock);
-    }
-    return taken;
+    return ebbi_cas_acquire(&lock->word, &expected, ebbi_lock_self());
 }
 
 EBBI_INLINE void ebbi_lock_take(struct ebbi_lock *lock)
@@ -59,10 +55,9 @@ EBBI_INLINE void ebbi_lock_take(struct ebbi_lock *lock)
 EBBI_INLINE void ebbi_lock_drop(struct ebbi_lock *lock)
 {
     ebbi_assert_held(lock);
-    EBBI_ASSERT(ebbi_load_relaxed(&lock->word) != 0);     // relaxed: others only announce a sleeper
-    ebbi_store_relaxed(&lock->owner, (const void *)NULL); // relaxed: as in ebbi_lock_own
     // release[lock-drop -> lock-take]: publishes everything done under the lock
-    if (EBBI_UNLIKELY(ebbi_exchange_release(&lock->word, 0u) == 2)) {
+    uintptr_t was = ebbi_exchange_release(&lock->word, (uintptr_t)0);
+    if (EBBI_UNLIKELY((was & EBBI_LOCK_SLEEPERS) != 0)) {
         ebbi_lock_wake(lock);
     }
 }

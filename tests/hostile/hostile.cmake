@@ -136,6 +136,11 @@ foreach(kind IN ITEMS 0 1 2 10 11 12)
   hostile_case(signals "" ${kind})
 endforeach()
 
+hostile_program(signals_stepped)
+foreach(call IN ITEMS 0 2 3 6)
+  hostile_case(signals_stepped EBB_PURGE_THREAD=0 ${call})
+endforeach()
+
 hostile_program(stats_signal)
 hostile_case(stats_signal EBB_STATS=signal own_handler 0)
 hostile_case(stats_signal EBB_STATS=signal own_handler 1)
