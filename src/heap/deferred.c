@@ -12,6 +12,38 @@ _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size o
 static size_t in_flight; // atomic
 static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
+// Those of them whose first call has not begun, of all threads: the child of a fork puts back what the
+// threads had taken that it does not have. A record comes here under the lock of its queue, and begins
+// under this one: while fork() holds both, none does either.
+static struct {
+    struct ebbi_lock lock; // rank: heap; nothing is taken under it
+    struct ebbi_calls *first;
+} taken;
+
+static void taken_add(struct ebbi_calls *calls)
+{
+    calls->taker = ebbi_lock_self();
+    ebbi_lock_take(&taken.lock);
+    calls->taken_next = taken.first;
+    calls->taken_link = &taken.first;
+    if (taken.first != NULL) {
+        taken.first->taken_link = &calls->taken_next;
+    }
+    taken.first = calls;
+    ebbi_lock_drop(&taken.lock);
+}
+
+static void taken_remove(struct ebbi_calls *calls)
+{
+    ebbi_lock_take(&taken.lock);
+    EBBI_ASSERT(calls->begun == 0 && *calls->taken_link == calls);
+    *calls->taken_link = calls->taken_next;
+    if (calls->taken_next != NULL) {
+        calls->taken_next->taken_link = calls->taken_link;
+    }
+    ebbi_lock_drop(&taken.lock);
+}
+
 // ---- calls that free a block -------------------------------------------------------------------------
 // Their context is its bytes. Those that wait for the default clock are under its limit.
 
@@ -147,6 +179,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         expired->bytes += count_out(deferred, calls);
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
+        taken_add(calls);
         calls->next = NULL;
         *expired->calls_end = calls;
         expired->calls_end = &calls->next;
@@ -187,7 +220,8 @@ void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 static void run_record(struct ebbi_calls **list)
 {
     struct ebbi_calls *calls = *list;
-    EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun <= calls->count);
+    EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun == 0);
+    taken_remove(calls);
     while (calls->begun < calls->count) {
         const struct ebbi_call *call = &calls->calls[calls->begun++];
         call->run(call->p, call->context);
@@ -255,6 +289,9 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
     while (heap->running != NULL) {
         struct ebbi_calls *calls = heap->running;
         heap->running = calls->next;
+        if (calls->begun == 0) {
+            taken_remove(calls);
+        }
         if (calls->begun < calls->count) {
             put_back(calls);
         } else {
@@ -278,11 +315,21 @@ size_t ebbi_calls_returned(void)
     return ebbi_load_relaxed(&returned); // relaxed: ordered by in_flight
 }
 
-void ebbi_calls_forget(struct ebbi_heap *mine)
+void ebbi_calls_lock(void) { ebbi_lock_take(&taken.lock); }
+void ebbi_calls_unlock(void) { ebbi_lock_drop(&taken.lock); }
+
+void ebbi_calls_forked(struct ebbi_heap *mine)
 {
     size_t count = 0;
     for (struct ebbi_calls *c = mine != NULL ? mine->running : NULL; c != NULL; c = c->next) {
         count++;
     }
     ebbi_store_relaxed(&in_flight, count); // relaxed: there is no other thread
+    for (struct ebbi_calls *next, *calls = taken.first; calls != NULL; calls = next) {
+        next = calls->taken_next;
+        if (calls->taker != ebbi_lock_self()) {
+            taken_remove(calls);
+            put_back(calls);
+        }
+    }
 }

@@ -59,6 +59,7 @@ static void prepare(void)
     ebbi_labels_lock();
     ebbi_stranded_lock();
     ebbi_limit_lock();
+    ebbi_calls_lock();
     ebbi_hazards_lock();
     ebbi_collectors_lock();
     ebbi_arena_lock();
@@ -71,6 +72,7 @@ static void drop_locks(void)
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
     ebbi_hazards_unlock();
+    ebbi_calls_unlock();
     ebbi_limit_unlock();
     ebbi_stranded_unlock();
     ebbi_labels_unlock();
@@ -142,8 +144,8 @@ static void forget_threads(void)
     ebbi_collectors_keep_only(mine);
     ebbi_hazards_keep_only(ebb_self);
     ebbi_late_forget();
-    ebbi_calls_forget(mine);
     drop_locks();
+    ebbi_calls_forked(mine);
     ebbi_heaps_each(ebbi_purge_forked, NULL); // slabs may end, which takes the arena's lock
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);

@@ -27,7 +27,7 @@
 #include "slab/classes.h"
 
 #define EBBI_BAG_BLOCKS 125
-#define EBBI_CALLS 41
+#define EBBI_CALLS 40
 #define EBBI_LIMBO_BYTES 65536u // in a bag or a record, of known size: the last block may go beyond
 #define EBBI_SEEN 1024
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
@@ -80,6 +80,9 @@ struct ebbi_calls {
     uint32_t count;
     uint32_t begun; // of them, once it runs
     size_t bytes;   // of blocks that its calls free
+    // While it is taken and has not begun; see deferred.c.
+    uintptr_t taker;
+    struct ebbi_calls *taken_next, **taken_link;
     struct ebbi_call calls[EBBI_CALLS];
 };
 
@@ -202,9 +205,12 @@ void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end);
 void ebbi_calls_attach(struct ebbi_heap *heap); // a thread begins; it runs none
 // The thread ends, perhaps amid a call: the others go back.
 void ebbi_calls_abandon(struct ebbi_heap *heap);
-bool ebbi_calls_in_flight(void);                // taken, and not run yet, by any thread
-size_t ebbi_calls_returned(void);               // records that went back so far
-void ebbi_calls_forget(struct ebbi_heap *mine); // in the child of a fork: the others'
+bool ebbi_calls_in_flight(void);  // taken, and not run yet, by any thread
+size_t ebbi_calls_returned(void); // records that went back so far
+void ebbi_calls_lock(void);       // fork(): none is taken, none begins
+void ebbi_calls_unlock(void);
+// In the child, no lock held: what the others had taken and not begun goes back.
+void ebbi_calls_forked(struct ebbi_heap *mine);
 
 // ---- pin.c ---------------------------------------------------------------------------------------
 // For ebb_retire_with: of the calling thread's record, NULL for the default one.

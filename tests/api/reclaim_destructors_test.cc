@@ -11,7 +11,7 @@ namespace {
 using namespace reclaim;
 
 using Destructor = void (*)(void *p, void *context);
-constexpr int one_unpin = 82, last_few = 200;
+constexpr int one_unpin = 80, last_few = 200;
 
 // Unpins until all `count` calls but a few have run; the most of them that ran within one.
 int most_in_one_unpin(const std::atomic<int> &calls, int count)

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // fork() and reclamation: the child goes on with its own pins, the others' are gone, and all that
 // waited can be reclaimed there. A child that hangs is ended by its alarm and so fails the test.
+#include <algorithm>
+#include <array>
+
 #include <sys/wait.h>
 
 #include "../api/reclaim_support.h"
@@ -188,6 +191,59 @@ TEST(ReclaimFork, WhileAnotherThreadIsInADestructor)
     leave.notify_all();
     other.join();
     ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+}
+
+// What the other had taken runs in the child, but the rest of the container that it is amid; nothing
+// runs twice.
+TEST(ReclaimFork, WhatAnotherThreadHadTakenRunsInTheChild)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    constexpr std::size_t count = 5000, container = 40;
+    static std::atomic<int> inside;
+    static std::atomic<bool> waits, leave; // waits: in the barrier, which has taken all
+    static std::array<std::atomic<int>, count> ran;
+    const auto stay = [](void *, void *index) {
+        ran[reinterpret_cast<std::size_t>(index)].fetch_add(1);
+        if (waits && inside.exchange(1) == 0) {
+            inside.notify_all();
+            leave.wait(false);
+        }
+    };
+    const auto how_many = [](int times) {
+        return static_cast<std::size_t>(std::count(ran.begin(), ran.end(), times));
+    };
+    for (ebb_collector *collector :
+         {static_cast<ebb_collector *>(nullptr), ebb_collector_create(0)}) {
+        inside = 0, waits = false, leave = false;
+        std::fill(ran.begin(), ran.end(), 0);
+        std::thread other([&] {
+            ebb_participant *me = collector == nullptr ? nullptr : ebb_collector_attach(collector);
+            me == nullptr ? ebb_pin() : ebb_participant_pin(me); // none runs before all wait
+            for (std::size_t i = 0; i < count; i++) {
+                void *index = reinterpret_cast<void *>(i);
+                ASSERT_EQ(0, me == nullptr ? ebb_retire_with(nullptr, stay, index)
+                                           : ebb_participant_retire_with(me, nullptr, stay, index));
+            }
+            me == nullptr ? ebb_unpin() : ebb_participant_unpin(me);
+            waits = true;
+            collector == nullptr ? ebb_barrier() : ebb_collector_barrier(collector);
+        });
+        inside.wait(0);
+        const pid_t child = fork();
+        if (child == 0) {
+            alarm(30);
+            collector == nullptr ? ebb_barrier() : ebb_collector_barrier(collector);
+            _exit(how_many(0) < container && how_many(0) + how_many(1) == count ? 0 : 1);
+        }
+        leave = true;
+        leave.notify_all();
+        other.join();
+        ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+        EXPECT_EQ(count, how_many(1));
+        if (collector != nullptr)
+            ebb_collector_destroy(collector);
+    }
 }
 
 // The thread that set it will never clear it in the child.
