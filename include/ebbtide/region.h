@@ -159,6 +159,8 @@ struct ebb_scope {
 
 // Makes the region current: plain malloc is ebb_region_alloc until ebb_leave. For regions that will
 // be closed: to release one, the caller must know that nothing allocated meanwhile is still wanted.
+// In a thread that has called nothing else yet and to which memory is refused, nothing changes: what it
+// allocates until ebb_leave comes from the heap. (A thread that has got a block before can enter.)
 EBB_EXPORT struct ebb_scope ebb_region_enter(struct ebb_region *region) EBB_NOEXCEPT;
 // Makes the calling thread's epoch of the domain current. When memory for it is refused, nothing
 // changes, and the scope is not counted.

@@ -141,6 +141,12 @@ foreach(call IN ITEMS 0 2 3 6)
   hostile_case(signals_stepped EBB_PURGE_THREAD=0 ${call})
 endforeach()
 
+hostile_program(slow_return ebbtide)
+foreach(way IN ITEMS helper trim exit free lifetimes)
+  hostile_case(slow_return EBB_PURGE_DELAY_MS=50 ${way})
+endforeach()
+hostile_case(slow_return "EBB_PURGE_DELAY_MS=50;EBB_PURGE_THREAD=0" free)
+
 hostile_program(stats_signal)
 hostile_case(stats_signal EBB_STATS=signal own_handler 0)
 hostile_case(stats_signal EBB_STATS=signal own_handler 1)

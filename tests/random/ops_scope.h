@@ -9,12 +9,27 @@ namespace random_test {
 inline constexpr std::size_t deepest =
     36; // docs/lifetimes.md: from 33 on a thread's end is not seen
 
+// Surely: a thread that could get no heap of its own stays where it was. False as well where no memory
+// is left to ask with, or the region gives way.
+inline bool is_current(const ebb_region *region)
+{
+    void *const p = ebb_malloc(1);
+    const bool is = p != nullptr && ebb_region_of(p) == region;
+    ebb_free(p);
+    return is;
+}
+
 inline void op_enter(Worker &w, const Record &r)
 {
     Region *const region = pick_region(w, r.pick());
     if (region == nullptr || region->closed || w.scopes.size() >= (r.y() == 0 ? deepest : 5))
         return;
-    w.scopes.push_back({Scope::Kind::region, region, ebb_region_enter(region->handle)});
+    const ebb_scope before = ebb_region_enter(region->handle);
+    if (w.may_be_refused() && !is_current(region->handle)) {
+        ebb_leave(before);
+        return;
+    }
+    w.scopes.push_back({Scope::Kind::region, region, before});
     if (!region->shared)
         region->entered++;
 }
@@ -41,8 +56,13 @@ inline void op_heap_enter(Worker &w, const Record &)
 inline void op_flock_enter(Worker &w, const Record &)
 {
     const std::lock_guard lock(w.run.mutex);
-    if (w.scopes.size() < 6 && w.run.flock != nullptr)
-        w.scopes.push_back({Scope::Kind::flock, nullptr, ebb_region_enter(w.run.flock)});
+    if (w.scopes.size() >= 6 || w.run.flock == nullptr)
+        return;
+    const ebb_scope before = ebb_region_enter(w.run.flock);
+    if (w.may_be_refused() && !is_current(w.run.flock))
+        ebb_leave(before);
+    else
+        w.scopes.push_back({Scope::Kind::flock, nullptr, before});
 }
 
 // Whoever is inside goes on.
