@@ -16,6 +16,7 @@ struct Misuse {
     std::string words; // on stderr, behind "ebbtide: "
     std::function<void()> commit;
     int signal = SIGABRT;
+    std::string or_words = {};
 };
 using ChosenMisuse = std::optional<Misuse>;
 
@@ -88,13 +89,15 @@ inline ChosenMisuse retire_twice(Worker &w, const Record &r)
     if (block == nullptr || !may_wait(w))
         return {};
     void *const p = block->at;
-    // Outside of pins the first retire of a large block may free it: then the second is of no block.
-    const bool may_be_large = reinterpret_cast<std::uintptr_t>(p) % 4096 == 0;
-    return Misuse{may_be_large ? " retire: " : "double ", [p] {
+    Misuse misuse{"double ", [p] {
                       ebb_retire(p);
                       ebb_retire(p);
                       end_grace_period();
                   }};
+    // Outside of pins the first retire of a large block may free it: then the second is of no block.
+    if (reinterpret_cast<std::uintptr_t>(p) % 4096 == 0)
+        misuse.or_words = "invalid retire: ";
+    return misuse;
 }
 
 inline ChosenMisuse unpin_again(Worker &w, const Record &r)
@@ -320,7 +323,10 @@ inline void op_misuse(Worker &w, const Record &r)
                  misuse->signal, WIFSIGNALED(status) ? "signal" : "exit",
                  WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), text.c_str());
     const std::size_t from = text.find("ebbtide: ");
-    RANDOM_CHECK(from != std::string::npos && text.find(misuse->words, from) != std::string::npos,
+    const auto says = [&](const std::string &words) {
+        return from != std::string::npos && text.find(words, from) != std::string::npos;
+    };
+    RANDOM_CHECK(says(misuse->words) || (!misuse->or_words.empty() && says(misuse->or_words)),
                  "misuse %u to say \"%s\", not \"%s\"", number, misuse->words.c_str(),
                  text.c_str());
 }
