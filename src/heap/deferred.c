@@ -12,9 +12,9 @@ _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size o
 static size_t in_flight; // atomic
 static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
-// Those of them whose first call has not begun, of all threads: the child of a fork puts back what the
-// threads had taken that it does not have. A record comes here under the lock of its queue, and begins
-// under this one: while fork() holds both, none does either.
+// They are in one list, of all threads: the child of a fork puts back what the threads that it does not
+// have had taken and not begun. A record comes here under the lock of its queue; it begins, and leaves,
+// under this one: while fork() holds both, nothing of that happens.
 static struct {
     struct ebbi_lock lock; // rank: heap; nothing is taken under it
     struct ebbi_calls *first;
@@ -22,7 +22,9 @@ static struct {
 
 static void taken_add(struct ebbi_calls *calls)
 {
+    (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the queue's lock; see in_flight
     calls->taker = ebbi_lock_self();
+    calls->runs = false;
     ebbi_lock_take(&taken.lock);
     calls->taken_next = taken.first;
     calls->taken_link = &taken.first;
@@ -33,15 +35,31 @@ static void taken_add(struct ebbi_calls *calls)
     ebbi_lock_drop(&taken.lock);
 }
 
+static void taken_begin(struct ebbi_calls *calls)
+{
+    ebbi_lock_take(&taken.lock);
+    EBBI_ASSERT(!calls->runs && calls->begun == 0 && calls->taker == ebbi_lock_self());
+    calls->runs = true;
+    ebbi_lock_drop(&taken.lock);
+}
+
+// Before it goes to a queue or its memory away.
 static void taken_remove(struct ebbi_calls *calls)
 {
     ebbi_lock_take(&taken.lock);
-    EBBI_ASSERT(calls->begun == 0 && *calls->taken_link == calls);
+    EBBI_ASSERT(*calls->taken_link == calls);
     *calls->taken_link = calls->taken_next;
     if (calls->taken_next != NULL) {
         calls->taken_next->taken_link = calls->taken_link;
     }
     ebbi_lock_drop(&taken.lock);
+}
+
+// It has run, or is in a queue again.
+static void taken_end(void)
+{
+    // release[calls-run -> calls-done]: what the calls have done, or that they went back
+    (void)ebbi_fetch_sub_release(&in_flight, 1);
 }
 
 // ---- calls that free a block -------------------------------------------------------------------------
@@ -178,7 +196,6 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         deferred->count -= calls->count;
         expired->bytes += count_out(deferred, calls);
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
-        (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the lock; see in_flight
         taken_add(calls);
         calls->next = NULL;
         *expired->calls_end = calls;
@@ -221,15 +238,15 @@ static void run_record(struct ebbi_calls **list)
 {
     struct ebbi_calls *calls = *list;
     EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun == 0);
-    taken_remove(calls);
+    taken_begin(calls);
     while (calls->begun < calls->count) {
         const struct ebbi_call *call = &calls->calls[calls->begun++];
         call->run(call->p, call->context);
     }
     *list = calls->next;
+    taken_remove(calls);
     ebbi_give_one(calls);
-    // release[calls-run -> calls-done]: what the calls have done
-    (void)ebbi_fetch_sub_release(&in_flight, 1);
+    taken_end();
 }
 
 // A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
@@ -289,16 +306,13 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
     while (heap->running != NULL) {
         struct ebbi_calls *calls = heap->running;
         heap->running = calls->next;
-        if (calls->begun == 0) {
-            taken_remove(calls);
-        }
+        taken_remove(calls);
         if (calls->begun < calls->count) {
             put_back(calls);
         } else {
             ebbi_give_one(calls);
         }
-        // release[calls-run -> calls-done]: as above, and that they went back
-        (void)ebbi_fetch_sub_release(&in_flight, 1);
+        taken_end();
     }
     heap->runs_calls = heap->buries = false;
     ebbi_collectors_bury(heap);
@@ -318,18 +332,19 @@ size_t ebbi_calls_returned(void)
 void ebbi_calls_lock(void) { ebbi_lock_take(&taken.lock); }
 void ebbi_calls_unlock(void) { ebbi_lock_drop(&taken.lock); }
 
-void ebbi_calls_forked(struct ebbi_heap *mine)
+void ebbi_calls_forked(void)
 {
-    size_t count = 0;
-    for (struct ebbi_calls *c = mine != NULL ? mine->running : NULL; c != NULL; c = c->next) {
-        count++;
-    }
-    ebbi_store_relaxed(&in_flight, count); // relaxed: there is no other thread
+    size_t own = 0;
     for (struct ebbi_calls *next, *calls = taken.first; calls != NULL; calls = next) {
         next = calls->taken_next;
-        if (calls->taker != ebbi_lock_self()) {
-            taken_remove(calls);
+        if (calls->taker == ebbi_lock_self()) {
+            own++;
+            continue;
+        }
+        taken_remove(calls);
+        if (!calls->runs) {
             put_back(calls);
         }
     }
+    ebbi_store_relaxed(&in_flight, own); // relaxed: there is no other thread
 }

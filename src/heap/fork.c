@@ -145,7 +145,7 @@ static void forget_threads(void)
     ebbi_hazards_keep_only(ebb_self);
     ebbi_late_forget();
     drop_locks();
-    ebbi_calls_forked(mine);
+    ebbi_calls_forked();
     ebbi_heaps_each(ebbi_purge_forked, NULL); // slabs may end, which takes the arena's lock
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);

@@ -78,10 +78,10 @@ struct ebbi_calls {
     struct ebbi_clock *clock; // of its collector
     uint64_t tag;
     uint32_t count;
-    uint32_t begun; // of them, once it runs
-    size_t bytes;   // of blocks that its calls free
-    // While it is taken and has not begun; see deferred.c.
-    uintptr_t taker;
+    uint16_t begun;  // of them, once it runs
+    bool runs;       // under the lock of those taken, see deferred.c
+    size_t bytes;    // of blocks that its calls free
+    uintptr_t taker; // while it is taken, under that lock, as are these:
     struct ebbi_calls *taken_next, **taken_link;
     struct ebbi_call calls[EBBI_CALLS];
 };
@@ -207,10 +207,10 @@ void ebbi_calls_attach(struct ebbi_heap *heap); // a thread begins; it runs none
 void ebbi_calls_abandon(struct ebbi_heap *heap);
 bool ebbi_calls_in_flight(void);  // taken, and not run yet, by any thread
 size_t ebbi_calls_returned(void); // records that went back so far
-void ebbi_calls_lock(void);       // fork(): none is taken, none begins
+void ebbi_calls_lock(void);       // fork(): none is taken, begins or ends
 void ebbi_calls_unlock(void);
 // In the child, no lock held: what the others had taken and not begun goes back.
-void ebbi_calls_forked(struct ebbi_heap *mine);
+void ebbi_calls_forked(void);
 
 // ---- pin.c ---------------------------------------------------------------------------------------
 // For ebb_retire_with: of the calling thread's record, NULL for the default one.

@@ -29,7 +29,7 @@ EBBI_INLINE uintptr_t ebbi_lock_self(void) { return (uintptr_t)&ebb_self; }
 
 EBBI_INLINE bool ebbi_lock_is_mine(const struct ebbi_lock *lock)
 {
-    // relaxed: only this thread writes its own name, and it sees its own writes in order
+    // relaxed: its name is there from its taking of the lock to its dropping, and it sees both in order
     return (ebbi_load_relaxed(&lock->word) & ~EBBI_LOCK_SLEEPERS) == ebbi_lock_self();
 }
 
