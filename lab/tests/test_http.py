@@ -200,12 +200,12 @@ def test_ways_are_policies() -> None:
         http.policy_of("heap")
 
 
-def test_every_arm_of_the_set_has_a_policy(layout: Layout) -> None:
+def test_every_arm_of_the_set_has_a_policy() -> None:
     group = scenarios.load_all()["http"]
     asked = [name for name in group.arms if WITH in name]
     assert len(asked) >= 5
     for name in asked:
-        assert http.policy_of(ways.find(name, layout).way)
+        assert http.policy_of(ways.parts(name)[1])
     assert all(row.scoped for row in group.scenarios)
 
 

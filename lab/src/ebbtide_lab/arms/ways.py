@@ -43,13 +43,19 @@ WAYS = {
 }
 
 
-def find(name: str, layout: Layout) -> Allocator:
-    """The arm allocator+way; a way that there is not, or not of this allocator, is an error."""
+def parts(name: str) -> tuple[str, str]:
+    """Of allocator+way; a way that there is not, or not of this allocator, is an error."""
     allocator, _, way = name.partition(WITH)
     family = _way(name, way).family
     is_own = allocator.startswith(EBBTIDE)
     if not allocator.startswith(family) or (is_own and allocator != EBBTIDE):
         raise LabError(f"{name}: the way {way} is of {family}, not of {allocator}")
+    return allocator, way
+
+
+def find(name: str, layout: Layout) -> Allocator:
+    """The arm allocator+way, built if need be."""
+    allocator, way = parts(name)
     return replace(allocators.find(allocator, layout), name=name, scheme="", way=way)
 
 

@@ -121,20 +121,23 @@ def _default_out(layout: Layout) -> Path:
     return layout.build / "results" / f"{stamp}-{os.uname().nodename}"
 
 
+def _refuse_missing(arms: list[Allocator]) -> None:
+    missing = [f"{arm.name}: {arm.problem}" for arm in arms if arm.problem]
+    if missing:
+        raise LabError(f"missing {'; '.join(missing)}; --arms chooses others")
+
+
 def _find_arms(
     layout: Layout, sets: list[ScenarioSet], wanted: list[str] | None
 ) -> dict[str, list[Allocator]]:
     """The arms of each set. A missing arm is an error if the user asked for it or if it
     is Ebbtide; a missing peer of a set is told of and left out."""
     names = {group.name: wanted or group.arms for group in sets}
-    found = {
-        name: schemes.find(name, layout)
-        for name in dict.fromkeys(name for each in names.values() for name in each)
-    }
-    missing = [arm for arm in found.values() if arm.problem]
-    fatal = [f"{arm.name}: {arm.problem}" for arm in missing if wanted or arm.name == EBBTIDE]
-    if fatal:
-        raise LabError(f"missing {'; '.join(fatal)}; --arms chooses others")
+    asked = dict.fromkeys(name for each in names.values() for name in each)
+    if EBBTIDE in asked:  # before minutes go into building peers
+        _refuse_missing([schemes.find(EBBTIDE, layout)])
+    found = {name: schemes.find(name, layout) for name in asked}
+    _refuse_missing([arm for arm in found.values() if wanted])
     return {group: [found[name] for name in arms] for group, arms in names.items()}
 
 
