@@ -21,8 +21,8 @@
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
 // nothing else here may, and on aarch64, where the delivery of a signal is no full fence, not these
 // either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
-// what these had retired is the child's to free. Where one of them was inside a destructor, up to 40
-// that came next are lost to the child (40 more for each destructor that this was called in). A thread
+// what these had retired is the child's to free. Where one of them was running destructors, up to 40
+// that came next are lost to the child, and 40 more for each destructor that it was in. A thread
 // that ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ".

@@ -159,8 +159,9 @@ struct ebb_scope {
 
 // Makes the region current: plain malloc is ebb_region_alloc until ebb_leave. For regions that will
 // be closed: to release one, the caller must know that nothing allocated meanwhile is still wanted.
-// In a thread that has called nothing else yet and to which memory is refused, nothing changes: what it
-// allocates until ebb_leave comes from the heap. (A thread that has got a block before can enter.)
+// Where the thread has no heap of its own because memory for it was refused, nothing changes: what it
+// allocates until ebb_leave comes from the heap of all. It gets one as soon as memory is given, but not
+// if the call that was refused it was ebb_pin: then it goes without.
 EBB_EXPORT struct ebb_scope ebb_region_enter(struct ebb_region *region) EBB_NOEXCEPT;
 // Makes the calling thread's epoch of the domain current. When memory for it is refused, nothing
 // changes, and the scope is not counted.
