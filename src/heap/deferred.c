@@ -18,41 +18,41 @@ static size_t returned;  // atomic: went back to a queue, which may have been fo
 static struct {
     struct ebbi_lock lock; // rank: heap; nothing is taken under it
     struct ebbi_calls *first;
-} taken;
+} calls_taken;
 
 static void taken_add(struct ebbi_calls *calls)
 {
     (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the queue's lock; see in_flight
     calls->taker = ebbi_lock_self();
     calls->runs = false;
-    ebbi_lock_take(&taken.lock);
-    calls->taken_next = taken.first;
-    calls->taken_link = &taken.first;
-    if (taken.first != NULL) {
-        taken.first->taken_link = &calls->taken_next;
+    ebbi_lock_take(&calls_taken.lock);
+    calls->taken_next = calls_taken.first;
+    calls->taken_link = &calls_taken.first;
+    if (calls_taken.first != NULL) {
+        calls_taken.first->taken_link = &calls->taken_next;
     }
-    taken.first = calls;
-    ebbi_lock_drop(&taken.lock);
+    calls_taken.first = calls;
+    ebbi_lock_drop(&calls_taken.lock);
 }
 
 static void taken_begin(struct ebbi_calls *calls)
 {
-    ebbi_lock_take(&taken.lock);
+    ebbi_lock_take(&calls_taken.lock);
     EBBI_ASSERT(!calls->runs && calls->begun == 0 && calls->taker == ebbi_lock_self());
     calls->runs = true;
-    ebbi_lock_drop(&taken.lock);
+    ebbi_lock_drop(&calls_taken.lock);
 }
 
 // Before it goes to a queue or its memory away.
 static void taken_remove(struct ebbi_calls *calls)
 {
-    ebbi_lock_take(&taken.lock);
+    ebbi_lock_take(&calls_taken.lock);
     EBBI_ASSERT(*calls->taken_link == calls);
     *calls->taken_link = calls->taken_next;
     if (calls->taken_next != NULL) {
         calls->taken_next->taken_link = calls->taken_link;
     }
-    ebbi_lock_drop(&taken.lock);
+    ebbi_lock_drop(&calls_taken.lock);
 }
 
 // It has run, or is in a queue again.
@@ -329,13 +329,13 @@ size_t ebbi_calls_returned(void)
     return ebbi_load_relaxed(&returned); // relaxed: ordered by in_flight
 }
 
-void ebbi_calls_lock(void) { ebbi_lock_take(&taken.lock); }
-void ebbi_calls_unlock(void) { ebbi_lock_drop(&taken.lock); }
+void ebbi_calls_lock(void) { ebbi_lock_take(&calls_taken.lock); }
+void ebbi_calls_unlock(void) { ebbi_lock_drop(&calls_taken.lock); }
 
 void ebbi_calls_forked(void)
 {
     size_t own = 0;
-    for (struct ebbi_calls *next, *calls = taken.first; calls != NULL; calls = next) {
+    for (struct ebbi_calls *next, *calls = calls_taken.first; calls != NULL; calls = next) {
         next = calls->taken_next;
         if (calls->taker == ebbi_lock_self()) {
             own++;
