@@ -12,9 +12,9 @@ typedef int register_atfork_function(void (*)(void), void (*)(void), void (*)(vo
 register_atfork_function
     __register_atfork; // what glibc's pthread_atfork calls; no header declares it
 
-__attribute__((visibility("default"))) int __register_atfork(void (*prepare)(void),
-                                                             void (*parent)(void),
-                                                             void (*child)(void), void *owner)
+__attribute__((visibility("default"))) int __register_atfork(void (*before)(void),
+                                                             void (*in_parent)(void),
+                                                             void (*in_child)(void), void *owner)
 {
     static register_atfork_function *found;
     if (ebbi_start() == 0) {
@@ -26,5 +26,5 @@ __attribute__((visibility("default"))) int __register_atfork(void (*prepare)(voi
         __builtin_memcpy(&real, &symbol, sizeof real);
         ebbi_store_relaxed(&found, real); // relaxed: as above
     }
-    return real(prepare, parent, child, owner);
+    return real(before, in_parent, in_child, owner);
 }
