@@ -13,8 +13,8 @@ static size_t in_flight; // atomic
 static size_t returned;  // atomic: went back to a queue, which may have been found empty before
 
 // They are in one list, of all threads: the child of a fork puts back what the threads that it does not
-// have had taken and not begun. A record comes here under the lock of its queue; it begins, and leaves,
-// under this one: while fork() holds both, nothing of that happens.
+// have had taken and not begun. A record comes here from its queue, and goes back there, under the lock
+// of that; it begins, and ends, under this one: while fork() holds both, nothing of that happens.
 static struct {
     struct ebbi_lock lock; // rank: heap; nothing is taken under it
     struct ebbi_calls *first;
@@ -43,7 +43,6 @@ static void taken_begin(struct ebbi_calls *calls)
     ebbi_lock_drop(&calls_taken.lock);
 }
 
-// Before it goes to a queue or its memory away.
 static void taken_remove(struct ebbi_calls *calls)
 {
     ebbi_lock_take(&calls_taken.lock);
@@ -217,6 +216,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->count > 0 && calls->begun == 0);
+    taken_remove(calls);
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
@@ -306,10 +306,10 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
     while (heap->running != NULL) {
         struct ebbi_calls *calls = heap->running;
         heap->running = calls->next;
-        taken_remove(calls);
         if (calls->begun < calls->count) {
             put_back(calls);
         } else {
+            taken_remove(calls);
             ebbi_give_one(calls);
         }
         taken_end();
@@ -341,8 +341,9 @@ void ebbi_calls_forked(void)
             own++;
             continue;
         }
-        taken_remove(calls);
-        if (!calls->runs) {
+        if (calls->runs) {
+            taken_remove(calls);
+        } else {
             put_back(calls);
         }
     }

@@ -198,7 +198,7 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 // Takes records that may go, of at most `most` calls. True: another one may.
 bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t most,
                         struct ebbi_expired *expired);
-void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls); // in front
+void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls); // taken: in front
 // No lock held: runs the chain, whose last link is *end. What has been begun and what not is in memory at
 // any time: a call may end the thread.
 void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end);

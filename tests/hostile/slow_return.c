@@ -139,7 +139,7 @@ static void with_another(void (*body)(void))
     MUST(atomic_load(&held_up) > 3, "%d calls only", atomic_load(&held_up));
     atomic_store(&armed, 0);
     pthread_join(thread, NULL);
-    say(1, "%d calls were held up, for %d rounds", atomic_load(&held_up), atomic_load(&rounds));
+    say(2, "%d calls were held up, for %d rounds", atomic_load(&held_up), atomic_load(&rounds));
 }
 
 static void sleeps(void)
