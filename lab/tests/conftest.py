@@ -20,6 +20,7 @@ LIFETIMES = tuple(f"lifetimes/{name}" for name in ("object", "open", "enter", "r
 PROGRAMS = (
     *("random_mixed", "lanes", "local_churn", "larson", "hand_off", "producer_consumer"),
     *("burst_idle", "tail", "soak", "request", "phase_shift", "asymmetric_free", "touch_cold"),
+    "half_freed",
 )
 
 

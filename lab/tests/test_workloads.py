@@ -27,6 +27,7 @@ TINY = {
     "phase_shift": ["--phase-ms", "50", "--live-mb", "4"],
     "asymmetric_free": ["--blocks", "200000", "--live-mb", "2"],
     "touch_cold": ["--nodes", "100000", "--rounds", "4"],
+    "half_freed": ["--blocks", "2000", "--run-ms", "50"],
 }
 
 # Broken on purpose: TWICE gives every other block a second time, LEAK reuses
@@ -178,6 +179,7 @@ CONTENTS = {
     "random_mixed": "blocks_apart",
     "lanes": "blocks_apart",
     "local_churn": "blocks_apart",
+    "half_freed": "blocks_apart",
     "larson": "contents_intact",
     "producer_consumer": "contents_intact",
     "burst_idle": "contents_intact",
@@ -208,7 +210,7 @@ def test_memory_that_is_not_reused_is_found(
     assert _failed_checks(done) == {check}
 
 
-@pytest.mark.parametrize("program", ["random_mixed", "lanes", "larson", "touch_cold"])
+@pytest.mark.parametrize("program", ["random_mixed", "lanes", "larson", "touch_cold", "half_freed"])
 def test_a_refused_allocation_ends_the_run(
     layout: Layout, broken: dict[str, str], program: str
 ) -> None:
