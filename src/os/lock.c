@@ -3,7 +3,9 @@
 
 #include "os/os.h"
 
-enum { SPINS = 64 };
+#ifndef EBBI_LOCK_SPINS
+#define EBBI_LOCK_SPINS 64
+#endif
 
 EBBI_INLINE void pause_cpu(void)
 {
@@ -25,7 +27,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
     if (ebbi_lock_is_mine(lock)) {
         ebbi_fatal("a signal handler called what it had interrupted (malloc, free or the like)");
     }
-    for (int i = 0; i < SPINS; i++) {
+    for (int i = 0; i < EBBI_LOCK_SPINS; i++) {
         pause_cpu();
         // relaxed: only a hint that trying is worth it
         if (ebbi_load_relaxed(&lock->word) == 0 && ebbi_lock_try(lock)) {

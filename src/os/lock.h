@@ -16,7 +16,7 @@
 #include "ebbtide/detail/pin.h"
 
 struct ebbi_lock {
-    uintptr_t word; // atomic
+    EBBI_ATOMIC(uintptr_t) word;
 };
 
 #define EBBI_LOCK_SLEEPERS ((uintptr_t)1)

@@ -5,7 +5,7 @@
 //
 // Exit 0: no schedule fails and blocks were reclaimed in some of them; or, for a mutant, a schedule
 // was found in which somebody meets memory that is not what it should be (a data race, a wrong value,
-// freed memory, memory that nobody has written).
+// freed memory, memory that nobody has written), or, in the scenarios of locks, waits for ever.
 // Everything else, a mutant that lives included, is exit 1, but for a mutant that nothing in the scenario
 // knows, which is exit 2. Schedules are numbered and repeatable.
 #ifndef EBB_MODEL_MODEL_H
@@ -96,10 +96,14 @@ template <typename World> struct Suite : rl::test_suite<Suite<World>, World::thr
 struct Scenario {
     const char *name;
     bool (*run)(rl::test_params &params);
+    bool may_hang = false; // what a mutant of it does
 };
 
-inline bool is_corruption(rl::test_result_e result)
+inline bool is_failure(rl::test_result_e result, bool may_hang)
 {
+    if (result == rl::test_result_deadlock || result == rl::test_result_livelock) {
+        return may_hang;
+    }
     return result == rl::test_result_data_race || result == rl::test_result_user_assert_failed ||
            result == rl::test_result_access_to_freed_memory ||
            result == rl::test_result_unitialized_access;
@@ -168,7 +172,7 @@ inline int judge(const Scenario &scenario, const Search &search)
         }
         std::printf("%s, mutant %s: %s after %llu schedules\n", scenario.name, mutant_name(),
                     success ? "ALIVE" : result, at);
-        return is_corruption(found.test_result) ? 0 : 1;
+        return is_failure(found.test_result, scenario.may_hang) ? 0 : 1;
     }
     std::printf("%s: %s in %llu schedules, %llu blocks reclaimed\n", scenario.name, result, at,
                 static_cast<unsigned long long>(reclaimed()));
