@@ -5,12 +5,13 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all nightly coverage soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
 	@echo 'make test                build and run the tests, plain and under sanitizers (39 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
+	@echo "make test-glibc          glibc's own 400 programs for malloc and threads, preloaded (10 minutes)"
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make nightly             ten million random steps against the model (25 minutes)'
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
@@ -39,6 +40,10 @@ test: setup-test
 
 test-all: setup-test
 	@tools/test --all
+
+test-glibc: lib
+	@tools/setup glibc
+	@tests/glibc/run build/release/libebbtide.so build/glibc
 
 nightly: setup-test
 	@cmake --preset release >/dev/null && cmake --build --preset release --target random_random

@@ -123,7 +123,8 @@ EBB_EXPORT void *ebb_region_realloc(struct ebb_region *region, void *p, size_t b
 // block is an error.
 EBB_EXPORT void *ebb_region_promote(const void *p, struct ebb_region *to) EBB_NOEXCEPT;
 
-// The open region that holds the block p; NULL for everything else.
+// The region that holds the block p, if its handle lives: open, or closed and still current in some
+// thread. NULL for everything else.
 EBB_EXPORT struct ebb_region *ebb_region_of(const void *p) EBB_NOEXCEPT;
 
 // ---- domains -------------------------------------------------------------------------------------
