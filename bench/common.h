@@ -139,6 +139,19 @@ static inline unsigned char *bench_alloc(size_t size_bytes)
     return block;
 }
 
+// Frees what is in the slots; how many blocks that was.
+static inline uint64_t bench_drain(unsigned char **slots, uint64_t count)
+{
+    uint64_t freed = 0;
+    for (uint64_t k = 0; k < count; k++) {
+        if (slots[k] == NULL)
+            continue;
+        free(slots[k]);
+        freed++;
+    }
+    return freed;
+}
+
 // Both ends, so that a block that spans pages has all its ends resident.
 static inline void bench_touch(unsigned char *block, size_t size_bytes, unsigned char mark)
 {

@@ -75,18 +75,6 @@ static uint64_t toggle_slots(unsigned char **slots)
     return ops;
 }
 
-static uint64_t drain_slots(unsigned char **slots)
-{
-    uint64_t freed = 0;
-    for (uint64_t k = 0; k < block_count; k++) {
-        if (slots[k] == NULL)
-            continue;
-        free(slots[k]);
-        freed++;
-    }
-    return freed;
-}
-
 // A value that shares its count with shorter ones is not above.
 static uint64_t calls_above(const struct histogram *histogram, uint64_t least_ns)
 {
@@ -129,7 +117,8 @@ int main(int argc, char **argv)
                  (double)(calls_above(malloc_ns, LONG_NS) + calls_above(free_ns, LONG_NS)));
     bench_timer_report(&result, &timer);
     bench_verify(&result, "every_call_timed", mallocs + frees == ops);
-    bench_verify(&result, "every_block_freed", drain_slots(slots) == block_count + mallocs - frees);
+    bench_verify(&result, "every_block_freed",
+                 bench_drain(slots, block_count) == block_count + mallocs - frees);
     pthread_mutex_unlock(&over);
     pthread_join(sleeper, NULL);
     block_verify_probe(&result, size_bytes, size_bytes);

@@ -42,18 +42,6 @@ static uint32_t toggle_slots(unsigned char **slots, uint64_t iterations, uint32_
     return r;
 }
 
-static uint64_t drain_slots(unsigned char **slots)
-{
-    uint64_t freed = 0;
-    for (uint64_t k = 0; k < slot_count; k++) {
-        if (slots[k] == NULL)
-            continue;
-        free(slots[k]);
-        freed++;
-    }
-    return freed;
-}
-
 int main(int argc, char **argv)
 {
     bench_open(&program, argc, argv);
@@ -66,7 +54,7 @@ int main(int argc, char **argv)
     struct bench_result result = {0};
     bench_clock_start(&clock);
     toggle_slots(slots, op_count, state);
-    uint64_t freed = drain_slots(slots);
+    uint64_t freed = bench_drain(slots, slot_count);
     bench_clock_stop(&clock);
 
     bench_figures_of(&result, &clock, op_count + freed);

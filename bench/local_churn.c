@@ -60,16 +60,6 @@ static uint32_t toggle_slots(unsigned char **slots, uint64_t iterations, uint32_
     return r;
 }
 
-static uint64_t drain_slots(unsigned char **slots)
-{
-    uint64_t freed = 0;
-    for (uint64_t k = 0; k < slot_count; k++) {
-        freed += slots[k] != NULL;
-        free(slots[k]);
-    }
-    return freed;
-}
-
 static void *run_worker(void *argument)
 {
     struct worker *worker = argument;
@@ -77,7 +67,7 @@ static void *run_worker(void *argument)
     pthread_barrier_wait(&warmed_up);
     pthread_barrier_wait(&clock_runs);
     toggle_slots(worker->slots, iteration_count, state);
-    worker->drained = drain_slots(worker->slots);
+    worker->drained = bench_drain(worker->slots, slot_count);
     pthread_barrier_wait(&finished);
     pthread_barrier_wait(&clock_read);
     worker->blocks_apart = block_probe(size_min, size_max);

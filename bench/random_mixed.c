@@ -49,18 +49,6 @@ static void toggle_slots(unsigned char **slots, uint64_t iterations, uint32_t r)
     }
 }
 
-static uint64_t drain_slots(unsigned char **slots)
-{
-    uint64_t freed = 0;
-    for (uint64_t k = 0; k < slot_count; k++) {
-        if (slots[k] == NULL)
-            continue;
-        free(slots[k]);
-        freed++;
-    }
-    return freed;
-}
-
 // A zero state would stay zero for ever.
 static uint32_t warm_up_seed(void)
 {
@@ -80,7 +68,7 @@ int main(int argc, char **argv)
     struct bench_result result = {0};
     bench_clock_start(&clock);
     toggle_slots(slots, op_count, (uint32_t)seed);
-    uint64_t freed = drain_slots(slots);
+    uint64_t freed = bench_drain(slots, slot_count);
     bench_clock_stop(&clock);
 
     bench_figures_of(&result, &clock, op_count + freed);

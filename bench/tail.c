@@ -108,16 +108,6 @@ static void toggle_slots(struct worker *worker, uint64_t iterations, uint64_t pe
     worker->live += mallocs - frees;
 }
 
-static void drain_slots(struct worker *worker)
-{
-    for (uint64_t k = 0; k < slot_count; k++) {
-        if (worker->slots[k] == NULL)
-            continue;
-        free(worker->slots[k]);
-        worker->drained++;
-    }
-}
-
 // A zero state would stay zero for ever.
 static uint32_t seed_of(uint32_t index, uint32_t offset)
 {
@@ -138,7 +128,7 @@ static void warm_up(struct worker *worker, uint32_t index)
 static void run(struct worker *worker)
 {
     toggle_slots(worker, op_count, PERIOD);
-    drain_slots(worker);
+    worker->drained = bench_drain(worker->slots, slot_count);
 }
 
 static struct worker workers[THREADS_MAX];
