@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Hazard pointers: src/heap/hazard.c and ebbtide/detail/hazard.h as they are, under Relacy. The
+// Hazard pointers: src/reclaim/hazard.c and ebbtide/detail/hazard.h as they are, under Relacy. The
 // readers are not pinned: the clock runs past them, and only the hazards hold the blocks.
 #include "stage.h"
 
 #define EBBI_HAZARDS_A_ROW 2 // so that one more makes another
-#include "heap/hazard.c"
+#include "reclaim/hazard.c"
 
 namespace {
 

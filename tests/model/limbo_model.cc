@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Limbo: bags that are sealed with a tag, queue under a lock and refill the allocator or go home by
 // another thread's hand, and the blocks for which no bag could be had. The clock is the library's;
-// the bags are small ones of the model, which follow src/heap/retire.c, bags.c and stranded.c.
+// the bags are small ones of the model, which follow src/reclaim/retire.c, bags.c and stranded.c.
 #include "stage.h"
 
 namespace {

@@ -147,7 +147,7 @@ private:
 
 } // namespace model
 
-// The first pin, as in src/heap/pin.c. No scenario nests too deep, or leaves work to the last unpin.
+// The first pin, as in src/reclaim/pin.c. No scenario nests too deep, or leaves work to the last unpin.
 inline void ebb_pin_slow(struct ebb_participant *me)
 {
     RL_ASSERT(ebbi_load_relaxed(&me->state) == EBB_PIN_ATTENTION);

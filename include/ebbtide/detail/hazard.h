@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The inline half of hazard pointers (src/heap/hazard.c has the other). Not part of the API: include
+// The inline half of hazard pointers (src/reclaim/hazard.c has the other). Not part of the API: include
 // <ebbtide/reclaim.h>.
 #ifndef EBB_DETAIL_HAZARD_H
 #define EBB_DETAIL_HAZARD_H

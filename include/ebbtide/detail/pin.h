@@ -35,7 +35,7 @@ extern "C" {
 #define EBB_PIN_NONE EBB_PIN_DEPTH
 #define EBB_EPOCH_ONE ((uint64_t)1 << EBB_PIN_SHIFT)
 
-// One cache line; the fields below `now` belong to src/epoch, the last three to src/heap/pin.c.
+// One cache line; the fields below `now` belong to src/epoch, the last three to src/reclaim/pin.c.
 struct ebb_participant {
     EBBI_ATOMIC(uint64_t) state;
     const EBBI_ATOMIC(uint64_t) * now; // the clock's word

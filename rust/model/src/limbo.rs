@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Limbo: `src/heap/retire.c` and `src/heap/bags.c`. Blocks are numbers.
+//! Limbo: `src/reclaim/retire.c` and `src/reclaim/bags.c`. Blocks are numbers.
 
 use std::collections::VecDeque;
 use std::mem;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// For the models: what src/heap/hazard.c asks of the heap.
+// For the models: what src/reclaim/hazard.c asks of the heap.
 #ifndef EBB_HEAP_HEAP_H
 #define EBB_HEAP_HEAP_H
 

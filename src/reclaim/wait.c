@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: reclaiming for everybody: the queues of all threads, waiting, what there is.
+// Layer reclaim: reclaiming for everybody: the queues of all threads, waiting, what there is.
 #include "heap/fast.h"
 
 #define ADVANCES 3     // after as many everything sealed before has passed

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: whether hazard pointers point into what is to be reclaimed, asked for many blocks at
+// Layer reclaim: whether hazard pointers point into what is to be reclaimed, asked for many blocks at
 // once: one pass over the hazard pointers, most of which point nowhere near; those that do are looked
 // up by the start of the block that they point into.
 #include <string.h>

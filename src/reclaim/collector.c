@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: collectors beside the default one, and the records of threads in them. A record
+// Layer reclaim: collectors beside the default one, and the records of threads in them. A record
 // belongs to a heap; when its thread ends it stays there while calls wait in it, for the next thread
 // of the heap or whoever empties it.
 #include "heap/fast.h"

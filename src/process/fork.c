@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: fork(), and the thread that is on its way to abort().
+// Layer process: fork(), and the thread that is on its way to abort().
 //
 // fork() takes every lock in rank order, so that the child finds every structure whole. Before ours
 // the one of libc that its own fork takes afterwards: a thread that holds it (fflush(NULL)) waits for

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what pin and unpin do when one comparison is not enough, and the calls that a thread
+// Layer reclaim: what pin and unpin do when one comparison is not enough, and the calls that a thread
 // runs as it leaves a pin.
 //
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: domains, and what is current in a thread.
+// Layer lifetime: domains, and what is current in a thread.
 //
 // For each domain that it enters a thread has a heap, a *seat*: slabs and magazines as its own has, but
 // for the blocks of that domain alone, whose bins no other slab has. To enter is to let malloc and free

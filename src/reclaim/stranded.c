@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what is retired when there is no memory for a bag, or by a thread without a heap.
+// Layer reclaim: what is retired when there is no memory for a bag, or by a thread without a heap.
 // Blocks wait as bits of their slabs, large objects in a chain, a few blocks of regions in a list; all of
 // them by the tag of the last. To find them again takes a walk over every slab: this is for the worst of days.
 #include "heap/heap.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the queues of limbo, and how blocks leave them.
+// Layer reclaim: the queues of limbo, and how blocks leave them.
 #include <string.h>
 
 #include "heap/fast.h"

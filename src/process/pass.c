@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: memory goes home by itself, what was retired and has waited long enough included.
+// Layer process: memory goes home by itself, what was retired and has waited long enough included.
 //
 // A slab into which blocks came back joins its heap's purge queue; once nothing has happened to it
 // for the delay, its wholly free pages are returned. Free spans wait in the arena's dirty list. Who

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: calls that wait for a grace period. Under the lock of the heap they belong to, so that
+// Layer reclaim: calls that wait for a grace period. Under the lock of the heap they belong to, so that
 // any thread can seal and run those of one that sleeps.
 #include <string.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: regions above their sheets: large blocks, what happens where a region cannot serve, and
+// Layer lifetime: regions above their sheets: large blocks, what happens where a region cannot serve, and
 // ends that have to wait.
 #include <errno.h>
 #include <string.h>

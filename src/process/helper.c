@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the thread that returns memory while the others sleep.
+// Layer process: the thread that returns memory while the others sleep.
 //
 // It lives while the program has threads besides its first one. To create a thread takes locks of
 // libc, which calls free with some of them held; so malloc and free only say in one word that there

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: sheets of regions that were released while threads use pins or hazard pointers, or with
+// Layer reclaim: sheets of regions that were released while threads use pins or hazard pointers, or with
 // retired blocks in them.
 //
 // They wait for the grace period; the tag of each lies in its `looked`. (Large objects wait as retired ones

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: hazard pointers (M. Michael, "Hazard pointers: safe memory reclamation for lock-free
+// Layer reclaim: hazard pointers (M. Michael, "Hazard pointers: safe memory reclamation for lock-free
 // objects", 2004). One line each, many to a row, which a look goes through one after the other; rows
 // stay for good, and one whose hazard pointers are all closed costs a look at its count. The lowest
 // free place is opened, so that the open ones keep together.

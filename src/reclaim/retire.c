@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the slow retire, and the malloc that takes what has been retired. By the heap's thread.
+// Layer reclaim: the slow retire, and the malloc that takes what has been retired. By the heap's thread.
 #include <errno.h>
 #include <string.h>
 

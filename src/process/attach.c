@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: start-up, and threads as they come and go.
+// Layer process: start-up, and threads as they come and go.
 //
 // Start-up happens in the first call that needs memory, which may come before any constructor.
 //
