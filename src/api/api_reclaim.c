@@ -5,7 +5,9 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
-#include "heap/fast.h"
+#include "api/load.h"
+#include "front/fast.h"
+#include "reclaim/reclaim.h"
 
 _Static_assert(offsetof(struct ebbi_fast, pin) == EBB_SELF_PIN, "part of the binary interface");
 
@@ -19,6 +21,7 @@ void ebb_retire(void *p) { ebbi_retire(p); }
 static int result(bool done)
 {
     ebbi_helper_look(); // what waits is left to it
+    ebbi_serve();
     if (!done) {
         errno = ENOMEM;
     }
@@ -27,12 +30,28 @@ static int result(bool done)
 
 int ebb_retire_with(void *p, void (*run)(void *p, void *context), void *context)
 {
-    return result(ebbi_retire_with(NULL, (struct ebbi_call){run, p, context}));
+    return result(ebbi_retire_with(ebbi_heap_get(), NULL, (struct ebbi_call){run, p, context}));
 }
 
 void ebb_synchronize(void) { ebbi_synchronize(NULL); }
-void ebb_barrier(void) { ebbi_barrier(NULL); }
-size_t ebb_reclaim(void) { return ebbi_reclaim(NULL); }
+// The calls run as this thread's: it has its heap then.
+static void barrier(struct ebbi_collector *collector)
+{
+    (void)ebbi_heap_get();
+    ebbi_barrier(collector);
+    ebbi_serve();
+}
+
+static size_t reclaim(struct ebbi_collector *collector)
+{
+    (void)ebbi_heap_get();
+    size_t bytes = ebbi_reclaim(collector);
+    ebbi_serve();
+    return bytes;
+}
+
+void ebb_barrier(void) { barrier(NULL); }
+size_t ebb_reclaim(void) { return reclaim(NULL); }
 uint64_t ebb_epoch_cookie(void) { return ebbi_clock_tag(&ebbi_clock); }
 
 int ebb_epoch_passed(uint64_t cookie)
@@ -52,13 +71,14 @@ struct ebb_collector *ebb_collector_create(unsigned flags)
         errno = EINVAL;
         return NULL;
     }
+    (void)ebbi_heap_get();
     return (struct ebb_collector *)ebbi_collector_create((flags & EBB_COLLECTOR_FENCED) != 0);
 }
 
 void ebb_collector_destroy(struct ebb_collector *collector)
 {
     if (collector != NULL) {
-        ebbi_collector_destroy(inner(collector));
+        ebbi_collector_destroy(ebbi_heap_get(), inner(collector));
     }
 }
 
@@ -70,7 +90,7 @@ int ebb_collector_is_fenced(const struct ebb_collector *collector)
 
 struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
 {
-    struct ebb_participant *me = ebbi_collector_attach(inner(collector));
+    struct ebb_participant *me = ebbi_collector_attach(ebbi_heap_get(), inner(collector));
     if (me == NULL) {
         errno = ENOMEM;
     }
@@ -83,13 +103,13 @@ int ebb_participant_retire(struct ebb_participant *me, void *p)
         ebbi_retire(p);
         return 0;
     }
-    return result(ebbi_retire_into(me, p));
+    return result(ebbi_retire_into(ebbi_heap_get(), me, p));
 }
 
 int ebb_participant_retire_with(struct ebb_participant *me, void *p,
                                 void (*run)(void *p, void *context), void *context)
 {
-    return result(ebbi_retire_with(me, (struct ebbi_call){run, p, context}));
+    return result(ebbi_retire_with(ebbi_heap_get(), me, (struct ebbi_call){run, p, context}));
 }
 
 void ebb_collector_synchronize(struct ebb_collector *collector)
@@ -97,12 +117,9 @@ void ebb_collector_synchronize(struct ebb_collector *collector)
     ebbi_synchronize(inner(collector));
 }
 
-void ebb_collector_barrier(struct ebb_collector *collector) { ebbi_barrier(inner(collector)); }
+void ebb_collector_barrier(struct ebb_collector *collector) { barrier(inner(collector)); }
 
-size_t ebb_collector_reclaim(struct ebb_collector *collector)
-{
-    return ebbi_reclaim(inner(collector));
-}
+size_t ebb_collector_reclaim(struct ebb_collector *collector) { return reclaim(inner(collector)); }
 
 struct ebb_hazard *ebb_hazard_open(void)
 {

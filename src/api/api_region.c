@@ -5,7 +5,10 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/fast.h"
+#include "api/load.h"
+#include "debug/quarantine.h"
+#include "front/fast.h"
+#include "lifetime/domain.h"
 
 _Static_assert(EBB_LABEL_BYTES == EBBI_LABEL_BYTES, "one length");
 
@@ -24,6 +27,7 @@ struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
     struct ebbi_heap *heap = ebbi_heap_get();
     struct ebb_region *region = NULL;
     if (heap != NULL || ebbi_start() == 0) {
+        ebbi_quarantine_begin();
         region = ebbi_region_open(o->parent, o->label != NULL ? o->label : "region", o->soft_limit,
                                   o->hard_limit);
     }
@@ -43,25 +47,31 @@ struct ebb_region *ebb_region_open(const struct ebb_region_options *wanted)
     return region;
 }
 
+static void ends_settle(void)
+{
+    ebbi_helper_look();
+    ebbi_serve();
+}
+
 void ebb_region_release(struct ebb_region *region)
 {
     if (region != NULL) {
         ebbi_region_release(region, false);
-        ebbi_helper_look();
+        ends_settle();
     }
 }
 
 void ebb_region_reset(struct ebb_region *region)
 {
     ebbi_region_release(region, true);
-    ebbi_helper_look();
+    ends_settle();
 }
 
 void ebb_region_close(struct ebb_region *region)
 {
     if (region != NULL) {
         ebbi_region_end(region);
-        ebbi_helper_look();
+        ends_settle();
     }
 }
 
@@ -123,7 +133,8 @@ struct ebb_domain *ebb_domain_open(const char *label)
         return NULL;
     }
     ebbi_helper_look();
-    struct ebb_domain *domain = ebbi_start() == 0 ? ebbi_domain_find(label) : NULL;
+    bool usable = ebbi_heap_get() != NULL || ebbi_start() == 0;
+    struct ebb_domain *domain = usable ? ebbi_domain_find(label) : NULL;
     if (domain == NULL) {
         errno = ENOMEM;
     }
@@ -139,18 +150,37 @@ int ebb_domain_set_policy(struct ebb_domain *domain, enum ebb_domain_policy poli
     return 0;
 }
 
-void ebb_domain_advance(struct ebb_domain *domain) { ebbi_domain_advance(domain); }
+void ebb_domain_advance(struct ebb_domain *domain)
+{
+    ebbi_domain_advance(ebbi_heap_get(), domain);
+    ebbi_serve();
+}
+
+static struct ebb_scope no_scope(void) { return (struct ebb_scope){EBBI_SCOPE_NONE}; }
 
 struct ebb_scope ebb_region_enter(struct ebb_region *region)
 {
-    return (struct ebb_scope){ebbi_enter_region(region)};
+    struct ebbi_heap *own = ebbi_heap_get();
+    return own != NULL ? (struct ebb_scope){ebbi_enter_region(own, region)} : no_scope();
 }
 
 struct ebb_scope ebb_domain_enter(struct ebb_domain *domain)
 {
-    return (struct ebb_scope){ebbi_enter_domain(domain)};
+    struct ebbi_heap *own = ebbi_heap_get();
+    return EBBI_LIKELY(own != NULL) ? (struct ebb_scope){ebbi_enter_domain(own, domain)}
+                                    : no_scope();
 }
 
-struct ebb_scope ebb_heap_enter(void) { return (struct ebb_scope){ebbi_enter_heap()}; }
+struct ebb_scope ebb_heap_enter(void)
+{
+    struct ebbi_heap *own = ebbi_heap_get();
+    return own != NULL ? (struct ebb_scope){ebbi_enter_heap(own)} : no_scope();
+}
 
-void ebb_leave(struct ebb_scope before) { ebbi_leave(before.before); }
+void ebb_leave(struct ebb_scope before)
+{
+    if (EBBI_LIKELY(before.before != EBBI_SCOPE_NONE)) {
+        ebbi_leave(ebbi_heap_get(), before.before);
+        ebbi_serve();
+    }
+}

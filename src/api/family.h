@@ -6,7 +6,7 @@
 
 #include <errno.h>
 
-#include "heap/fast.h"
+#include "front/fast.h"
 
 EBBI_INLINE void *ebbi_family_aligned(size_t align, size_t bytes)
 {

@@ -122,6 +122,10 @@ size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
 void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
+struct ebbi_span *ebbi_large_span(
+    const void *p); // of a large object that starts at p; NULL when none does
+struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
+
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
 

@@ -31,7 +31,6 @@ struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);
 extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
 // span.c
-void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before); // free, coalesced
 void ebbi_span_remove(struct ebbi_span *span);
 bool ebbi_release_free_chunks(void); // true: address space is free that was not. Under the lock
 void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
@@ -55,7 +54,6 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
 }
 
 // purge.c
-extern EBBI_HIDDEN struct ebbi_span *ebbi_purging; // in no list, while the kernel takes their pages
 
 // Ends the process unless P1 to P6 hold, with a message that names the one; P3 by looks at the memory
 // if `contents`, which touches it. Under the lock. O(spans). Sometimes: as often as it is worth.

@@ -4,7 +4,7 @@
 
 // Under the lock.
 static size_t purged_granules, purge_calls;
-struct ebbi_span *ebbi_purging;
+static struct ebbi_span *purging; // in no list, while the kernel takes their pages
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
@@ -70,21 +70,21 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
 static void purging_add(struct ebbi_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(ebbi_purging == NULL || ebbi_purging->previous == NULL);
+    EBBI_ASSERT(purging == NULL || purging->previous == NULL);
     span->previous = NULL;
-    span->next = ebbi_purging;
-    if (ebbi_purging != NULL) {
-        ebbi_purging->previous = span;
+    span->next = purging;
+    if (purging != NULL) {
+        purging->previous = span;
     }
-    ebbi_purging = span;
+    purging = span;
 }
 
 static void purging_remove(struct ebbi_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT((span->previous != NULL ? span->previous->next : ebbi_purging) == span);
+    EBBI_ASSERT((span->previous != NULL ? span->previous->next : purging) == span);
     EBBI_ASSERT(span->next == NULL || span->next->previous == span);
-    *(span->previous != NULL ? &span->previous->next : &ebbi_purging) = span->next;
+    *(span->previous != NULL ? &span->previous->next : &purging) = span->next;
     if (span->next != NULL) {
         span->next->previous = span->previous;
     }
@@ -93,10 +93,10 @@ static void purging_remove(struct ebbi_span *span)
 void ebbi_arena_forked(void)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    while (ebbi_purging != NULL) {
-        struct ebbi_span *span = ebbi_purging;
+    while (purging != NULL) {
+        struct ebbi_span *span = purging;
         EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
-        ebbi_purging = span->next;
+        purging = span->next;
         ebbi_span_restore(span, span->bytes);
     }
     EBBI_ARENA_AUDIT();

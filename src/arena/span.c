@@ -78,7 +78,8 @@ static void mark_ends(const struct ebbi_span *span, bool is_free)
     ebbi_bits_put(map, first + span->granules - 1, is_free);
 }
 
-void ebbi_span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
+// Free, coalesced.
+static void span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(span);
     size_t index = ebbi_span_index(span);
@@ -193,7 +194,7 @@ static struct ebbi_span *find_or_grow(size_t granules)
         span = ebbi_chunk_header(chunk, chunk->first);
         span->granules = chunk->granules - chunk->first;
         span->dirty = 0;
-        ebbi_span_insert(span, NULL);
+        span_insert(span, NULL);
     }
     return span;
 }
@@ -220,7 +221,7 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
         span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
         EBBI_ASSERT(span->dirty <= dirty_rest);
         dirty_rest -= span->dirty;
-        ebbi_span_insert(span, dirty_next);
+        span_insert(span, dirty_next);
     }
     EBBI_ASSERT(index + granules < end || dirty_rest == 0);
     if (index + granules < end) {
@@ -228,7 +229,7 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
         rest->granules = (uint32_t)(end - index - granules);
         rest->bytes = freed_ms;
         rest->dirty = dirty_rest;
-        ebbi_span_insert(rest, dirty_next);
+        span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
     return got;
@@ -344,7 +345,7 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
     if (before == NULL && ebbi_dirty_last != NULL) {
         span->bytes = ebbi_max(span->bytes, ebbi_dirty_last->bytes);
     }
-    ebbi_span_insert(span, before);
+    span_insert(span, before);
 }
 
 static void give_back(struct ebbi_span *span)

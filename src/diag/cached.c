@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "heap/heap.h"
+#include "heap/registry.h"
 
 size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned class_number)
 {

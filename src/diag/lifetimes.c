@@ -8,7 +8,9 @@
 
 #include "diag/cached.h"
 #include "diag/stats.h"
-#include "heap/heap.h"
+#include "heap/registry.h"
+#include "lifetime/domain.h"
+#include "region/label.h"
 
 struct label_walk {
     const struct ebbi_label *label;

@@ -5,7 +5,7 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
-#include "heap/heap.h"
+#include "reclaim/reclaim.h"
 
 // For a look at the default collector from outside of the process, which needs its memory and the
 // symbol ebb_reclaim_board: `ebb doctor --pid`. Changes go with `version`.

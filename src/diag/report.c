@@ -10,9 +10,10 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
-#include "heap/heap.h"
+#include "diag/report.h"
 #include "os/options.h"
 #include "os/os.h"
+#include "process/process.h"
 
 struct sink {
     char *out;

@@ -7,7 +7,8 @@
 #include <string.h>
 
 #include "diag/cached.h"
-#include "heap/heap.h"
+#include "heap/registry.h"
+#include "heap/slabs.h"
 
 #define PAGES_AT_ONCE 256
 

@@ -4,7 +4,8 @@
 // The first heaps become depots, one a processor. A refill or flush goes to the depot of the
 // processor that it runs on, or to the next one that is not locked: so there are about as many
 // part-full slabs of a class as threads that run at once, whatever the number of threads.
-#include "heap/heap.h"
+#include "heap/registry.h"
+#include "heap/slabs.h"
 
 #define LEAST_DEPOTS 2 // so that a stopped holder of the lock can be passed by
 #define MOST_DEPOTS 64

@@ -1,91 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the slow free. Blocks leave a full magazine, oldest first, as bits: into the local
-// bitmaps of our own slabs, and grouped by word into the remote bitmaps of others'.
-#include "heap/fast.h"
+// Layer heap: the free that finds its magazine full, or of another kind. The oldest blocks leave first.
+#include "heap/blocks.h"
 
 #define ONLY_FREES 3 // flushes in a row
-#define GROUPS 16    // remembered at a time; a power of two
-
-struct group {
-    struct ebbi_slab *slab;
-    uint64_t mask;
-    unsigned word;
-};
-
-static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
-{
-    // relaxed: only compared
-    struct ebbi_slab *first = ebbi_load_relaxed(&owner->pending);
-    EBBI_ASSERT(first != slab);
-    do {
-        slab->pending_next = first;
-        // release[pending-push -> pending-take]: pending_next
-    } while (!ebbi_cas_release(&owner->pending, &first, slab));
-}
-
-void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
-{
-    EBBI_ASSERT(mask != 0 && word < slab->words);
-    struct ebbi_heap *owner = slab->heap; // before the blocks go: the slab may go with them
-    if (ebbi_slab_give_remote(slab, word, mask)) {
-        announce(slab, owner);
-    }
-}
-
-static void send(const struct group *group)
-{
-    EBBI_ASSERT(group->slab != NULL && group->mask != 0);
-    ebbi_give_word(group->slab, group->word, group->mask);
-}
-
-// Adds a foreign block to its group; another group in the same place is sent first.
-static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
-{
-    unsigned block = ebbi_slab_block(slab, p);
-    unsigned word = block / 64;
-    struct group *group = &groups[(ebbi_span_index((struct ebbi_span *)slab) + word) % GROUPS];
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    EBBI_ASSERT(word < slab->words);
-    if (group->mask != 0 && (group->slab != slab || group->word != word)) {
-        send(group);
-        group->mask = 0;
-    }
-    if ((group->mask & bit) != 0) {
-        ebbi_slab_report_double_free(p);
-    }
-    group->slab = slab;
-    group->word = word;
-    group->mask |= bit;
-}
-
-void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
-{
-    struct group groups[GROUPS];
-    for (size_t i = 0; i < GROUPS; i++) {
-        groups[i].mask = 0;
-    }
-    size_t foreign = 0;
-    for (size_t i = 0; i < count; i++) {
-        struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
-        if (slab->heap != heap) {
-            collect_group(groups, slab, blocks[i]);
-            foreign++;
-            continue;
-        }
-        ebbi_assert_held(&heap->lock);
-        ebbi_slab_give(slab, blocks[i]);
-        heap->idle_bytes += ebbi_slab_class(slab)->size;
-        ebbi_heap_count_out(heap, -(int64_t)(ebbi_slab_class(slab)->size));
-        slab->touched = heap->clock_ms;
-        ebbi_purge_note(heap, slab);
-        ebbi_shelf_settle(heap, slab);
-    }
-    for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
-        if (groups[i].mask != 0) {
-            send(&groups[i]);
-        }
-    }
-}
 
 // The oldest blocks leave, the rest move down. Under the owner's lock.
 static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsigned class_number,
@@ -107,7 +24,7 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsign
     owner->freed_bytes += count * ebbi_classes[class_number].size;
 }
 
-void ebbi_flush(struct ebbi_heap *heap, unsigned class_number)
+static void flush(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
@@ -179,12 +96,25 @@ void ebbi_flush_all(struct ebbi_heap *heap)
     ebbi_send_outbox(heap);
 }
 
-void ebbi_give_one(void *p)
+static void release_reserves(struct ebbi_heap *heap)
 {
-    EBBI_ASSERT(p != NULL);
-    struct ebbi_slab *slab = ebbi_slab_of(p);
-    unsigned block = ebbi_slab_block(slab, p);
-    ebbi_give_word(slab, block / 64, (uint64_t)1 << (block % 64));
+    ebbi_assert_held(&heap->lock);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        ebbi_shelf_set_current(heap, c, NULL);
+    }
+}
+
+void ebbi_heap_rest(struct ebbi_heap *heap)
+{
+    EBBI_ASSERT(heap->attached || heap->seat.domain != NULL);
+    ebbi_flush_all(heap);
+    ebbi_lock_take(&heap->lock);
+    ebbi_heap_collect(heap);
+    if (!heap->is_depot) {
+        release_reserves(heap);
+    }
+    ebbi_purge_abandoned(heap);
+    ebbi_lock_drop(&heap->lock);
 }
 
 // A block in use starts at p, as far as can be seen: it is not among the `count` blocks that were freed
@@ -224,8 +154,9 @@ static void put_in_outbox(struct ebbi_heap *heap, void *p)
 
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
 // way of the outbox.
-static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
+void ebbi_heap_free(struct ebbi_heap *heap, void *p)
 {
+    unsigned tag = ebbi_tag_of(p);
     unsigned class_number = ebbi_tag_class(tag);
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
         heap = (struct ebbi_heap *)ebbi_current();
@@ -241,7 +172,7 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
         check_block(heap, NULL, 0, p);
     }
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
-        ebbi_flush(heap, class_number);
+        flush(heap, class_number);
     }
     if (heap->fast.top[tag] == heap->fast.limit[tag]) { // no room for even the smallest array
         ebbi_give_one(p);
@@ -255,31 +186,17 @@ static void free_block(struct ebbi_heap *heap, void *p, unsigned tag)
     ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
 }
 
-static EBBI_NOINLINE void free_other(void *p, unsigned tag)
+void ebbi_own_free(void *p)
 {
     if (p == NULL) {
         return;
     }
-    if (ebbi_tag_class(tag) == 0) {
-        ebbi_large_free(p);
-        return;
-    }
-    struct ebbi_heap *heap = ebbi_source_for_free(); // as in take_class
+    struct ebbi_heap *heap = ebbi_heap_mine();
     struct ebbi_heap *inside = ebbi_inside();
     if (heap == NULL) {
         ebbi_give_one(p);
     } else {
-        free_block(heap, p, tag);
+        ebbi_heap_free(heap, p);
     }
     ebbi_outside(inside);
-}
-
-EBBI_NOINLINE void ebbi_free_slow(void *p)
-{
-    unsigned tag = ebbi_tag_of(p);
-    if (tag == EBBI_TAG_REGION) {
-        ebbi_sheet_free(p);
-    } else {
-        free_other(p, tag);
-    }
 }

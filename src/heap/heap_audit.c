@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: whether a heap's lists, counts and magazines agree. For debug builds and tests.
-#include "heap/heap.h"
+#include "heap/slabs.h"
 
 #if EBBI_HAVE_ASSERT || defined(EBB_NO_OVERRIDE) // not in the library that is installed
 

@@ -5,7 +5,7 @@
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running
 // empty, and is halved while it only fills: blocks that come in and are not asked for are better
 // off in their slabs. The sum of all magazines, in bytes of blocks, is bounded by a budget.
-#include "heap/heap.h"
+#include "heap/blocks.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many

@@ -23,7 +23,9 @@
 //     changed under the heap's lock.
 // P6  `parked` is changed under the heap's lock, and but to 0 by one pass at a time: a second one could
 //     take for behind a membarrier what is not.
-#include "heap/heap.h"
+#include "heap/registry.h"
+#include "heap/slabs.h"
+#include "os/wake.h"
 
 struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped
 
@@ -68,12 +70,11 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
     ebbi_helper_kick(); // so that it is parked again
 }
 
-EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)
+void ebbi_unpop(size_t bytes)
 {
     struct ebbi_fast *own = ebbi_current();
     unsigned bin = own->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
     ebbi_store_relaxed(&own->top[bin], own->top[bin] + 1); // relaxed: others only count
-    return ebbi_malloc_slow(bytes);
 }
 
 // ---- the helper ----------------------------------------------------------------------------------

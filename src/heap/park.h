@@ -4,6 +4,15 @@
 #ifndef EBB_HEAP_PARK_H
 #define EBB_HEAP_PARK_H
 
+// The calling thread's heap, or NULL: no heap is made. The entries of front/ and api/ have seen to that;
+// below them a thread has its heap, or has none for good.
+EBBI_INLINE struct ebbi_heap *ebbi_heap_mine(void)
+{
+    struct ebbi_fast *current = ebbi_current();
+    bool none = current == &ebbi_heap_none || current == &ebbi_heap_gone;
+    return none ? NULL : (struct ebbi_heap *)current;
+}
+
 // The helper writes the source, too.
 EBBI_INLINE struct ebbi_fast *ebbi_source_now(void)
 {
@@ -13,24 +22,16 @@ EBBI_INLINE void ebbi_source_set(struct ebbi_fast *to)
 {
     ebbi_store_relaxed(&ebbi_source, to); // relaxed: as above
 }
-// What it was. Inside.
-EBBI_INLINE struct ebbi_fast *ebbi_source_swap(struct ebbi_fast *to)
-{
-    struct ebbi_fast *before = ebbi_source_now();
-    ebbi_source_set(to);
-    return before;
-}
 
 // Around whatever the calling thread does with its magazines, its outbox or its source, other
 // than the fast paths. Nests. `heap`: what ebbi_inside has given.
 void ebbi_unpark(struct ebbi_heap *heap);
 EBBI_INLINE struct ebbi_heap *ebbi_inside(void)
 {
-    struct ebbi_fast *current = ebbi_current();
-    if (EBBI_UNLIKELY(current == &ebbi_heap_none || current == &ebbi_heap_gone)) {
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    if (EBBI_UNLIKELY(heap == NULL)) {
         return NULL;
     }
-    struct ebbi_heap *heap = (struct ebbi_heap *)current;
     // relaxed: the helper's membarrier orders it
     ebbi_store_relaxed(&heap->inside, heap->inside + 1);
     ebbi_compiler_fence();
@@ -52,7 +53,7 @@ bool ebbi_park_pass(size_t *came_home);
 void ebbi_park_lock(void); // fork()
 void ebbi_park_unlock(void);
 
-// As ebbi_malloc_slow, after a pop that is to be taken back.
-void *ebbi_malloc_parked(size_t bytes);
+// Takes back the pop of a malloc of `bytes` that then found its heap parked.
+void ebbi_unpop(size_t bytes);
 
 #endif

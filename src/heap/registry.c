@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "heap/blocks.h"
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
@@ -131,9 +132,6 @@ struct ebbi_heap *ebbi_heap_adopt(void)
 
 struct ebbi_heap *ebbi_heap_lock_public(void)
 {
-    if (ebbi_start() != 0) {
-        return NULL;
-    }
     ebbi_lock_take(&registry);
     if (public_heap == NULL) {
         public_heap = heap_create();
@@ -163,11 +161,11 @@ static bool is_empty(const struct ebbi_heap *heap)
            heap->records == NULL && !heap->is_depot && !heap->had_regions;
 }
 
-void ebbi_heap_retire(struct ebbi_heap *heap)
+void ebbi_heap_retire(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
 {
     ebbi_assert_held(&registry);
     ebbi_lock_take(&heap->lock);
-    ebbi_records_discard(heap);
+    discard(heap);
     bool empty = is_empty(heap);
     ebbi_lock_drop(&heap->lock);
     if (empty && heap->holds == 0 && abandoned_count >= SPARE_HEAPS) {
@@ -202,7 +200,7 @@ void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void 
     }
 }
 
-void ebbi_heaps_prune(void)
+void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
 {
     size_t spare = 0;
     ebbi_lock_take(&registry);
@@ -210,7 +208,7 @@ void ebbi_heaps_prune(void)
     while (*link != NULL) {
         struct ebbi_heap *heap = *link;
         ebbi_lock_take(&heap->lock);
-        ebbi_records_discard(heap);
+        discard(heap);
         bool empty = is_empty(heap);
         ebbi_lock_drop(&heap->lock);
         if (empty && heap->holds == 0 && ++spare > SPARE_HEAPS) {

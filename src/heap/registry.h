@@ -1,21 +1,38 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what thread.c and fork.c ask of registry.c.
+// Layer heap: all heaps, and the lock over their list, which is also that of all records in collectors.
 #ifndef EBB_HEAP_REGISTRY_H
 #define EBB_HEAP_REGISTRY_H
 
 #include "heap/heap.h"
 
+void ebbi_registry_lock(void);
+void ebbi_registry_unlock(void);
+void ebbi_registry_assert(void); // checked builds: aborts unless the calling thread holds it
+#define EBBI_ASSERT_REGISTRY() (EBBI_HAVE_ASSERT ? ebbi_registry_assert() : (void)0)
+
 // One that is in no list; NULL: memory refused.
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane);
+struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
+
+// Takes every heap's lock, for a reader of all slabs, then calls visit (if any) for each.
+void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+void ebbi_heaps_thaw(void);
+// Between the two.
+void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+// Each in turn under its lock, which visit may drop and take again; no other lock is held.
+void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+// Destroys abandoned heaps without slabs but for a few. `discard` comes first, under the registry's lock and
+// the heap's: what the layers above keep in it and do not need.
+void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap));
 
 // Under the registry's lock.
 struct ebbi_heap *ebbi_heap_adopt(void); // an abandoned heap or a new one; NULL: memory refused
+// For a domain: a new one, in the list of all. NULL: refused.
+struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
 void ebbi_heap_push_abandoned(struct ebbi_heap *heap);
-void ebbi_heap_retire(struct ebbi_heap *heap); // its thread has gone: abandoned, or destroyed
-struct ebbi_heap *ebbi_heaps_first(void);      // of all, through `next`
-
-// ---- thread.c, for fork.c ------------------------------------------------------------------------
-extern EBBI_HIDDEN struct ebbi_lock ebbi_start_lock;
-bool ebbi_thread_forked(void); // in the child: whether its thread is one of those that are counted
+void ebbi_heap_retire(
+    struct ebbi_heap *heap,
+    void (*discard)(struct ebbi_heap *heap)); // its thread has gone: abandoned, or destroyed
+struct ebbi_heap *ebbi_heaps_first(void);     // of all, through `next`
 
 #endif

@@ -7,7 +7,7 @@
 //
 // Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
 // settling it takes one comparison until then.
-#include "heap/heap.h"
+#include "heap/slabs.h"
 
 #define NEVER UINT16_MAX // the current slab stays, and one that is away
 
@@ -42,7 +42,7 @@ static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned buck
     shelf->bucket[bucket] = slab;
 }
 
-void ebbi_shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
+static void shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&heap->lock);
     EBBI_ASSERT(slab->heap == heap);
@@ -65,7 +65,7 @@ void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab)
     struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
     ebbi_assert_held(&heap->lock);
     EBBI_ASSERT(!slab->away && slab->heap == heap);
-    ebbi_shelf_remove(heap, slab);
+    shelf_remove(heap, slab);
     if (shelf->current == slab) {
         shelf->current = NULL;
     }
@@ -95,7 +95,7 @@ void ebbi_shelf_return(struct ebbi_heap *heap, struct ebbi_slab *slab)
 static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    ebbi_shelf_remove(heap, slab);
+    shelf_remove(heap, slab);
     ebbi_purge_unnote(heap, slab);
     heap->slab_count--;
     heap->idle_bytes -= (size_t)slab->idle * c->size;
@@ -118,7 +118,7 @@ void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab)
         destroy(heap, slab);
         return;
     }
-    ebbi_shelf_remove(heap, slab);
+    shelf_remove(heap, slab);
     push(&heap->shelves[slab->class_number], slab, bucket_for(slab));
 }
 
@@ -156,7 +156,7 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
     struct ebbi_slab *slab = part_full(shelf);
     if (slab != NULL) {
         EBBI_ASSERT(slab->class_number == class_number && slab->free_count > 0);
-        ebbi_shelf_remove(heap, slab);
+        shelf_remove(heap, slab);
         ebbi_shelf_set_current(heap, class_number, slab);
     }
     return slab;

@@ -8,7 +8,11 @@
 // Epochs of a domain share its slabs. Memory of the next epoch goes first where the one before has
 // left holes: so no policy strands anything, and what survives is as dense as under malloc (ADR 11).
 // An epoch's end counts what has survived it and, if it has taken much, sends what is free home.
-#include "heap/fast.h"
+#include "lifetime/domain.h"
+
+#include "heap/blocks.h"
+#include "heap/registry.h"
+#include "os/wake.h"
 
 #define TELL_SCOPES 1024u                 // a label learns of them so late, or by half
 #define TELL_EPOCHS 64u                   // the same of epochs
@@ -51,7 +55,7 @@ struct ebb_domain *ebbi_domain_of_label(struct ebbi_label *label)
     ebbi_registry_lock();
     struct ebb_domain *known = domain_of(label);
     ebbi_registry_unlock();
-    struct ebb_domain *fresh = known == NULL ? ebbi_alloc_own(sizeof *fresh) : NULL;
+    struct ebb_domain *fresh = known == NULL ? ebbi_own_alloc(sizeof *fresh) : NULL;
     if (fresh == NULL) {
         return known;
     }
@@ -64,7 +68,7 @@ struct ebb_domain *ebbi_domain_of_label(struct ebbi_label *label)
     }
     ebbi_registry_unlock();
     if (fresh != NULL) {
-        ebbi_free(fresh);
+        ebbi_own_free(fresh);
     }
     return domain;
 }
@@ -139,7 +143,7 @@ static void begin_epoch(struct ebbi_heap *heap)
     seat->ends_ms = policy == BY_MS ? ebbi_os_now_ms() + n : 0;
 }
 
-static void flush(struct ebbi_heap *heap)
+static void seat_flush(struct ebbi_heap *heap)
 {
     ebbi_flush_all(heap);
     heap->seat.taken_flushed = heap->taken_bytes;
@@ -165,15 +169,14 @@ static void end_epoch(struct ebbi_heap *heap)
         tell(heap, live);
     }
     if (heap->taken_bytes - seat->taken_flushed >= FLUSH_BYTES) {
-        flush(heap);
+        seat_flush(heap);
     }
     begin_epoch(heap);
 }
 
-void ebbi_domain_advance(struct ebb_domain *domain)
+void ebbi_domain_advance(struct ebbi_heap *own, struct ebb_domain *domain)
 {
     (void)ebbi_fetch_add_relaxed(&domain->advance, (uint64_t)1); // relaxed: a count
-    struct ebbi_heap *own = ebbi_heap_get();
     if (own != NULL) {
         ebbi_send_outbox(own); // blocks of the domain may wait in it
     }
@@ -181,7 +184,7 @@ void ebbi_domain_advance(struct ebb_domain *domain)
          heap = heap->seat.next) {
         if (heap->seat.domain == domain) {
             end_epoch(heap);
-            flush(heap);
+            seat_flush(heap);
         }
     }
 }
@@ -234,19 +237,14 @@ static EBBI_NOINLINE struct ebbi_heap *find_seat(struct ebbi_heap *own, struct e
     return take_seat(own, domain);
 }
 
-void *ebbi_domain_alloc(struct ebb_domain *domain, size_t align, size_t bytes)
+void *ebbi_domain_alloc(struct ebbi_heap *own, struct ebb_domain *domain, size_t align,
+                        size_t bytes)
 {
-    struct ebbi_heap *own = (struct ebbi_heap *)ebbi_current();
     struct ebbi_heap *heap = own->seats;
     if (heap == NULL || heap->seat.domain != domain) {
         heap = find_seat(own, domain);
     }
-    struct ebbi_heap *inside = ebbi_inside();
-    struct ebbi_fast *before = ebbi_source_swap(heap != NULL ? &heap->fast : &own->fast);
-    void *p = align <= EBBI_QUANTUM ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
-    ebbi_source_set(before);
-    ebbi_outside(inside);
-    return p;
+    return ebbi_heap_alloc(heap != NULL ? heap : own, align, bytes);
 }
 
 void ebbi_seat_abandon(struct ebbi_heap *heap)
@@ -307,12 +305,8 @@ static uintptr_t set_scope(struct ebbi_heap *own, uintptr_t scope)
     return before;
 }
 
-uintptr_t ebbi_enter_region(struct ebb_region *region)
+uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region)
 {
-    struct ebbi_heap *own = ebbi_heap_get();
-    if (own == NULL) {
-        return EBBI_SCOPE_NONE;
-    }
     ebbi_region_enter(region);
     own->has_regions = true;
     if (own->entered_count < EBBI_ENTERED) {
@@ -322,12 +316,8 @@ uintptr_t ebbi_enter_region(struct ebb_region *region)
     return set_scope(own, (uintptr_t)region | EBBI_SCOPE_REGION);
 }
 
-uintptr_t ebbi_enter_domain(struct ebb_domain *domain)
+uintptr_t ebbi_enter_domain(struct ebbi_heap *own, struct ebb_domain *domain)
 {
-    struct ebbi_heap *own = ebbi_heap_get();
-    if (EBBI_UNLIKELY(own == NULL)) {
-        return EBBI_SCOPE_NONE;
-    }
     struct ebbi_heap *heap = own->seats;
     if (EBBI_UNLIKELY(heap == NULL || heap->seat.domain != domain)) {
         heap = find_seat(own, domain);
@@ -342,14 +332,7 @@ uintptr_t ebbi_enter_domain(struct ebb_domain *domain)
     return set_scope(own, (uintptr_t)&heap->fast | EBBI_SCOPE_DOMAIN);
 }
 
-uintptr_t ebbi_enter_heap(void)
-{
-    struct ebbi_heap *own = ebbi_heap_get();
-    if (own == NULL) {
-        return EBBI_SCOPE_NONE;
-    }
-    return set_scope(own, 0);
-}
+uintptr_t ebbi_enter_heap(struct ebbi_heap *own) { return set_scope(own, 0); }
 
 static EBBI_NOINLINE void look_at_policy(struct ebbi_heap *heap)
 {
@@ -380,12 +363,8 @@ static void leave_domain(struct ebbi_heap *heap)
     }
 }
 
-void ebbi_leave(uintptr_t before)
+void ebbi_leave(struct ebbi_heap *own, uintptr_t before)
 {
-    if (EBBI_UNLIKELY(before == EBBI_SCOPE_NONE)) {
-        return;
-    }
-    struct ebbi_heap *own = ebbi_heap_get();
     uintptr_t scope = set_scope(own, before);
     if ((scope & EBBI_SCOPE_DOMAIN) != 0) {
         leave_domain((struct ebbi_heap *)(scope - EBBI_SCOPE_DOMAIN));
@@ -410,13 +389,9 @@ void ebbi_scope_abandon(struct ebbi_heap *own)
 
 // ---- EBB_DOMAIN_TICK -----------------------------------------------------------------------------
 
-void ebbi_domain_block(void)
+void ebbi_domain_block(struct ebbi_heap *own)
 {
     static struct ebb_domain *threads;
-    struct ebbi_heap *own = ebbi_heap_get();
-    if (own == NULL) {
-        return;
-    }
     // acquire[tick-find <- tick-found]: the domain
     struct ebb_domain *domain = ebbi_load_acquire(&threads);
     if (domain == NULL) {
@@ -428,7 +403,7 @@ void ebbi_domain_block(void)
         return;
     }
     if (current_scope(own) == 0) {
-        (void)ebbi_enter_domain(domain); // for good
+        (void)ebbi_enter_domain(own, domain); // for good
     }
     struct ebbi_heap *heap = own->seats;
     if (heap == NULL || ebbi_source_now() != &heap->fast || heap->seat.domain != domain) {
@@ -438,6 +413,6 @@ void ebbi_domain_block(void)
     end_epoch(heap);
     tell(heap, heap->seat.live_told);
     if (heap->taken_bytes - heap->seat.taken_flushed >= BLOCK_BYTES) {
-        flush(heap);
+        seat_flush(heap);
     }
 }

@@ -4,8 +4,13 @@
 #include <errno.h>
 #include <string.h>
 
-#include "heap/fast.h"
-#include "region/quarantine.h"
+#include "debug/callstack.h"
+#include "debug/quarantine.h"
+#include "heap/blocks.h"
+#include "lifetime/domain.h"
+#include "lifetime/lifetime.h"
+#include "os/wake.h"
+#include "reclaim/reclaim.h"
 
 #define TOLD_LEAST ((size_t)1 << 20)    // free bytes that are worth a look at the clock
 #define PINNED_MOST ((uint64_t)1 << 20) // by survivors, before regions of the label give way
@@ -21,11 +26,7 @@ static void *no_memory(void)
 static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
                         enum ebbi_region_refusal *refusal)
 {
-    struct ebbi_heap *inside = ebbi_inside();
-    struct ebbi_fast *before = ebbi_source_swap(ebbi_current()); // no domain counts it
-    void *p = ebbi_large_alloc(bytes, align, false);
-    ebbi_source_set(before);
-    ebbi_outside(inside);
+    void *p = ebbi_large_alloc(bytes, align, false, NULL); // no domain counts it
     *refusal = EBBI_REGION_NO_MEMORY;
     if (p != NULL) {
         EBBI_ASSERT(ebbi_large_note(p) != NULL && ebbi_large_bytes(p) >= bytes);
@@ -48,15 +49,15 @@ static void *noted(void *p, const void *caller)
 }
 
 // A region that is closed passes on to its parent, the last one to the heap.
-EBBI_NOINLINE void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes)
+void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_t align,
+                        size_t bytes, const void *caller)
 {
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX) {
         return no_memory();
     }
-    // A thread that is ending has none any more: it owns no region, and all that follows works without.
-    bool has_heap = ebbi_heap_get() != NULL;
-    if (region->gives_way != NULL && has_heap && ebbi_region_is_open(region)) {
-        return ebbi_domain_alloc(region->gives_way, align, bytes);
+    // A thread that is ending has no heap: it owns no region, and all that follows works without.
+    if (region->gives_way != NULL && heap != NULL && ebbi_region_is_open(region)) {
+        return ebbi_domain_alloc(heap, region->gives_way, align, bytes);
     }
     bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
                  (align > EBBI_UNIT && bytes + align > EBBI_SHEET_BLOCK_MOST);
@@ -65,26 +66,10 @@ EBBI_NOINLINE void *ebbi_region_slow(struct ebb_region *region, size_t align, si
         void *p = large ? take_large(r, align, bytes, &refusal)
                         : ebbi_region_take(r, bytes, align, &refusal);
         if (refusal != EBBI_REGION_IS_CLOSED) {
-            return p != NULL ? noted(p, __builtin_return_address(0)) : no_memory();
+            return p != NULL ? noted(p, caller) : no_memory();
         }
     }
-    return ebbi_heap_alloc(align, bytes);
-}
-
-void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
-{
-    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes)
-                              : ebbi_region_slow(region, align, bytes);
-}
-
-void *ebbi_scoped_aligned(size_t align, size_t bytes)
-{
-    return ebbi_region_aligned(((struct ebbi_heap *)ebbi_current())->region, align, bytes);
-}
-
-void *ebbi_scoped_malloc(size_t bytes)
-{
-    return ebbi_region_malloc(((struct ebbi_heap *)ebbi_current())->region, bytes);
+    return ebbi_heap_alloc(heap, align, bytes);
 }
 
 struct ebb_region *ebbi_region_of(const void *p)
@@ -102,50 +87,6 @@ void *ebbi_region_resize(void *p, size_t bytes)
 {
     struct ebb_region *region = ebbi_region_of(p);
     return region != NULL && ebbi_region_extend(region, p, bytes) ? p : NULL;
-}
-
-void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
-{
-    if (p == NULL) {
-        return ebbi_region_malloc(region, bytes);
-    }
-    if (bytes == 0) {
-        ebbi_free(p);
-        return NULL;
-    }
-    size_t old_bytes = ebbi_usable_size(p);
-    const struct ebb_region *in = ebbi_region_of(p);
-    bool same = in != NULL && in == region;
-    if (same && ((bytes <= old_bytes && bytes > old_bytes / 2) ||
-                 (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_region_extend(region, p, bytes)))) {
-        return p;
-    }
-    int saved = errno;
-    size_t room = ebbi_room_to_grow(region, old_bytes, bytes);
-    void *to = ebbi_region_malloc(region, room);
-    to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
-    if (to != NULL) {
-        memcpy(to, p, ebbi_min(old_bytes, bytes));
-        ebbi_free(p);
-    } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
-        errno = saved;
-        return p;
-    }
-    return to;
-}
-
-void *ebbi_promote(const void *p, struct ebb_region *to)
-{
-    size_t bytes = ebbi_usable_size(p);
-    if (p == NULL) {
-        ebbi_report_invalid(p, "promote");
-    }
-    if (to != NULL) {
-        void *copy = ebbi_region_malloc(to, bytes);
-        return copy != NULL ? memcpy(copy, p, bytes) : NULL;
-    }
-    void *copy = ebbi_heap_alloc(1, bytes);
-    return copy != NULL ? memcpy(copy, p, bytes) : NULL;
 }
 
 void ebbi_region_promise_close(struct ebb_region *region)
@@ -168,7 +109,8 @@ int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
         ebbi_region_check(region, "cleanup of");
         return -EINVAL;
     }
-    struct ebbi_cleanup *cleanup = ebbi_region_malloc(region, sizeof *cleanup);
+    struct ebbi_cleanup *cleanup =
+        ebbi_region_alloc(ebbi_heap_mine(), region, 1, sizeof *cleanup, NULL);
     if (cleanup == NULL) {
         return -ENOMEM;
     }
@@ -182,15 +124,13 @@ int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
 
 // ---- ends ----------------------------------------------------------------------------------------
 
-static bool any_retired; // atomic: a block of a region has been retired
-
 static void free_larges(void *first, bool retire)
 {
     EBBI_ASSERT(first == NULL || ebbi_large_note(first) != NULL);
     for (void *next; first != NULL; first = next) {
         next = ebbi_large_note(first)->after;
         if (retire) {
-            ebbi_retire_slow(first);
+            ebbi_retire_to(ebbi_heap_mine(), first);
         } else {
             ebbi_large_free(first);
         }
@@ -236,6 +176,16 @@ static EBBI_NOINLINE void release_watched(struct ebb_region *region, bool waits,
     give_remains(left, waits);
 }
 
+// From a slab, where the region had given way.
+static void free_cleanup(struct ebbi_cleanup *cleanup)
+{
+    if (ebbi_tag_of(cleanup) == EBBI_TAG_REGION) {
+        ebbi_sheet_free(cleanup);
+    } else {
+        ebbi_own_free(cleanup);
+    }
+}
+
 static void run_cleanups(struct ebb_region *region)
 {
     // relaxed: a cleanup that is added beside the end is in error
@@ -245,7 +195,7 @@ static void run_cleanups(struct ebb_region *region)
         ebbi_store_relaxed(&region->cleanups, cleanup->next); // relaxed: under the lock
         ebbi_lock_drop(&region->lock);
         struct ebbi_cleanup copy = *cleanup;
-        ebbi_free(cleanup); // from a slab, where the region had given way
+        free_cleanup(cleanup);
         copy.call(copy.argument);
     }
 }
@@ -258,8 +208,8 @@ static void release_one(struct ebb_region *region, bool stays_open)
     }
     run_cleanups(region);
     // relaxed: whoever retires beside a release is in error
-    bool waits = ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 ||
-                 ebbi_load_relaxed(&any_retired);
+    bool waits =
+        ebbi_clock_is_used(&ebbi_clock) || ebbi_hazards_count() != 0 || ebbi_regions_may_wait();
     if (EBBI_UNLIKELY(ebbi_quarantine_is_on())) {
         release_watched(region, waits, stays_open);
         return;
@@ -309,35 +259,4 @@ void ebbi_region_end(struct ebb_region *region)
         (void)ebbi_closing_finish(ebbi_os_now_ms());
     }
     tell_purge();
-}
-
-// ---- retired blocks ------------------------------------------------------------------------------
-
-// Its sheet waits for this, even where its region has been released since.
-void ebbi_region_free_retired(void *p, void *bytes)
-{
-    (void)bytes;
-    ebbi_remains_lock();
-    if (ebbi_tag_of(p) != EBBI_TAG_REGION) { // its sheet has ended with the first call
-        ebbi_fatal("double retire: %p, a block of a region, has been freed since", p);
-    }
-    // relaxed: looked at under the lock
-    (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    ebbi_sheet_free(p);
-    ebbi_remains_unlock();
-}
-
-bool ebbi_region_retire(struct ebb_participant *me, void *p)
-{
-    size_t bytes = ebbi_sheet_usable(p);    // no block in use: abort
-    ebbi_store_relaxed(&any_retired, true); // relaxed: see release_one
-    // relaxed: as in free_retired; a release beside this is in error
-    (void)ebbi_fetch_add_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    struct ebbi_call call = {ebbi_region_free_retired, p, (void *)bytes};
-    if (ebbi_retire_with(me, call) || (me == NULL && ebbi_strand_of_region(p))) {
-        return true;
-    }
-    // relaxed: no memory for the call: the block stays in its region
-    (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    return false;
 }

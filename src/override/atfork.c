@@ -5,8 +5,7 @@
 #define _GNU_SOURCE
 #include <dlfcn.h>
 
-#include "heap/fast.h"
-#include "heap/heap.h"
+#include "process/process.h"
 
 typedef int register_atfork_function(void (*)(void), void (*)(void), void (*)(void), void *);
 register_atfork_function

@@ -25,7 +25,8 @@
 #include <time.h>
 
 #include "ebbtide/detail/atomic.h"
-#include "heap/heap.h"
+#include "front/front.h"
+#include "lifetime/domain.h"
 #include "os/options.h"
 #include "override/block.h"
 
@@ -148,7 +149,11 @@ EBBI_COLD static void before_wait(enum who who)
     // relaxed: `mode` may just have been set here; `ebbi_dying` by this thread, or it is of no matter
     bool wanted = ebbi_load_relaxed(&mode) == ON && !ebbi_load_relaxed(&ebbi_dying);
     if (wanted && !(who == HANDLERS_TOO && may_be_handler())) {
-        ebbi_domain_block();
+        struct ebbi_heap *own = ebbi_heap_get();
+        if (own != NULL) {
+            ebbi_domain_block(own);
+            ebbi_serve();
+        }
     }
     errno = saved;
 }

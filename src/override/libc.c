@@ -8,7 +8,7 @@
 #include <stdio.h>
 
 #include "diag/stats.h"
-#include "heap/heap.h"
+#include "front/front.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -17,7 +17,7 @@
 EXPORT int malloc_trim(size_t pad)
 {
     (void)pad;
-    return ebbi_trim() > 0;
+    return ebbi_trim(ebbi_heap_get()) > 0;
 }
 
 #ifdef __GLIBC__

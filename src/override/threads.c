@@ -14,7 +14,7 @@
 #include <stdarg.h>
 #include <threads.h>
 
-#include "heap/fast.h"
+#include "front/fast.h"
 #include "override/block.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -77,7 +77,8 @@ static int run_c11(void *p)
 static struct birth *birth_expect(struct birth wanted)
 {
     int saved = errno;
-    struct birth *birth = ebbi_alloc_own(sizeof *birth);
+    (void)ebbi_heap_get();
+    struct birth *birth = ebbi_own_alloc(sizeof *birth);
     errno = saved;
     if (birth != NULL) {
         *birth = wanted;

@@ -8,11 +8,15 @@
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
 #define _GNU_SOURCE
-#include "heap/registry.h"
-
 #include <pthread.h>
 
+#include "heap/blocks.h"
+#include "heap/registry.h"
+#include "lifetime/domain.h"
 #include "os/options.h"
+#include "os/wake.h"
+#include "process/process.h"
+#include "reclaim/reclaim.h"
 
 // pthread_atfork() allocates: with the override from this heap, so that it has to wait for the first
 // one; without, it is done before there can be threads.
@@ -25,20 +29,6 @@
 #endif
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
-// Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
-// where every size and every NULL leads. All other bins are full.
-#define NOTHING ((void **)&ebbi_heap_none.limit[2])
-#define NO_PIN                                                                                     \
-    {                                                                                              \
-        .state = EBB_PIN_NONE, .now = &ebbi_clock.now                                              \
-    }
-struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NOTHING}, .limit = {NOTHING}};
-struct ebbi_fast ebbi_heap_gone = {.pin = NO_PIN};
-struct ebbi_fast ebbi_heap_scoped;
-_Thread_local char *ebb_self = (char *)&ebbi_heap_none;
-_Thread_local struct ebbi_fast *ebbi_source = &ebbi_heap_none;
-
-struct ebbi_lock ebbi_start_lock;
 static bool started;
 static pthread_key_t exit_key;
 static bool has_exit_key;
@@ -59,11 +49,8 @@ int ebbi_start(void)
         ebbi_places_init();
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
-            ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NOTHING;
-            ebbi_heap_scoped.top[0] = ebbi_heap_scoped.limit[0] = NOTHING;
-            ebbi_heap_parked.top[0] = ebbi_heap_parked.limit[0] = NOTHING;
+            ebbi_heap_prepare_none();
             ebbi_before_abort = ebbi_fork_abort;
-            ebbi_region_note = ebbi_large_note;
             // Without a key a thread's heap is not handed on: memory stays usable.
             has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
             if (WATCH_FORK_AT_START) {
@@ -75,15 +62,6 @@ int ebbi_start(void)
     }
     ebbi_lock_drop(&ebbi_start_lock);
     return result;
-}
-
-// Not left to the first malloc: a program whose first call is a free of something foreign is to be
-// told so. Costs the reservation of the tag table.
-__attribute__((constructor)) static void start_at_load(void)
-{
-    (void)ebbi_start();
-    ebbi_options_report();
-    ebbi_reports_start();
 }
 
 // What the key holds in a thread that is counted and has no heap: first, and in the last round.
@@ -156,11 +134,8 @@ static struct ebbi_heap *attach(void)
 
 struct ebbi_heap *ebbi_heap_get(void)
 {
-    struct ebbi_fast *current = ebbi_current();
-    if (EBBI_LIKELY(current != &ebbi_heap_none && current != &ebbi_heap_gone)) {
-        return (struct ebbi_heap *)current;
-    }
-    return current == &ebbi_heap_none ? attach() : NULL;
+    struct ebbi_heap *mine = ebbi_heap_mine();
+    return EBBI_LIKELY(mine != NULL) || ebbi_current() == &ebbi_heap_gone ? mine : attach();
 }
 
 // The end of a thread that is not counted may have been: glibc frees behind the last destructor.
@@ -184,27 +159,6 @@ struct ebbi_heap *ebbi_source_get(void)
     return heap;
 }
 
-static void release_reserves(struct ebbi_heap *heap)
-{
-    ebbi_assert_held(&heap->lock);
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        ebbi_shelf_set_current(heap, c, NULL);
-    }
-}
-
-void ebbi_heap_rest(struct ebbi_heap *heap)
-{
-    EBBI_ASSERT(heap->attached || heap->seat.domain != NULL);
-    ebbi_flush_all(heap);
-    ebbi_lock_take(&heap->lock);
-    ebbi_heap_collect(heap);
-    if (!heap->is_depot) {
-        release_reserves(heap);
-    }
-    ebbi_purge_abandoned(heap);
-    ebbi_lock_drop(&heap->lock);
-}
-
 // No thread uses the heap any more: its magazines and reserves go back, what it has retired waits on
 // in it, and its pins are over.
 static void heap_abandon(struct ebbi_heap *heap)
@@ -221,7 +175,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
     ebbi_records_leave(heap);
     ebbi_seats_leave(heap);
-    ebbi_heap_retire(heap);
+    ebbi_heap_retire(heap, ebbi_records_discard);
     ebbi_registry_unlock();
     ebbi_helper_kick();
 }
@@ -247,6 +201,9 @@ static void leave_heap(struct ebbi_heap *heap)
 
 static void end_round(struct ebbi_heap *heap)
 {
+    if (heap->running != NULL) {
+        ebbi_helper_abandon();
+    }
     ebbi_calls_abandon(heap);
     EBBI_ASSERT(heap->exit_rounds > 0 && heap->attached);
     if (--heap->exit_rounds > 0) {

@@ -14,15 +14,20 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "debug/callstack.h"
+#include "debug/quarantine.h"
+#include "heap/blocks.h"
 #include "heap/registry.h"
-#include "region/stack.h"
+#include "lifetime/domain.h"
+#include "process/process.h"
+#include "reclaim/reclaim.h"
 
 #ifdef __GLIBC__
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),
                       void *owner);
 #endif
 
-bool ebbi_dying;
+struct ebbi_lock ebbi_start_lock;
 
 static bool takes_locks; // the fork that is under way; under all of them, or of the only thread
 
@@ -53,6 +58,7 @@ static void prepare(void)
     ebbi_park_lock();
     ebbi_heaps_freeze(NULL, NULL);
     ebbi_late_lock();
+    ebbi_late_calls_lock();
     ebbi_remains_lock();
     ebbi_regions_lock();
     ebbi_orphans_lock();
@@ -79,6 +85,7 @@ static void drop_locks(void)
     ebbi_orphans_unlock();
     ebbi_regions_unlock();
     ebbi_remains_unlock();
+    ebbi_late_calls_unlock();
     ebbi_late_unlock();
     ebbi_heaps_thaw();
     ebbi_park_unlock();
@@ -149,6 +156,8 @@ static void forget_threads(void)
     ebbi_heaps_each(ebbi_purge_forked, NULL); // slabs may end, which takes the arena's lock
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
+    ebbi_quarantine_forget();
+    ebbi_escape_forget();
 }
 
 // Of a process that had no other: only its number changes.

@@ -9,25 +9,14 @@
 // free, as nobody comes later who would, and ends; without that where the first thread has ended too, so
 // that the process can, or before an unshare.
 //
-//     NONE --kick--> WANTED --start--> NAPS <--> BUSY --nothing left--> IDLE --kick--> NAPS
-//       ^                              |  ^        `--kick--> KICKED --> NAPS
-//       \--time is up-- LINGERS <------/  \--> HELD (during a fork)
-//                        | ^
-//                        v '--all is returned
-//                        BUSY
-//
-// It touches memory in BUSY and KICKED alone. What there is to return is found under the locks: no
-// state needs an order. `bell` ends its naps.
-#include "heap/heap.h"
+// Its states are in os/wake.h.
 #include "os/options.h"
+#include "os/wake.h"
+#include "process/process.h"
 
 #define LINGER_MS 200
 #define GONE_YIELDS 1000
 
-enum state { NONE, WANTED, HELD, LINGERS, IDLE, NAPS, BUSY, KICKED };
-
-static uint32_t state;
-static uint32_t bell;    // counts; what the helper waits on
 static uint32_t threads; // of the program, but the first and the helper; atomic
 static uint32_t leaves;  // not 0: it is to end at once; atomic
 static uint32_t stays;   // not 0: the program has asked for it, whatever threads are seen; atomic
@@ -37,28 +26,6 @@ static uint32_t own_number; // of the helper thread
 static struct ebbi_lock thread_lock; // start and stop; never taken by malloc or free
 // Of a thread that is to be joined; 0: none. Taken by whoever changes it to 0; atomic.
 static uintptr_t handle;
-
-static uint32_t now(void) { return ebbi_load_relaxed(&state); } // relaxed: see above
-
-static bool move_state(uint32_t from, uint32_t to)
-{
-    return ebbi_cas_relaxed(&state, &from, to); // relaxed: see above
-}
-
-static void helper_ring(void)
-{
-    uint32_t before = ebbi_load_relaxed(&bell); // relaxed: compared, as rings may meet
-    // release[bell-ring -> bell-hear]: why it rings
-    while (!ebbi_cas_release(&bell, &before, before + 1)) {
-    }
-    ebbi_os_wake(&bell, 1);
-}
-
-static uint32_t helper_listen(void)
-{
-    // acquire[bell-hear <- bell-ring]: why it rang
-    return ebbi_load_acquire(&bell);
-}
 
 static bool no_threads(void)
 {
@@ -80,49 +47,50 @@ static bool must_end(void)
 
 static void helper_nap(uint32_t ms)
 {
-    uint32_t heard = helper_listen();
+    uint32_t heard = ebbi_bell_listen();
     if (!must_end()) {
-        ebbi_os_wait(&bell, heard, ms);
+        ebbi_bell_wait(heard, ms);
     }
 }
 
 static void helper_idle(void)
 {
-    while (now() == IDLE) {
-        uint32_t heard = helper_listen();
+    while (ebbi_helper_state() == EBBI_HELPER_IDLE) {
+        uint32_t heard = ebbi_bell_listen();
         if (may_end() || must_end()) {
             break;
         }
-        ebbi_os_wait(&bell, heard, 0);
+        ebbi_bell_wait(heard, 0);
     }
-    (void)move_state(IDLE, NAPS);
+    (void)ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS);
 }
 
 static void helper_last_pass(struct ebbi_pass pass, uint32_t heard)
 {
-    bool was_quiet = helper_listen() == heard;
-    if (was_quiet && may_end() && !must_end() && move_state(LINGERS, BUSY)) {
+    bool was_quiet = ebbi_bell_listen() == heard;
+    if (was_quiet && may_end() && !must_end() &&
+        ebbi_helper_state_move(EBBI_HELPER_LINGERS, EBBI_HELPER_BUSY)) {
         pass.delay_ms = 0;
         ebbi_purge_pass(&pass);
-        ebbi_store_relaxed(&state, (uint32_t)LINGERS); // relaxed: the fence orders it
+        ebbi_helper_state_set(EBBI_HELPER_LINGERS); // the fence orders it
     }
     ebbi_fence_full(); // full[helper-lingers <-> thread-counted]: a new thread that found it busy
     if ((!was_quiet || !may_end()) && !must_end()) {
-        (void)move_state(LINGERS, NAPS);
+        (void)ebbi_helper_state_move(EBBI_HELPER_LINGERS, EBBI_HELPER_NAPS);
     }
 }
 
 // Until a thread is there again. True: it has ended.
 static bool helper_linger(const struct ebbi_pass *pass)
 {
-    uint32_t heard = helper_listen();
+    uint32_t heard = ebbi_bell_listen();
     if (must_end()) {
-        return move_state(NAPS, NONE);
+        return ebbi_helper_state_move(EBBI_HELPER_NAPS, EBBI_HELPER_NONE);
     }
-    if (move_state(NAPS, LINGERS)) {
-        ebbi_os_wait(&bell, heard, LINGER_MS);
+    if (ebbi_helper_state_move(EBBI_HELPER_NAPS, EBBI_HELPER_LINGERS)) {
+        ebbi_bell_wait(heard, LINGER_MS);
         helper_last_pass(*pass, heard);
-        return move_state(LINGERS, NONE);
+        return ebbi_helper_state_move(EBBI_HELPER_LINGERS, EBBI_HELPER_NONE);
     }
     return false;
 }
@@ -130,21 +98,22 @@ static bool helper_linger(const struct ebbi_pass *pass)
 static void helper_work(struct ebbi_pass *pass)
 {
     EBBI_ASSERT(ebbi_helper_is_me());
-    if (!move_state(NAPS, BUSY)) {
+    if (!ebbi_helper_state_move(EBBI_HELPER_NAPS, EBBI_HELPER_BUSY)) {
         return;
     }
     ebbi_purge_pass(pass);
-    if (!pass->waiting && move_state(BUSY, IDLE)) {
+    if (!pass->waiting && ebbi_helper_state_move(EBBI_HELPER_BUSY, EBBI_HELPER_IDLE)) {
         helper_idle();
     } else {
-        ebbi_store_relaxed(&state, (uint32_t)NAPS); // relaxed: see above
+        ebbi_helper_state_set(EBBI_HELPER_NAPS);
     }
 }
 
 static void helper_main(void)
 {
-    struct ebbi_pass pass = {
-        .delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY), .parks = true, .runs_calls = true};
+    struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY),
+                             .parks = true,
+                             .heap_for_calls = ebbi_heap_get};
     uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
     bool ended = false;
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
@@ -170,29 +139,8 @@ bool ebbi_helper_is_me(void)
 
 void ebbi_helper_abandon(void)
 {
-    if (now() >= IDLE && ebbi_helper_is_me()) {
-        ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
-    }
-}
-
-bool ebbi_helper_wanted(void) { return now() >= IDLE; }
-
-void ebbi_helper_kick(void)
-{
-    switch (now()) {
-    case NONE:
-        (void)move_state(NONE, WANTED);
-        break;
-    case IDLE:
-        if (move_state(IDLE, NAPS)) {
-            helper_ring();
-        }
-        break;
-    case BUSY:
-        (void)move_state(BUSY, KICKED);
-        break;
-    default:
-        break;
+    if (ebbi_helper_state() >= EBBI_HELPER_IDLE && ebbi_helper_is_me()) {
+        ebbi_helper_state_set(EBBI_HELPER_WANTED);
     }
 }
 
@@ -214,7 +162,7 @@ static bool helper_create(void)
     uintptr_t fresh = ebbi_os_start_thread(&thread);
     ebbi_store_relaxed(&handle, fresh); // relaxed: under the lock, and see helper_main
     if (fresh == 0) {
-        ebbi_store_relaxed(&state, (uint32_t)WANTED); // relaxed: see above
+        ebbi_helper_state_set(EBBI_HELPER_WANTED);
     }
     return fresh != 0;
 }
@@ -225,14 +173,15 @@ static bool helper_try(void)
     if (ebbi_option(EBBI_OPTION_PURGE_THREAD) == 0) {
         return false;
     }
-    if (now() >= IDLE) {
+    if (ebbi_helper_state() >= EBBI_HELPER_IDLE) {
         return true;
     }
     bool done = true;
     ebbi_lock_take(&thread_lock);
-    if (move_state(LINGERS, NAPS)) {
-        helper_ring();
-    } else if (move_state(NONE, NAPS) || move_state(WANTED, NAPS)) {
+    if (ebbi_helper_state_move(EBBI_HELPER_LINGERS, EBBI_HELPER_NAPS)) {
+        ebbi_bell_ring();
+    } else if (ebbi_helper_state_move(EBBI_HELPER_NONE, EBBI_HELPER_NAPS) ||
+               ebbi_helper_state_move(EBBI_HELPER_WANTED, EBBI_HELPER_NAPS)) {
         done = helper_create();
     }
     ebbi_lock_drop(&thread_lock);
@@ -243,7 +192,7 @@ void ebbi_helper_start(void) { (void)helper_try(); }
 
 void ebbi_helper_look(void)
 {
-    if (now() == WANTED && !may_end()) {
+    if (ebbi_helper_state() == EBBI_HELPER_WANTED && !may_end()) {
         ebbi_helper_start();
     }
 }
@@ -268,7 +217,7 @@ void ebbi_helper_stop(void)
 {
     ebbi_lock_take(&thread_lock);
     ebbi_store_relaxed(&leaves, 1u); // relaxed: see may_end
-    helper_ring();
+    ebbi_bell_ring();
     ebbi_os_join_thread(handle_take());
     wait_until_gone();
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
@@ -314,8 +263,8 @@ void ebbi_threads_less(void)
 {
     // relaxed: a count
     if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1) {
-        if (now() >= IDLE) { // what lingers goes on doing so
-            helper_ring();
+        if (ebbi_helper_state() >= EBBI_HELPER_IDLE) { // what lingers goes on doing so
+            ebbi_bell_ring();
         }
         last_ends();
     }
@@ -335,15 +284,16 @@ bool ebbi_threads_hold(void)
     if (!seen || !no_threads()) {
         return false;
     }
-    uint32_t before = now();
-    return before == NONE || before == WANTED || (before < BUSY && move_state(before, HELD));
+    uint32_t before = ebbi_helper_state();
+    return before == EBBI_HELPER_NONE || before == EBBI_HELPER_WANTED ||
+           (before < EBBI_HELPER_BUSY && ebbi_helper_state_move(before, EBBI_HELPER_HELD));
 }
 
-void ebbi_threads_go_on(void) { (void)move_state(HELD, NAPS); }
+void ebbi_threads_go_on(void) { (void)ebbi_helper_state_move(EBBI_HELPER_HELD, EBBI_HELPER_NAPS); }
 
 void ebbi_helper_forget(bool counted)
 {
-    ebbi_store_relaxed(&state, (uint32_t)NONE);         // relaxed: there is no other thread
+    ebbi_helper_state_set(EBBI_HELPER_NONE);
     ebbi_store_relaxed(&threads, counted ? 1u : 0u);    // relaxed: as above
     ebbi_store_relaxed(&first_gone, counted ? 1u : 0u); // relaxed: as above; it is that one
     ebbi_store_relaxed(&leaves, 0u);                    // relaxed: as above

@@ -2,7 +2,8 @@
 // Layer reclaim: the queues of limbo, and how blocks leave them.
 #include <string.h>
 
-#include "heap/fast.h"
+#include "heap/blocks.h"
+#include "reclaim/queues.h"
 
 size_t ebbi_limbo_waiting_bytes;
 static size_t limit_bytes;                                // atomic; 0: nobody asked

@@ -2,13 +2,14 @@
 // Layer reclaim: collectors beside the default one, and the records of threads in them. A record
 // belongs to a heap; when its thread ends it stays there while calls wait in it, for the next thread
 // of the heap or whoever empties it.
-#include "heap/fast.h"
+#include "heap/blocks.h"
+#include "reclaim/queues.h"
 
 static struct ebbi_collector *collectors; // under the registry lock
 
 struct ebbi_collector *ebbi_collector_create(bool fenced)
 {
-    struct ebbi_collector *collector = ebbi_alloc_own(sizeof *collector);
+    struct ebbi_collector *collector = ebbi_own_alloc(sizeof *collector);
     if (collector == NULL) {
         return NULL;
     }
@@ -31,8 +32,8 @@ struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_c
     return record;
 }
 
-struct ebbi_record *ebbi_record_of_mine(struct ebbi_heap *heap,
-                                        const struct ebbi_collector *collector)
+static struct ebbi_record *record_of_mine(struct ebbi_heap *heap,
+                                          const struct ebbi_collector *collector)
 {
     ebbi_lock_take(&heap->lock); // another thread may destroy another collector
     struct ebbi_record *record = ebbi_record_find(heap, collector);
@@ -58,7 +59,7 @@ static EBBI_NORETURN void report_unknown(const struct ebbi_collector *collector)
 
 static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
-    struct ebbi_record *record = ebbi_alloc_own(sizeof *record);
+    struct ebbi_record *record = ebbi_own_alloc(sizeof *record);
     if (record == NULL) {
         return NULL;
     }
@@ -78,16 +79,16 @@ static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_col
     return record;
 }
 
-struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector)
+struct ebb_participant *ebbi_collector_attach(struct ebbi_heap *heap,
+                                              struct ebbi_collector *collector)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
     if (heap == NULL) {
         return NULL;
     }
     if (collector == NULL) {
         return &heap->fast.pin;
     }
-    struct ebbi_record *record = ebbi_record_of_mine(heap, collector);
+    struct ebbi_record *record = record_of_mine(heap, collector);
     if (record == NULL) {
         record = record_create(heap, collector);
     }
@@ -96,6 +97,22 @@ struct ebb_participant *ebbi_collector_attach(struct ebbi_collector *collector)
         record->joined = true;
     }
     return record != NULL ? &record->participant : NULL;
+}
+
+bool ebbi_is_pinned(struct ebbi_collector *collector)
+{
+    struct ebb_participant *me = &ebbi_current()->pin;
+    if (me == &ebbi_heap_gone.pin) {
+        return collector == NULL && ebbi_late_is_pinned();
+    }
+    if (ebbi_pin_is_none(me)) {
+        return false;
+    }
+    if (collector != NULL) {
+        struct ebbi_record *record = record_of_mine((struct ebbi_heap *)ebbi_current(), collector);
+        return record != NULL && ebbi_pin_depth(&record->participant) != 0;
+    }
+    return ebbi_pin_depth(me) != 0;
 }
 
 void ebbi_records_leave(struct ebbi_heap *heap)
@@ -312,9 +329,8 @@ static void bury_now(struct ebbi_heap *heap, struct ebbi_collector *collector)
     ebbi_collectors_bury(heap);
 }
 
-void ebbi_collector_destroy(struct ebbi_collector *collector)
+void ebbi_collector_destroy(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
     doom(collector);
     if (heap == NULL) {
         finish(collector);

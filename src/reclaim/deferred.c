@@ -3,62 +3,46 @@
 // any thread can seal and run those of one that sleeps.
 #include <string.h>
 
-#include "heap/fast.h"
+#include "heap/blocks.h"
+#include "os/wake.h"
+#include "reclaim/queues.h"
 
 _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size of block for both");
 
 // Records of calls taken out of their queues and not run to the end. Raised under the lock of the
 // queue, so whoever finds a queue empty and this 0 knows that all that was in it has run.
-static size_t in_flight; // atomic
-static size_t returned;  // atomic: went back to a queue, which may have been found empty before
+size_t ebbi_calls_taken_count; // atomic
 
 // They are in one list, of all threads: the child of a fork puts back what the threads that it does not
 // have had taken and not begun. A record comes here from its queue, and goes back there, under the lock
 // of that; it begins, and ends, under this one: while fork() holds both, nothing of that happens.
-static struct {
-    struct ebbi_lock lock; // rank: heap; nothing is taken under it
-    struct ebbi_calls *first;
-} calls_taken;
+struct ebbi_calls_taken ebbi_calls_taken;
 
 static void taken_add(struct ebbi_calls *calls)
 {
-    (void)ebbi_fetch_add_relaxed(&in_flight, 1); // relaxed: under the queue's lock; see in_flight
+    // relaxed: under the queue's lock; see ebbi_calls_taken_count
+    (void)ebbi_fetch_add_relaxed(&ebbi_calls_taken_count, 1);
     calls->taker = ebbi_lock_self();
     calls->runs = false;
-    ebbi_lock_take(&calls_taken.lock);
-    calls->taken_next = calls_taken.first;
-    calls->taken_link = &calls_taken.first;
-    if (calls_taken.first != NULL) {
-        calls_taken.first->taken_link = &calls->taken_next;
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    calls->taken_next = ebbi_calls_taken.first;
+    calls->taken_link = &ebbi_calls_taken.first;
+    if (ebbi_calls_taken.first != NULL) {
+        ebbi_calls_taken.first->taken_link = &calls->taken_next;
     }
-    calls_taken.first = calls;
-    ebbi_lock_drop(&calls_taken.lock);
+    ebbi_calls_taken.first = calls;
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
-static void taken_begin(struct ebbi_calls *calls)
+void ebbi_taken_remove(struct ebbi_calls *calls)
 {
-    ebbi_lock_take(&calls_taken.lock);
-    EBBI_ASSERT(!calls->runs && calls->begun == 0 && calls->taker == ebbi_lock_self());
-    calls->runs = true;
-    ebbi_lock_drop(&calls_taken.lock);
-}
-
-static void taken_remove(struct ebbi_calls *calls)
-{
-    ebbi_lock_take(&calls_taken.lock);
+    ebbi_lock_take(&ebbi_calls_taken.lock);
     EBBI_ASSERT(*calls->taken_link == calls);
     *calls->taken_link = calls->taken_next;
     if (calls->taken_next != NULL) {
         calls->taken_next->taken_link = calls->taken_link;
     }
-    ebbi_lock_drop(&calls_taken.lock);
-}
-
-// It has run, or is in a queue again.
-static void taken_end(void)
-{
-    // release[calls-run -> calls-done]: what the calls have done, or that they went back
-    (void)ebbi_fetch_sub_release(&in_flight, 1);
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
 // ---- calls that free a block -------------------------------------------------------------------------
@@ -66,7 +50,7 @@ static void taken_end(void)
 
 static size_t call_bytes(const struct ebbi_call *call)
 {
-    bool is_block = call->run == ebbi_free_retired || call->run == ebbi_region_free_retired;
+    bool is_block = call->run == ebbi_free_passed || call->run == ebbi_free_passed_of_region;
     return is_block ? (size_t)call->context : 0;
 }
 
@@ -139,7 +123,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     ebbi_lock_take(lock);
     if (deferred->filling == NULL) {
         ebbi_lock_drop(lock);
-        fresh = ebbi_alloc_own(sizeof *fresh);
+        fresh = ebbi_own_alloc(sizeof *fresh);
         if (fresh == NULL) {
             ebbi_limbo_count(0, bytes);
             return EBBI_REFUSED;
@@ -155,7 +139,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     }
     bool sealed = add(clock, deferred, call);
     ebbi_lock_drop(lock);
-    ebbi_free(fresh);
+    ebbi_own_free(fresh);
     return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
 
@@ -213,10 +197,11 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     return more;
 }
 
-void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
+// Taken: back, in front.
+static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->count > 0 && calls->begun == 0);
-    taken_remove(calls);
+    ebbi_taken_remove(calls);
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
@@ -233,119 +218,50 @@ void ebbi_deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
     ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
 }
 
-// The first record of the list, where it stays until all its calls have run.
-static void run_record(struct ebbi_calls **list)
+// ---- of threads without a heap -----------------------------------------------------------------------
+
+static struct {
+    struct ebbi_lock lock; // rank: heap
+    struct ebbi_deferred deferred;
+} nobody;
+
+bool ebbi_defer_late(struct ebbi_call call)
 {
-    struct ebbi_calls *calls = *list;
-    EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun == 0);
-    taken_begin(calls);
-    while (calls->begun < calls->count) {
-        const struct ebbi_call *call = &calls->calls[calls->begun++];
-        call->run(call->p, call->context);
-    }
-    *list = calls->next;
-    taken_remove(calls);
-    ebbi_give_one(calls);
-    taken_end();
+    return ebbi_defer(&nobody.lock, &ebbi_clock, &nobody.deferred, call) != EBBI_REFUSED;
 }
 
-// A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
-static void run_list(struct ebbi_calls **list, struct ebbi_calls *first, struct ebbi_calls **end)
+static struct ebbi_deferred *late_deferred(struct ebbi_collector *collector)
 {
-    struct ebbi_calls *outer = *list;
-    *end = outer;
-    *list = first;
-    while (*list != outer) {
-        run_record(list);
-    }
+    return collector != NULL ? &collector->left : &nobody.deferred;
 }
 
-void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
+void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
-    struct ebbi_calls *list = NULL;
-    if (heap == NULL) {
-        run_list(&list, first, end);
-        return;
-    }
-    bool nested = heap->runs_calls;
-    if (!nested) {
-        heap->run_frame = __builtin_frame_address(0);
-    }
-    heap->runs_calls = true;
-    run_list(&heap->running, first, end);
-    heap->runs_calls = nested;
-    if (!nested) {
-        ebbi_collectors_bury(heap);
-    }
+    struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
+    struct ebbi_deferred *deferred = late_deferred(collector);
+    ebbi_lock_take(&nobody.lock);
+    ebbi_deferred_seal(clock, deferred);
+    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
+    expired->waiting |= deferred->count > 0;
+    ebbi_lock_drop(&nobody.lock);
 }
 
-// Those that have not begun.
-static void put_back(struct ebbi_calls *calls)
+void ebbi_late_put(struct ebbi_calls *calls)
 {
-    EBBI_ASSERT(calls->begun < calls->count && calls->count <= EBBI_CALLS);
-    calls->count -= calls->begun;
-    memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
-    calls->begun = 0;
-    ebbi_late_put(calls);
-    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before in_flight is lowered
+    bool is_own = calls->clock == &ebbi_clock;
+    ebbi_lock_take(&nobody.lock);
+    deferred_put(late_deferred(is_own ? NULL : (struct ebbi_collector *)calls->clock), calls);
+    ebbi_lock_drop(&nobody.lock);
+    ebbi_helper_kick();
 }
 
-void ebbi_calls_attach(struct ebbi_heap *heap)
+size_t ebbi_late_count(struct ebbi_collector *collector)
 {
-    heap->runs_calls = heap->buries = false;
-    heap->running = NULL;
-    heap->doomed = NULL;
+    ebbi_lock_take(&nobody.lock);
+    size_t count = late_deferred(collector)->count;
+    ebbi_lock_drop(&nobody.lock);
+    return count;
 }
 
-void ebbi_calls_abandon(struct ebbi_heap *heap)
-{
-    if (heap->running != NULL) {
-        ebbi_helper_abandon();
-    }
-    while (heap->running != NULL) {
-        struct ebbi_calls *calls = heap->running;
-        heap->running = calls->next;
-        if (calls->begun < calls->count) {
-            put_back(calls);
-        } else {
-            taken_remove(calls);
-            ebbi_give_one(calls);
-        }
-        taken_end();
-    }
-    heap->runs_calls = heap->buries = false;
-    ebbi_collectors_bury(heap);
-}
-
-bool ebbi_calls_in_flight(void)
-{
-    // acquire[calls-done <- calls-run]: what the calls have done
-    return ebbi_load_acquire(&in_flight) != 0;
-}
-
-size_t ebbi_calls_returned(void)
-{
-    return ebbi_load_relaxed(&returned); // relaxed: ordered by in_flight
-}
-
-void ebbi_calls_lock(void) { ebbi_lock_take(&calls_taken.lock); }
-void ebbi_calls_unlock(void) { ebbi_lock_drop(&calls_taken.lock); }
-
-void ebbi_calls_forked(void)
-{
-    size_t own = 0;
-    for (struct ebbi_calls *next, *calls = calls_taken.first; calls != NULL; calls = next) {
-        next = calls->taken_next;
-        if (calls->taker == ebbi_lock_self()) {
-            own++;
-            continue;
-        }
-        if (calls->runs) {
-            taken_remove(calls);
-        } else {
-            put_back(calls);
-        }
-    }
-    ebbi_store_relaxed(&in_flight, own); // relaxed: there is no other thread
-}
+void ebbi_late_calls_lock(void) { ebbi_lock_take(&nobody.lock); }
+void ebbi_late_calls_unlock(void) { ebbi_lock_drop(&nobody.lock); }

@@ -9,7 +9,9 @@
 // again. Either the reclaimer sees the hazard or the reader sees that the link is gone. The counts of
 // open and of used ones are raised before a hazard can be set, so the same holds for them.
 #include "ebbtide/detail/hazard.h"
-#include "heap/heap.h"
+#include "reclaim/hazards.h"
+
+#include "heap/blocks.h"
 
 #ifndef EBBI_HAZARDS_A_ROW
 #define EBBI_HAZARDS_A_ROW 63 // a block of 4 KiB
@@ -70,7 +72,7 @@ static struct ebb_hazard *take(const void *owner)
 
 static struct ebbi_hazards *row_create(void)
 {
-    struct ebbi_hazards *row = ebbi_alloc_own(sizeof *row);
+    struct ebbi_hazards *row = ebbi_own_alloc(sizeof *row);
     if (row != NULL) {
         row->closed = NULL;
         ebbi_store_relaxed(&row->next, (struct ebbi_hazards *)0); // relaxed: nobody sees it yet

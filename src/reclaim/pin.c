@@ -1,12 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: what pin and unpin do when one comparison is not enough, and the calls that a thread
 // runs as it leaves a pin.
-//
-// A thread that has no heap for good (its last destructors run, or memory was refused to its first
-// pin) shares one participant with the others of its kind: that is pinned while any of them is. A
-// thread that joins an older pin is as safe as if it had been pinned all along.
-#include "heap/fast.h"
-#include "os/options.h"
+#include "os/wake.h"
+#include "reclaim/queues.h"
 
 #define TURNS 16
 #define PRESSING_RECORDS 16
@@ -21,149 +17,30 @@
 // own signal blocked.
 enum due { NOTHING, LATER, NOW };
 
-static struct {
-    struct ebbi_lock lock; // rank: heap
-    struct ebb_participant participant;
-    bool joined;
-    size_t pins;
-    struct ebbi_deferred deferred;
-} late;
-
-static uint64_t state_of(const struct ebb_participant *me)
-{
-    return ebbi_load_relaxed(&me->state); // relaxed: its own
-}
-
-static bool is_none(const struct ebb_participant *me)
-{
-    return (state_of(me) & EBB_PIN_DEPTH) == EBB_PIN_NONE;
-}
-
-static uint64_t depth_of(const struct ebb_participant *me)
-{
-    return state_of(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
-}
-
-static void decide(void)
-{
-    ebbi_clock_decide(&ebbi_clock, ebbi_option(EBBI_OPTION_PIN_FENCE) != 0);
-}
-
-static void late_pin(void)
-{
-    ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
-    ebbi_lock_take(&late.lock);
-    if (!late.joined) {
-        late.joined = true;
-        ebbi_assert_held(&late.lock);
-        EBBI_ASSERT(late.pins == 0);
-        ebbi_clock_join(&ebbi_clock, &late.participant);
-        decide();
-    }
-    if (late.pins++ == 0) {
-        ebbi_announce(&late.participant, 0);
-    }
-    ebbi_lock_drop(&late.lock);
-}
-
-static void late_unpin(void)
-{
-    ebbi_lock_take(&late.lock);
-    bool pinned = late.pins > 0;
-    if (pinned && --late.pins == 0) {
-        // release[unpin -> scan]: as in ebbi_unpin
-        ebbi_store_release(&late.participant.state, state_of(&late.participant) - 1);
-    }
-    ebbi_lock_drop(&late.lock);
-    if (!pinned) {
-        ebbi_fatal("unpin without a pin");
-    }
-}
-
-// Which of its kind is pinned is not known.
-static bool late_is_pinned(void)
-{
-    ebbi_lock_take(&late.lock);
-    bool pinned = late.pins > 0;
-    ebbi_lock_drop(&late.lock);
-    return pinned;
-}
-
-void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
-void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
-
-struct ebb_participant *ebbi_late_participant(void)
-{
-    return ebbi_current() == &ebbi_heap_gone && late.joined ? &late.participant : NULL;
-}
-
-void ebbi_late_forget(void)
-{
-    if (ebbi_late_participant() == NULL) {
-        late.joined = false;
-        late.pins = 0;
-    }
-}
-
-static struct ebbi_deferred *late_deferred(struct ebbi_collector *collector)
-{
-    return collector != NULL ? &collector->left : &late.deferred;
-}
-
-void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired)
-{
-    struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
-    struct ebbi_deferred *deferred = late_deferred(collector);
-    ebbi_lock_take(&late.lock);
-    ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > 0;
-    ebbi_lock_drop(&late.lock);
-}
-
-void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
-
-void ebbi_late_put(struct ebbi_calls *calls)
-{
-    bool is_own = calls->clock == &ebbi_clock;
-    ebbi_lock_take(&late.lock);
-    ebbi_deferred_put(late_deferred(is_own ? NULL : (struct ebbi_collector *)calls->clock), calls);
-    ebbi_lock_drop(&late.lock);
-    ebbi_helper_kick();
-}
-
-size_t ebbi_late_count(struct ebbi_collector *collector)
-{
-    ebbi_lock_take(&late.lock);
-    size_t count = late_deferred(collector)->count;
-    ebbi_lock_drop(&late.lock);
-    return count;
-}
-
 // The first pin of a record; or one as deep as can be, or within one that has work to do.
 static void pin_attentive(struct ebb_participant *me)
 {
-    uint64_t state = state_of(me);
-    if (depth_of(me) == 0) {
+    uint64_t state = ebbi_pin_state(me);
+    if (ebbi_pin_depth(me) == 0) {
         if (me->now == &ebbi_clock.now) {
-            decide();
+            ebbi_clock_choose();
         }
         ebbi_announce(me, me->due != NOTHING ? EBB_PIN_ATTENTION : 0);
-    } else if (depth_of(me) < EBB_PIN_DEEPEST - 1) {
+    } else if (ebbi_pin_depth(me) < EBB_PIN_DEEPEST - 1) {
         ebbi_store_relaxed(&me->state, state + 1); // relaxed: the epoch stays as it is
     } else {
         ebbi_fatal("pins nested more than %d deep", (int)EBB_PIN_DEEPEST - 1);
     }
 }
 
-void ebb_pin_slow(struct ebb_participant *me)
+void ebbi_pin_slow(struct ebb_participant *me)
 {
-    if (!is_none(me)) {
+    if (!ebbi_pin_is_none(me)) {
         pin_attentive(me);
-    } else if (ebbi_heap_get() != NULL) {
+    } else if (ebbi_heap_mine() != NULL) {
         pin_attentive(&ebbi_current()->pin);
     } else {
-        late_pin();
+        ebbi_late_pin();
     }
 }
 
@@ -198,7 +75,7 @@ static void attend_at(struct ebb_participant *me, enum due due)
 {
     me->due = due;
     // release[unpin -> scan]: this may lie over what an unpin stored
-    ebbi_store_release(&me->state, state_of(me) | EBB_PIN_ATTENTION);
+    ebbi_store_release(&me->state, ebbi_pin_state(me) | EBB_PIN_ATTENTION);
 }
 
 // Under the heap's lock.
@@ -223,7 +100,7 @@ static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 {
     ebbi_assert_held(&heap->lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
-        if (r->deferred.count > 0 && depth_of(&r->participant) == 0) {
+        if (r->deferred.count > 0 && ebbi_pin_depth(&r->participant) == 0) {
             (void)ebbi_clock_advance(&r->collector->clock, turn->alone);
             turn_to_calls(&r->collector->clock, &r->deferred, turn);
         }
@@ -306,7 +183,7 @@ static bool wants_another(struct ebb_participant *me, const struct turn *turn, b
 // of the participant is touched any more: a call may end its collector.
 static void work(struct ebb_participant *me)
 {
-    EBBI_ASSERT(depth_of(me) == 0);
+    EBBI_ASSERT(ebbi_pin_depth(me) == 0);
     struct own own = own_of(me);
     struct turn turn = {.alone = !ebbi_helper_wanted(), .blocks_left = BAGS_AT_ONCE};
     turn.expired.calls_end = &turn.expired.calls;
@@ -332,9 +209,9 @@ static bool is_stuck(struct ebb_participant *me)
 
 static void leave_attentive(struct ebb_participant *me)
 {
-    EBBI_ASSERT(depth_of(me) == 1);
+    EBBI_ASSERT(ebbi_pin_depth(me) == 1);
     struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
-    uint64_t left = state_of(me) - 1;
+    uint64_t left = ebbi_pin_state(me) - 1;
     bool later =
         heap->runs_calls || is_stuck(me) || (me->due == LATER && ebbi_os_may_handle_signal());
     me->due = later ? LATER : NOTHING;
@@ -351,44 +228,20 @@ static void leave_attentive(struct ebb_participant *me)
 void ebb_unpin_slow(struct ebb_participant *me)
 {
     if (me == &ebbi_heap_gone.pin) {
-        late_unpin();
-    } else if (is_none(me) || depth_of(me) == 0) {
+        ebbi_late_unpin();
+    } else if (ebbi_pin_is_none(me) || ebbi_pin_depth(me) == 0) {
         ebbi_fatal("unpin without a pin");
-    } else if (depth_of(me) == 1) {
+    } else if (ebbi_pin_depth(me) == 1) {
         leave_attentive(me);
     } else {
-        ebbi_store_relaxed(&me->state, state_of(me) - 1); // relaxed: still pinned
+        ebbi_store_relaxed(&me->state, ebbi_pin_state(me) - 1); // relaxed: still pinned
     }
-}
-
-bool ebbi_is_pinned(struct ebbi_collector *collector)
-{
-    struct ebb_participant *me = &ebbi_current()->pin;
-    if (me == &ebbi_heap_gone.pin) {
-        return collector == NULL && late_is_pinned();
-    }
-    if (is_none(me)) {
-        return false;
-    }
-    if (collector != NULL) {
-        struct ebbi_record *record =
-            ebbi_record_of_mine((struct ebbi_heap *)ebbi_current(), collector);
-        return record != NULL && depth_of(&record->participant) != 0;
-    }
-    return depth_of(me) != 0;
-}
-
-bool ebbi_is_in_the_way(void)
-{
-    const struct ebb_participant *me = &ebbi_current()->pin;
-    return me == &ebbi_heap_gone.pin ? late_is_pinned()
-                                     : !is_none(me) && ebbi_clock_waits_for(&ebbi_clock, me);
 }
 
 // Calls wait. They are looked at when the outermost pin ends, or now.
 static void attend(struct ebb_participant *me, const struct own *own)
 {
-    if (depth_of(me) != 0) {
+    if (ebbi_pin_depth(me) != 0) {
         attend_at(me, NOW);
     } else if (ebbi_is_pinned(NULL)) {
         attend_at(&own->heap->fast.pin, NOW);
@@ -402,8 +255,8 @@ static void attend(struct ebb_participant *me, const struct own *own)
 void ebbi_pin_attend_later(void)
 {
     struct ebb_participant *me = &ebbi_current()->pin;
-    if (!is_none(me) && !ebbi_helper_wanted()) {
-        attend_at(me, depth_of(me) != 0 ? NOW : LATER);
+    if (!ebbi_pin_is_none(me) && !ebbi_helper_wanted()) {
+        attend_at(me, ebbi_pin_depth(me) != 0 ? NOW : LATER);
     }
 }
 
@@ -421,11 +274,10 @@ static bool is_due(const struct own *own, enum ebbi_deferral deferral)
     return true;
 }
 
-bool ebbi_retire_with(struct ebb_participant *me, struct ebbi_call call)
+bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
     if (heap == NULL) {
-        return ebbi_defer(&late.lock, &ebbi_clock, &late.deferred, call) != EBBI_REFUSED;
+        return ebbi_defer_late(call);
     }
     me = me != NULL ? me : &heap->fast.pin;
     struct own own = own_of(me);

@@ -6,8 +6,8 @@
 // do.) Tags are read under the lock, so the queue is in their order, and behind a head that has to wait all
 // wait: a release looks no further. What has passed, but holds a block that a hazard pointer protects or that
 // is retired, is `held`: only passes look at these.
-#include "heap/heap.h"
-#include "region/quarantine.h"
+#include "debug/quarantine.h"
+#include "reclaim/reclaim.h"
 
 #define REMAINS_AT_ONCE 64  // looked at under the lock
 #define REMAINS_PATIENT 128 // that wait before a release gives way

@@ -2,7 +2,7 @@
 // Layer reclaim: what is retired when there is no memory for a bag, or by a thread without a heap.
 // Blocks wait as bits of their slabs, large objects in a chain, a few blocks of regions in a list; all of
 // them by the tag of the last. To find them again takes a walk over every slab: this is for the worst of days.
-#include "heap/heap.h"
+#include "reclaim/queues.h"
 
 #define OF_REGIONS 256 // a sheet's bitmaps have no bit to spare
 
@@ -103,7 +103,7 @@ bool ebbi_stranded_release(void)
         ebbi_large_reclaim(p);
     }
     while (of_regions_count > 0) {
-        ebbi_region_free_retired(of_regions[--of_regions_count], NULL);
+        ebbi_free_passed_of_region(of_regions[--of_regions_count], NULL);
     }
     return waiting;
 }

@@ -4,10 +4,12 @@
 // up by the start of the block that they point into.
 #include <string.h>
 
-#include "heap/heap.h"
+#include "reclaim/hazards.h"
 
 #define TABLE_SHIFT (64 - EBBI_SUSPECT_BITS)
 
+_Static_assert(EBBI_BAG_BLOCKS <= EBBI_SUSPECTS && EBBI_CALLS <= EBBI_SUSPECTS,
+               "asked for at once");
 _Static_assert(EBBI_CLASS_MAX <= 2 * EBBI_GRANULE && 3 * EBBI_SUSPECTS < 1 << EBBI_SUSPECT_BITS,
                "room for the granules of all");
 

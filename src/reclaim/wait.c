@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: reclaiming for everybody: the queues of all threads, waiting, what there is.
-#include "heap/fast.h"
+#include "heap/blocks.h"
+#include "os/wake.h"
+#include "reclaim/queues.h"
 
 #define ADVANCES 3     // after as many everything sealed before has passed
 #define WAIT_YIELDS 16 // before a wait sleeps
 #define NAP_MS 1
-
-static uint32_t never; // always 0: what a nap waits on
 
 static struct ebbi_clock *clock_of(struct ebbi_collector *collector)
 {
@@ -50,6 +50,8 @@ void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
     }
     take_calls(&ebbi_clock, &heap->deferred, expired);
 }
+
+void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
 
 void ebbi_limbo_release(struct ebbi_expired *expired)
 {
@@ -106,7 +108,7 @@ static void wait_a_little(unsigned turn)
     if (turn < WAIT_YIELDS) {
         ebbi_os_yield();
     } else {
-        ebbi_os_wait(&never, 0, NAP_MS);
+        ebbi_nap(NAP_MS);
     }
 }
 
@@ -187,7 +189,7 @@ static EBBI_NOINLINE void check_no_destructor(const struct ebbi_heap *heap)
 void ebbi_barrier(struct ebbi_collector *collector)
 {
     check_unpinned(collector, "barrier");
-    check_no_destructor(ebbi_heap_get());
+    check_no_destructor(ebbi_heap_mine());
     check_outside(collector, "barrier");
     ebbi_calls_finish(collector);
 }
@@ -210,7 +212,7 @@ void ebbi_calls_finish(struct ebbi_collector *collector)
 
 size_t ebbi_reclaim(struct ebbi_collector *collector)
 {
-    struct ebbi_heap *heap = ebbi_heap_get();
+    struct ebbi_heap *heap = ebbi_heap_mine();
     struct walk walk;
     check_unpinned(collector, "reclaim");
     start_walk(&walk, collector);

@@ -15,6 +15,7 @@
 //
 // The former owner may have ended: its heap stays one (heap.h, had_regions), and a `busy` of the next
 // thread in it is waited for in vain, which is harmless.
+#include "os/wake.h"
 #include "region/region.h"
 
 #define CLOSING_MS 1000u
@@ -83,12 +84,11 @@ bool ebbi_closing_finish(uint64_t now_ms)
 
 void ebbi_closing_wait(const struct ebb_region *region)
 {
-    static uint32_t never; // always 0
     uint64_t id = region->id;
     // relaxed: an end is under a lock that the caller takes next; a handle that is used again has another id
     while (ebbi_region_is_over(region) && ebbi_load_relaxed(&region->id) == id) {
         if (!ebbi_closing_finish(ebbi_os_now_ms())) {
-            ebbi_os_wait(&never, 0, CLOSING_NAP_MS);
+            ebbi_nap(CLOSING_NAP_MS);
         }
     }
 }

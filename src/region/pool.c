@@ -5,7 +5,7 @@
 // giving back it is in that shelf's list of live ones, which is all that anybody walks.
 #include <string.h>
 
-#include "region/quarantine.h"
+#include "region/region.h"
 
 #define SHELVES 64
 #define WARM 8 // handles with a sheet a shelf
@@ -85,7 +85,7 @@ static void live_link(struct shelf *shelf, struct ebb_region *region)
     if (shelf->live != NULL) {
         shelf->live->pool_previous = region;
     }
-    ebbi_store_relaxed(&shelf->live, region); // relaxed: see ebbi_regions_each
+    ebbi_store_relaxed(&shelf->live, region); // relaxed: see regions_each
 }
 
 static void live_unlink(struct shelf *shelf, struct ebb_region *region)
@@ -94,7 +94,7 @@ static void live_unlink(struct shelf *shelf, struct ebb_region *region)
     EBBI_ASSERT(region->pool_previous != NULL || shelf->live == region);
     struct ebb_region *next = region->pool_next;
     struct ebb_region *previous = region->pool_previous;
-    // relaxed: see ebbi_regions_each
+    // relaxed: see regions_each
     ebbi_store_relaxed(previous != NULL ? &previous->pool_next : &shelf->live, next);
     if (next != NULL) {
         next->pool_previous = previous;
@@ -206,7 +206,8 @@ static void each_of(struct shelf *shelf, void (*visit)(struct ebb_region *region
     ebbi_lock_drop(&shelf->lock);
 }
 
-void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), void *context)
+// Every live handle, a region's from its opening to its end; under a lock of its shelf.
+static void regions_each(void (*visit)(struct ebb_region *region, void *context), void *context)
 {
     for (size_t i = 0; i < SHELVES; i++) {
         // relaxed: whoever wants a region to be visited knows that it is open
@@ -247,7 +248,7 @@ void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
             purge_shelf(&shelves[i], now_ms, delay_ms, waiting);
         }
     }
-    ebbi_regions_each(purge_region, NULL);
+    regions_each(purge_region, NULL);
 }
 
 static void disown(struct ebb_region *region, void *context)
@@ -260,7 +261,7 @@ static void disown(struct ebb_region *region, void *context)
     }
 }
 
-void ebbi_regions_disown(const void *owner) { ebbi_regions_each(disown, (void *)owner); }
+void ebbi_regions_disown(const void *owner) { regions_each(disown, (void *)owner); }
 
 static void lock_region(struct ebb_region *region, void *context)
 {
@@ -328,15 +329,13 @@ void ebbi_regions_keep_only(const void *owner, struct ebb_region **entered, size
     for (size_t i = 0; i < SHELVES; i++) {
         shelves[i].walks = NULL; // of threads that are gone
     }
-    ebbi_quarantine_forget();
-    ebbi_escape_forget();
     ebbi_orphans_keep_only();
     ebbi_closings_forget();
-    ebbi_regions_each(keep_only, (void *)owner);
+    regions_each(keep_only, (void *)owner);
     for (size_t i = 0; i < count; i++) {
         entered[i]->users++;
     }
-    ebbi_regions_each(note_over, (void *)&over);
+    regions_each(note_over, (void *)&over);
     for (struct ebb_region *next; over != NULL; over = next) {
         next = over->closing_next;
         ebbi_region_finish(over);

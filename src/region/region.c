@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer region: how regions begin and end.
-#include "region/quarantine.h"
+#include "region/region.h"
 
 #include <string.h>
 
 #define USERS_CLOSED ((uint32_t)1 << 31) // in `users`: the last one to leave ends the region
 
 static uint64_t last_id; // atomic
+uint8_t ebbi_quarantine_mode;
 
 bool ebbi_region_is_over(const struct ebb_region *region)
 {
@@ -73,13 +74,23 @@ static bool may_own(void)
     return EBBI_LIKELY(!ebbi_quarantine_is_on() && !ebbi_load_relaxed(&ebbi_owner_refused));
 }
 
+// A handle's first sheet, if any, goes with it.
+static void relabel(struct ebb_region *region, struct ebbi_label *label)
+{
+    struct ebbi_sheet *sheet = region->sheets;
+    if (sheet != NULL) {
+        ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
+        ebbi_count(&sheet->label->slabs, (uint64_t)-1);
+        ebbi_label_hold(label, ebbi_sheet_bytes(sheet));
+        ebbi_count(&label->slabs, 1);
+        sheet->label = label;
+    }
+    region->label = label;
+}
+
 struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label, size_t soft_limit,
                                     size_t hard_limit)
 {
-    // relaxed: begin tells by itself
-    if (EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_quarantine_mode) == EBBI_QUARANTINE_UNKNOWN)) {
-        ebbi_quarantine_begin();
-    }
     struct ebb_region *region = ebbi_handle_take();
     if (region == NULL) {
         return NULL;
@@ -90,7 +101,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
             (void)ebbi_handle_give(region);
             return NULL;
         }
-        ebbi_region_relabel(region, found);
+        relabel(region, found);
     }
     if (region->sheets != NULL && hard_limit != 0 &&
         hard_limit < ebbi_sheet_bytes(region->sheets)) {
@@ -118,19 +129,6 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     ebbi_count(&region->label->opened, 1);
     link_child(parent, region);
     return region;
-}
-
-void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label)
-{
-    struct ebbi_sheet *sheet = region->sheets;
-    if (sheet != NULL) {
-        ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
-        ebbi_count(&sheet->label->slabs, (uint64_t)-1);
-        ebbi_label_hold(label, ebbi_sheet_bytes(sheet));
-        ebbi_count(&label->slabs, 1);
-        sheet->label = label;
-    }
-    region->label = label;
 }
 
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
@@ -188,9 +186,9 @@ static void forget_larges(struct ebb_region *region)
 {
     ebbi_assert_held(&region->lock);
     EBBI_ASSERT((region->larges == NULL) == (region->large_count == 0));
-    for (void *p = region->larges; p != NULL; p = ebbi_region_note(p)->after) {
+    for (void *p = region->larges; p != NULL; p = ebbi_large_note(p)->after) {
         // relaxed: see ebbi_region_forget
-        ebbi_store_relaxed(&ebbi_region_note(p)->region, (struct ebb_region *)NULL);
+        ebbi_store_relaxed(&ebbi_large_note(p)->region, (struct ebb_region *)NULL);
     }
     region->larges = NULL;
     region->large_count = 0;

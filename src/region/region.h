@@ -105,8 +105,6 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
                                            struct ebbi_note *note);
 // A large object that is being freed leaves its region.
 void ebbi_region_forget(struct ebbi_note *note);
-// Large objects' headers; set once by the layer that has them.
-extern EBBI_HIDDEN struct ebbi_note *(*ebbi_region_note)(void *p);
 
 // Whether this thread may bump for that many bytes: it is the owner, and they fit.
 EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t bytes)
@@ -118,8 +116,6 @@ EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t byt
 // ---- all of them ---------------------------------------------------------------------------------
 // Drained sheets of open regions, and sheets of handles that nobody has opened for delay_ms.
 void ebbi_regions_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
-// Every live handle, a region's from its opening to its end; under a lock of its shelf.
-void ebbi_regions_each(void (*visit)(struct ebb_region *region, void *context), void *context);
 // The thread whose heap this is ends.
 void ebbi_regions_disown(const void *owner);
 void ebbi_regions_lock(void); // fork()
@@ -143,12 +139,26 @@ void ebbi_closings_forget(void); // in the child of a fork: nobody else frees, s
 // Under the region's lock: the sheet leaves it.
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);
 
-// A handle's first sheet, if any, goes with it.
-void ebbi_region_relabel(struct ebb_region *region, struct ebbi_label *label);
-
 // pool.c: handles
 struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused
 bool ebbi_handle_give(struct ebb_region *region); // true: its sheet found no room on the shelf
 void ebbi_handle_cool(struct ebb_region *region); // gives back the sheet that it has
+
+// ---- the debug mode, of debug/quarantine.h -----------------------------------------------------------
+
+enum ebbi_quarantine_mode {
+    EBBI_QUARANTINE_UNKNOWN, // before the first region
+    EBBI_QUARANTINE_BEGINS,  // as off; regions that are opened beside it have an owner
+    EBBI_QUARANTINE_OFF,
+    EBBI_QUARANTINE_ON,
+};
+
+extern EBBI_HIDDEN uint8_t ebbi_quarantine_mode; // atomic
+
+EBBI_INLINE bool ebbi_quarantine_is_on(void)
+{
+    // acquire[debug-read <- debug-on]: what begin has set up
+    return ebbi_load_acquire(&ebbi_quarantine_mode) == EBBI_QUARANTINE_ON;
+}
 
 #endif

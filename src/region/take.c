@@ -183,8 +183,6 @@ bool ebbi_region_extend(struct ebb_region *region, void *block, size_t bytes)
 
 // ---- large objects -------------------------------------------------------------------------------
 
-struct ebbi_note *(*ebbi_region_note)(void *p);
-
 enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, size_t bytes,
                                            struct ebbi_note *note)
 {
@@ -208,7 +206,7 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
         note->before = NULL;
         note->after = region->larges;
         if (region->larges != NULL) {
-            ebbi_region_note(region->larges)->before = p;
+            ebbi_large_note(region->larges)->before = p;
         }
         region->larges = p;
         region->large_count++;
@@ -226,10 +224,10 @@ void ebbi_region_forget(struct ebbi_note *note)
     if (region != NULL) {
         ebbi_lock_take(&region->lock);
         if (note->region == region) {
-            *(note->before != NULL ? &ebbi_region_note(note->before)->after : &region->larges) =
+            *(note->before != NULL ? &ebbi_large_note(note->before)->after : &region->larges) =
                 note->after;
             if (note->after != NULL) {
-                ebbi_region_note(note->after)->before = note->before;
+                ebbi_large_note(note->after)->before = note->before;
             }
             EBBI_ASSERT(region->large_count > 0 && region->held_bytes >= note->bytes);
             region->large_count--;

@@ -16,7 +16,7 @@ Places rows;
 
 } // namespace
 
-struct ebbi_hazards *ebbi_alloc_own(size_t bytes)
+struct ebbi_hazards *ebbi_own_alloc(size_t bytes)
 {
     RL_ASSERT(alignof(struct ebbi_hazards) <= 64 && bytes == sizeof(struct ebbi_hazards));
     RL_ASSERT(rows.used < 4);

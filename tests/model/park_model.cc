@@ -10,7 +10,7 @@
 struct ebb_region {
     int own;
 };
-#include "heap/fast.h"
+#include "front/fast.h"
 
 namespace {
 

@@ -3,6 +3,10 @@
 // Relacy's atomics. Two threads with heaps of one class, whose magazines have blocks at the start.
 #ifndef EBB_HEAP_HEAP_H
 #define EBB_HEAP_HEAP_H
+#define EBB_HEAP_REGISTRY_H
+#define EBB_HEAP_SLABS_H
+#define EBB_FRONT_FRONT_H
+#define EBB_OS_WAKE_H
 
 #include "model.h"
 
@@ -88,5 +92,12 @@ static inline bool ebbi_region_is_easy(struct ebb_region *, size_t) { return fal
 static inline void *ebbi_region_slow(struct ebb_region *, size_t, size_t) { return nullptr; }
 
 #include "heap/park.h"
+
+// As in front/slow.c.
+static inline void *ebbi_malloc_parked(size_t bytes)
+{
+    ebbi_unpop(bytes);
+    return ebbi_malloc_slow(bytes);
+}
 
 #endif

@@ -10,7 +10,6 @@
 #include "ebbtide/detail/pin.h"
 #include "os/lock.h"
 #include "os/os.h"
-#include "region/text.h"
 
 #define EBB_MODEL_THREADS 3
 #define EBB_SELF_PIN 64

@@ -10,6 +10,7 @@ class LintLayers(ToolTest, unittest.TestCase):
 
     def setUp(self):
         super().setUp()
+        self.plant("src/layers.txt", "base\nos\nheap\napi diag\n")
         self.source("src/base/base.h")
         self.source("src/os/os.h", '#include "base/base.h"')
         self.source("src/heap/heap.h", '#include "os/os.h"')

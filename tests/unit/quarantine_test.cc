@@ -10,12 +10,6 @@
 #include "ebbtide/region.h"
 #include "support/engine.h"
 
-extern "C" {
-bool ebbi_escape_report(std::uintptr_t address, const char *what);
-extern std::uint8_t ebbi_quarantine_mode;
-}
-constexpr std::uint8_t EBBI_QUARANTINE_UNKNOWN = 0, EBBI_QUARANTINE_BEGINS = 1;
-
 namespace {
 
 using namespace unit;

@@ -21,8 +21,12 @@ extern "C" {
 #define _Static_assert static_assert
 #define _Thread_local __thread
 #include "arena/internal.h"
-#include "heap/fast.h"
+#include "debug/quarantine.h"
+#include "front/fast.h"
+#include "heap/registry.h"
+#include "lifetime/domain.h"
 #include "os/options.h"
+#include "reclaim/reclaim.h"
 #include "slab/slab.h"
 #include "support/fake_os.h"
 #undef _Static_assert

@@ -36,6 +36,7 @@ struct ebbi_note {
     void *before, *after;
     size_t bytes;
 };
+struct ebbi_note *ebbi_large_note(void *p);
 
 struct ebbi_model_chunk {
     alignas(EBBI_CHUNK) unsigned char bytes[EBBI_CHUNK];

@@ -8,7 +8,7 @@
 #include "os/lock.h"
 
 // Of hazard pointers: the model has them, kept for good and never freed.
-struct ebbi_hazards *ebbi_alloc_own(size_t bytes);
+struct ebbi_hazards *ebbi_own_alloc(size_t bytes);
 inline void ebbi_fatal(const char *, ...)
 {
     RL_ASSERT(!"fatal");

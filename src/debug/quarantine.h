@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: the debug mode (EBB_REGION_DEBUG). What a release or reset leaves is not given back: its
+// Layer debug: the debug mode (EBB_REGION_DEBUG). What a release or reset leaves is not given back: its
 // pages lose their memory and let no access through, first in, first out, until newer releases need
 // the room. An access ends in a report with the region's label and the stacks of allocation and release.
 // So that every allocation is seen, no region has an owner in this mode.
@@ -10,31 +10,23 @@
 //     functions that say so want held; the signal handler reads those that are guarded.
 // P2  guarded: no page of it is accessible, its tags are 0, its label does not count it. The bits of a
 //     sheet stay as they were at the release, which sealed it: they say where blocks lie.
-#ifndef EBB_REGION_QUARANTINE_H
-#define EBB_REGION_QUARANTINE_H
+#ifndef EBB_DEBUG_QUARANTINE_H
+#define EBB_DEBUG_QUARANTINE_H
 
+#include "debug/callstack.h"
 #include "region/region.h"
-#include "region/stack.h"
 
-enum ebbi_quarantine_mode {
-    EBBI_QUARANTINE_UNKNOWN, // before the first region
-    EBBI_QUARANTINE_BEGINS,  // as off; regions that are opened beside it have an owner
-    EBBI_QUARANTINE_OFF,
-    EBBI_QUARANTINE_ON,
-};
-
-extern EBBI_HIDDEN uint8_t ebbi_quarantine_mode; // atomic
-
-// At the first opening of a region; no lock held.
-void ebbi_quarantine_begin(void);
+// At each opening of a region; no lock held.
+void ebbi_quarantine_set_up(void);
+EBBI_INLINE void ebbi_quarantine_begin(void)
+{
+    // relaxed: set_up tells by itself
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_quarantine_mode) == EBBI_QUARANTINE_UNKNOWN)) {
+        ebbi_quarantine_set_up();
+    }
+}
 // In the child of a fork: what another thread had begun begins anew.
 void ebbi_quarantine_forget(void);
-
-EBBI_INLINE bool ebbi_quarantine_is_on(void)
-{
-    // acquire[debug-read <- debug-on]: what begin has set up
-    return ebbi_load_acquire(&ebbi_quarantine_mode) == EBBI_QUARANTINE_ON;
-}
 
 struct ebbi_release {
     uint64_t number; // of the region

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: the quarantine, a ring of records of what released regions held.
-#include "region/quarantine.h"
+// Layer debug: the quarantine, a ring of records of what released regions held.
+#include "debug/quarantine.h"
 
 #include "os/options.h"
 
@@ -19,8 +19,6 @@ struct piece {
     struct ebbi_release release;
 };
 
-uint8_t ebbi_quarantine_mode;
-
 static struct piece *pieces;            // [PIECES]
 static size_t oldest_piece, next_piece; // numbers of the ring's ends; modulo PIECES an index
 static size_t first_waiting;            // none below it waits
@@ -38,7 +36,7 @@ static bool set_up(void)
     return true;
 }
 
-void ebbi_quarantine_begin(void)
+void ebbi_quarantine_set_up(void)
 {
     uint8_t mode = EBBI_QUARANTINE_UNKNOWN;
     // relaxed: who begins needs nothing from before
@@ -192,7 +190,7 @@ static bool put_sheet(struct ebbi_sheet *sheet, const struct ebbi_release *relea
 
 static bool put_large(void *p, const struct ebbi_release *release)
 {
-    struct ebbi_note *note = ebbi_region_note(p);
+    struct ebbi_note *note = ebbi_large_note(p);
     struct piece *piece = add_piece(release);
     if (piece == NULL) {
         return false;
@@ -225,7 +223,7 @@ struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
         }
     }
     for (void *next; remains.larges != NULL; remains.larges = next) {
-        struct ebbi_note *note = ebbi_region_note(remains.larges);
+        struct ebbi_note *note = ebbi_large_note(remains.larges);
         next = note->after;
         if (!put_large(remains.larges, release)) {
             note->after = left.larges;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: stacks, of the debug mode alone. Each distinct one is kept once and has a number; each
+// Layer debug: stacks, of the debug mode alone. Each distinct one is kept once and has a number; each
 // block's number lies beside the address space, 4 bytes for each unit of 16.
 //
 // P1  what is kept stays as it is for ever: a signal handler may read all of it at any moment.
 // P2  a place is claimed by its key without a lock, filled by who claimed it, then marked as ready. The
 //     loader's lock, which is taken to find whose code a call is in, is not left to a child of fork().
 // Every thread may call everything; nothing allocates from the heap.
-#ifndef EBB_REGION_STACK_H
-#define EBB_REGION_STACK_H
+#ifndef EBB_DEBUG_CALLSTACK_H
+#define EBB_DEBUG_CALLSTACK_H
 
-#include "region/text.h"
+#include "debug/text.h"
 
 // Once, before any other call here, alone. False: memory refused. May allocate.
 bool ebbi_stacks_begin(void);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: the four fast paths. Their instruction counts are pinned in tests/golden.
+// Layer front: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
 //   malloc: size -> bin -> pop -> parked?  empty, large, no heap: ebbi_malloc_slow
 //   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
 //   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow
-#ifndef EBB_HEAP_FAST_H
-#define EBB_HEAP_FAST_H
+#ifndef EBB_FRONT_FAST_H
+#define EBB_FRONT_FAST_H
 
-#include "heap/heap.h"
+#include "front/front.h"
 
 EBBI_INLINE void *ebbi_malloc(size_t bytes)
 {

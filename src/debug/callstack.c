@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: stacks of the debug mode.
-#include "region/stack.h"
+// Layer debug: stacks of the debug mode.
+#include "debug/callstack.h"
 
 #include "arena/tags.h"
 #include "os/lock.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: reports of what escaped from a released region. For signal handlers: no lock, no libc but
+// Layer debug: reports of what escaped from a released region. For signal handlers: no lock, no libc but
 // write, and little stack.
-#include "region/quarantine.h"
+#include "debug/quarantine.h"
 
 #define ESCAPE_ROOM 8192
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer region: text put together without libc, for a signal handler. What has no room is cut off.
-#ifndef EBB_REGION_TEXT_H
-#define EBB_REGION_TEXT_H
+// Layer debug: text put together without libc, for a signal handler. What has no room is cut off.
+#ifndef EBB_DEBUG_TEXT_H
+#define EBB_DEBUG_TEXT_H
 
 #include "base/base.h"
 

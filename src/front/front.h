@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer front: what malloc, free, retire and a region's allocation do when their fast paths (front/fast.h)
+// leave off. The one place that knows all sources of memory: what is current, classes, large objects,
+// regions. Here a thread gets its heap; on the way out it makes a pass that is wanted.
+//
+// All thread-safe; ENOMEM in errno with NULL.
+#ifndef EBB_FRONT_FRONT_H
+#define EBB_FRONT_FRONT_H
+
+#include "heap/blocks.h"
+#include "lifetime/lifetime.h"
+#include "os/wake.h"
+#include "process/process.h"
+
+// On the way out of a slow call; no lock held.
+EBBI_INLINE void ebbi_serve(void)
+{
+    if (ebbi_pass_is_wanted()) {
+        ebbi_pass_serve();
+    }
+}
+
+// ---- slow.c --------------------------------------------------------------------------------------
+void *ebbi_malloc_slow(size_t bytes);
+void *ebbi_malloc_parked(size_t bytes);         // after a pop that is to be taken back
+void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
+void *ebbi_large_zeroed(size_t bytes);          // above EBBI_CLASS_MAX
+void ebbi_free_slow(void *p);
+void ebbi_retire_slow(void *p);
+void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes);
+
+// ---- realloc.c -----------------------------------------------------------------------------------
+void *ebbi_calloc(size_t count, size_t size);
+void *ebbi_realloc(void *p, size_t bytes); // realloc(p, 0) frees and gives NULL
+void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes);
+void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes);
+void *ebbi_promote(const void *p, struct ebb_region *to);
+
+#endif

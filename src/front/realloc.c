@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer front: what is put together from allocations and frees: zeroed, grown, moved blocks.
+#include <errno.h>
+#include <string.h>
+
+#include "front/fast.h"
+
+static void *refuse_size(void)
+{
+    errno = ENOMEM;
+    return NULL;
+}
+
+void *ebbi_calloc(size_t count, size_t size)
+{
+    size_t bytes;
+    if (__builtin_mul_overflow(count, size, &bytes)) {
+        return refuse_size();
+    }
+    if (bytes > EBBI_CLASS_MAX && ebbi_source_now() != &ebbi_heap_scoped) {
+        return ebbi_large_zeroed(bytes);
+    }
+    void *p = ebbi_malloc(bytes);
+    return p != NULL ? memset(p, 0, bytes) : NULL;
+}
+
+// What a block that has to move is given: a large one that grows once tends to grow again, and room
+// behind it is only address space.
+static size_t room_to_grow(const struct ebb_region *region, size_t old_bytes, size_t bytes)
+{
+    bool limited = region != NULL && region->hard_limit != 0;
+    return bytes > EBBI_CLASS_MAX && bytes > old_bytes && !limited ? bytes + bytes / 8 : bytes;
+}
+
+static void *move_block(void *p, size_t old_bytes, size_t bytes)
+{
+    const struct ebbi_heap *source = ebbi_source_get();
+    const struct ebb_region *region = source != NULL ? source->region : NULL;
+    size_t room = room_to_grow(region, old_bytes, bytes);
+    if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->label == NULL)) {
+        room = bytes; // its pages can be moved
+    }
+    void *to = ebbi_malloc(room);
+    to = to == NULL && room > bytes ? ebbi_malloc(bytes) : to;
+    if (to == NULL) {
+        return NULL;
+    }
+    memcpy(to, p, ebbi_min(old_bytes, bytes));
+    ebbi_free(p);
+    return to;
+}
+
+void *ebbi_realloc(void *p, size_t bytes)
+{
+    if (p == NULL) {
+        return ebbi_malloc(bytes);
+    }
+    if (bytes == 0) {
+        ebbi_free(p);
+        return NULL;
+    }
+    if (bytes > PTRDIFF_MAX) {
+        return refuse_size();
+    }
+    size_t old_bytes = ebbi_usable_size(p);
+    if (bytes <= old_bytes && bytes > old_bytes / 2 && old_bytes <= EBBI_CLASS_MAX) {
+        return p;
+    }
+    unsigned tag = ebbi_tag_of(p);
+    if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
+        void *same =
+            tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes) : ebbi_large_resize(p, bytes);
+        if (same != NULL) {
+            return same;
+        }
+    }
+    int saved = errno;
+    void *to = move_block(p, old_bytes, bytes);
+    if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
+        errno = saved;
+        return p;
+    }
+    return to;
+}
+
+void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
+{
+    return align <= EBBI_UNIT ? ebbi_region_malloc(region, bytes)
+                              : ebbi_region_slow(region, align, bytes);
+}
+
+void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
+{
+    if (p == NULL) {
+        return ebbi_region_malloc(region, bytes);
+    }
+    if (bytes == 0) {
+        ebbi_free(p);
+        return NULL;
+    }
+    size_t old_bytes = ebbi_usable_size(p);
+    const struct ebb_region *in = ebbi_region_of(p);
+    bool same = in != NULL && in == region;
+    if (same && ((bytes <= old_bytes && bytes > old_bytes / 2) ||
+                 (ebbi_tag_of(p) == EBBI_TAG_REGION && ebbi_region_extend(region, p, bytes)))) {
+        return p;
+    }
+    int saved = errno;
+    size_t room = room_to_grow(region, old_bytes, bytes);
+    void *to = ebbi_region_malloc(region, room);
+    to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
+    if (to != NULL) {
+        memcpy(to, p, ebbi_min(old_bytes, bytes));
+        ebbi_free(p);
+    } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
+        errno = saved;
+        return p;
+    }
+    return to;
+}
+
+void *ebbi_promote(const void *p, struct ebb_region *to)
+{
+    size_t bytes = ebbi_usable_size(p);
+    if (p == NULL) {
+        ebbi_report_invalid(p, "promote");
+    }
+    if (to != NULL) {
+        void *copy = ebbi_region_malloc(to, bytes);
+        return copy != NULL ? memcpy(copy, p, bytes) : NULL;
+    }
+    void *copy = ebbi_heap_alloc(ebbi_heap_get(), 1, bytes);
+    return copy != NULL ? memcpy(copy, p, bytes) : NULL;
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: blocks as the layers above see them: magazines that fill and empty, large objects, what a
+// pointer is. Of the calling thread's heap, inside; no lock held unless it is said.
+#ifndef EBB_HEAP_BLOCKS_H
+#define EBB_HEAP_BLOCKS_H
+
+#include "heap/slabs.h"
+
+// ---- magazine.c: under the lock of one of the heap's owners ----------------------------------------
+void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
+void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
+bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
+
+// ---- refill.c ------------------------------------------------------------------------------------
+bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number);
+// A block, for a request of `bytes`, by way of its magazine. NULL: memory refused.
+void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
+void *ebbi_public_take(unsigned class_number); // for a thread without a heap
+// Any size, whatever is current; NULL and ENOMEM. heap: of the calling thread, or NULL. Not inside.
+void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes);
+void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cache line
+
+// ---- flush.c -------------------------------------------------------------------------------------
+void ebbi_heap_free(struct ebbi_heap *heap,
+                    void *p); // of a class; heap: whose magazines are current
+void ebbi_own_free(void *p);  // of a class, or NULL; not inside
+void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number);
+void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
+void ebbi_send_outbox(struct ebbi_heap *heap);
+void ebbi_flush_largest(struct ebbi_heap *heap); // whose array others then share
+// Its thread ends: everything that is free goes home.
+void ebbi_heap_rest(struct ebbi_heap *heap);
+
+// ---- tick.c --------------------------------------------------------------------------------------
+void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one
+
+// ---- large.c -------------------------------------------------------------------------------------
+// Counted under the label, if any.
+void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label *label);
+void ebbi_large_free(void *p);
+size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
+void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
+
+// ---- pointer.c -----------------------------------------------------------------------------------
+size_t ebbi_usable_size(const void *p); // 0 for NULL; aborts on what is not a block
+EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
+
+// ---- current.c -----------------------------------------------------------------------------------
+void ebbi_heap_prepare_none(void);  // at start-up, once
+extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort(); atomic
+
+#endif

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what a pointer of the program is, and the report on what is none.
+#include <string.h>
+
+#include "debug/quarantine.h"
+#include "heap/blocks.h"
+
+void ebbi_report_invalid(const void *p, const char *what)
+{
+    if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what)) {
+        ebbi_fatal("invalid %s: %p belongs to a region that has been released", what, p);
+    }
+    const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
+    uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
+    if (chunk == NULL || granule >= chunk->granules) {
+        ebbi_fatal("invalid %s: %p does not come from this allocator", what, p);
+    }
+    ebbi_fatal("invalid %s: %p is inside a large block, or was freed before, or never handed out",
+               what, p);
+}
+
+size_t ebbi_usable_size(const void *p)
+{
+    unsigned tag = ebbi_tag_of(p);
+    if (p == NULL) {
+        return 0;
+    }
+    if (tag == EBBI_TAG_REGION) {
+        return ebbi_sheet_usable(p);
+    }
+    if (ebbi_tag_class(tag) == 0) {
+        return ebbi_large_bytes(p);
+    }
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    (void)ebbi_slab_block(slab, p);
+    return ebbi_slab_class(slab)->size;
+}

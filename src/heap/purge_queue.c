@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what is free and may be returned. A slab into which blocks came back joins its heap's queue;
+// once nothing has happened to it for the delay, its wholly free pages are returned. Whatever the time, by
+// amount:
+//
+//     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
+//     free blocks kept  <= max(8 MiB, 1/3 of the heap's slabs), least recently used slabs first
+//
+// With a helper, what was in use lately may stay as well: a program that swings between two sizes
+// would fault its pages in again at each swing. That memory was resident at the peak, so the peak
+// grows by nothing; the helper forgets half of the difference at each of its passes.
+#include "heap/slabs.h"
+#include "os/options.h"
+#include "os/wake.h"
+
+#define SLABS_AT_ONCE 128 // per visit of a pass
+#define SLABS_A_CALL 4    // by amount: a free does not take long
+#define SPANS_KEPT ((size_t)32 << 20)
+#define BLOCKS_KEPT ((size_t)8 << 20)
+#define ABANDONED_SIZE 1024u
+#define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
+
+void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->heap == heap);
+    if (slab->purge_queued ||
+        (size_t)slab->free_count * ebbi_slab_class(slab)->size < ebbi_os_page_size()) {
+        return;
+    }
+    EBBI_ASSERT((heap->purge_first == NULL) == (heap->purge_last == NULL));
+    slab->purge_queued = true;
+    slab->purge_next = NULL;
+    slab->purge_previous = heap->purge_last;
+    *(heap->purge_last != NULL ? &heap->purge_last->purge_next : &heap->purge_first) = slab;
+    heap->purge_last = slab;
+}
+
+void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(slab->heap == heap);
+    if (!slab->purge_queued) {
+        return;
+    }
+    struct ebbi_slab *next = slab->purge_next;
+    struct ebbi_slab *previous = slab->purge_previous;
+    slab->purge_queued = false;
+    *(previous != NULL ? &previous->purge_next : &heap->purge_first) = next;
+    *(next != NULL ? &next->purge_previous : &heap->purge_last) = previous;
+}
+
+// With huge pages, only whole ones are returned: to split one costs the program more.
+static size_t purge_stride(void)
+{
+    static size_t known;
+    size_t stride = ebbi_load_relaxed(&known); // relaxed: every writer stores the same value
+    if (stride == 0) {
+        size_t mode = ebbi_option(EBBI_OPTION_THP);
+        bool huge =
+            mode == EBBI_HUGE_ALWAYS || (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
+        stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
+        ebbi_store_relaxed(&known, stride); // relaxed: as above
+    }
+    return stride;
+}
+
+// The lock is not held while the kernel works: the slab is away from its shelf meanwhile, so that its
+// blocks only come back.
+static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
+{
+    ebbi_assert_held(&heap->lock);
+    EBBI_ASSERT(!slab->away && slab->purge_queued);
+    struct ebbi_slab_plan plan;
+    ebbi_purge_unnote(heap, slab);
+    EBBI_ASSERT(heap->idle_bytes >= (size_t)slab->idle * ebbi_slab_class(slab)->size);
+    heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
+    slab->idle = 0;
+    ebbi_slab_plan(slab, purge_stride(), &plan);
+    if (plan.count == 0) {
+        return 0;
+    }
+    ebbi_shelf_send_away(heap, slab);
+    ebbi_lock_drop(&heap->lock);
+    size_t bytes = ebbi_slab_carry_out(&plan);
+    ebbi_lock_take(&heap->lock);
+    EBBI_ASSERT(slab->away && slab->heap == heap);
+    ebbi_slab_carried_out(slab, &plan);
+    ebbi_shelf_return(heap, slab);
+    heap->purged_bytes += bytes;
+    return bytes;
+}
+
+void ebbi_purge_forked(struct ebbi_heap *heap, void *context)
+{
+    ebbi_assert_held(&heap->lock);
+    (void)context;
+    while (heap->away != NULL) {
+        ebbi_shelf_return(heap, heap->away);
+    }
+}
+
+static size_t busy_bytes(const struct ebbi_heap *heap)
+{
+    EBBI_ASSERT(heap->idle_bytes <= heap->held_bytes);
+    return heap->held_bytes - heap->idle_bytes;
+}
+
+// Looks at the queue once around, at most at so many slabs. Returns bytes.
+static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms, int most)
+{
+    ebbi_assert_held(&heap->lock);
+    size_t total = 0;
+    struct ebbi_slab *last = heap->purge_last;
+    for (int i = 0; i < most && heap->purge_first != NULL; i++) {
+        struct ebbi_slab *slab = heap->purge_first;
+        bool once_around = slab == last;
+        if (slab->away) {
+            ebbi_purge_unnote(heap, slab); // its next free block notes it again
+        } else if ((int32_t)(heap->clock_ms - slab->touched) < (int32_t)delay_ms) {
+            ebbi_purge_unnote(heap, slab); // to the end
+            ebbi_purge_note(heap, slab);
+        } else {
+            total += purge_slab(heap, slab);
+        }
+        if (once_around) {
+            break;
+        }
+    }
+    return total;
+}
+
+void ebbi_heap_forget_peak(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&heap->lock);
+    heap->peak_bytes -= (heap->peak_bytes - ebbi_min(heap->peak_bytes, busy_bytes(heap))) / 2;
+}
+
+size_t ebbi_purge_old(struct ebbi_heap *heap, size_t delay_ms)
+{
+    return purge_queue(heap, delay_ms, SLABS_AT_ONCE);
+}
+
+// What may stay because it was in use lately: only where a helper will end it.
+static size_t since_peak(size_t peak_bytes, size_t now_bytes)
+{
+    return peak_bytes > now_bytes && ebbi_helper_wanted() ? peak_bytes - now_bytes : 0;
+}
+
+void ebbi_purge_spans(void)
+{
+    size_t dirty = ebbi_arena_dirty_bytes();
+    size_t used = ebbi_arena_used_bytes();
+    size_t allowed = ebbi_max(SPANS_KEPT, used / 4);
+    allowed = ebbi_max(allowed, since_peak(ebbi_arena_peak_bytes(), used));
+    if (dirty > allowed) {
+        (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
+    }
+}
+
+void ebbi_purge_blocks(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&heap->lock);
+    if (heap->freed_bytes < AMOUNT_STEP) {
+        return;
+    }
+    heap->freed_bytes = 0;
+    size_t busy = busy_bytes(heap);
+    heap->peak_bytes = ebbi_max(heap->peak_bytes, busy);
+    size_t allowed = ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3);
+    if (heap->idle_bytes > ebbi_max(allowed, since_peak(heap->peak_bytes, busy))) {
+        (void)purge_queue(heap, 0, SLABS_A_CALL);
+    }
+}
+
+// An abandoned heap may wait long for its next thread. Its free pages under small blocks go back at
+// once: they are few, and many blocks must come home before the next thread finds such a page free.
+// Larger blocks stay for the delay: a successor is usually there to take them.
+void ebbi_purge_abandoned(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&heap->lock);
+    size_t count = 0;
+    for (const struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = slab->purge_next) {
+        count++;
+    }
+    for (; count > 0 && heap->purge_first != NULL; count--) {
+        struct ebbi_slab *slab = heap->purge_first;
+        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->away) {
+            (void)purge_slab(heap, slab);
+        } else {
+            ebbi_purge_unnote(heap, slab); // to the end
+            ebbi_purge_note(heap, slab);
+        }
+    }
+}

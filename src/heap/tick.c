@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what a slow free does for memory that nobody uses. Spans by amount, magazines that stand still;
+// the rest is the helper's or, where there is none, a pass's that is asked for in time.
+#include "heap/blocks.h"
+#include "os/options.h"
+#include "os/wake.h"
+
+#define CLOCK_EVENTS 8
+#define SWEEP_EVENTS 1024
+
+// Magazines that nobody has used since the last sweep give everything back.
+static void sweep(struct ebbi_heap *heap)
+{
+    struct ebbi_heap *inside = ebbi_inside();
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        struct ebbi_magazine *m = &heap->magazines[c];
+        if (m->slots != 0 && !m->busy) {
+            ebbi_flush_class(heap, c);
+        }
+        m->busy = false;
+    }
+    ebbi_outside(inside);
+}
+
+static void ask_in_time(void)
+{
+    static uint64_t last_ms; // a race only asks twice
+    uint64_t now_ms = ebbi_os_now_ms();
+    // relaxed: a hint
+    if (now_ms - ebbi_load_relaxed(&last_ms) > ebbi_option(EBBI_OPTION_PURGE_DELAY) / 2) {
+        ebbi_store_relaxed(&last_ms, now_ms); // relaxed: a hint
+        ebbi_pass_ask();
+    }
+}
+
+void ebbi_purge_tick(struct ebbi_heap *heap)
+{
+    if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
+        return;
+    }
+    ebbi_purge_spans();
+    if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
+        sweep(heap);
+    }
+    if (ebbi_helper_wanted()) {
+        ebbi_helper_kick();
+    } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
+        ask_in_time();
+    }
+}

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer process: the orchestras, which visit every subsystem: start-up, threads as they come and go, fork, the
+// helper, the pass over all memory.
+#ifndef EBB_PROCESS_PROCESS_H
+#define EBB_PROCESS_PROCESS_H
+
+#include "heap/heap.h"
+#include "os/lock.h"
+
+// ---- attach.c ------------------------------------------------------------------------------------
+int ebbi_start(void); // idempotent; 0 or -ENOMEM
+// The calling thread's heap, attached now if need be; NULL: none to be had.
+struct ebbi_heap *ebbi_heap_get(void);
+// The one that malloc and free work on: the thread's, or its current domain's. NULL as above.
+struct ebbi_heap *ebbi_source_get(void);
+// The same for a free, which is no reason to give a thread a heap whose end would not be seen.
+struct ebbi_heap *ebbi_source_for_free(void);
+void ebbi_thread_begins(void); // a new thread of the program, counted by ebbi_threads_more
+bool ebbi_thread_forked(void); // in the child: whether its thread is one of those that are counted
+
+// ---- fork.c --------------------------------------------------------------------------------------
+extern EBBI_HIDDEN struct ebbi_lock ebbi_start_lock;
+void ebbi_fork_watch(void); // once, by pthread_atfork, which may allocate
+void ebbi_fork_abort(void); // this thread is on its way to abort()
+
+// ---- pass.c --------------------------------------------------------------------------------------
+struct ebbi_pass {
+    size_t delay_ms; // in: how long memory must have been free
+    size_t bytes;    // out, summed up: returned
+    bool parks;      // in: magazines of threads that sleep are emptied
+    // in: the caller may run destructors of ebb_retire_with, and gets its heap for them by this; or NULL
+    struct ebbi_heap *(*heap_for_calls)(void);
+    bool more;                   // out: a queue was not looked at to its end
+    bool waiting;                // out: something is too young yet
+    struct ebbi_expired expired; // on its way home
+};
+void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, until nothing is left
+void ebbi_pass_serve(void); // makes the pass that is wanted (os/wake.h), if nobody is faster
+
+// ---- trim.c --------------------------------------------------------------------------------------
+size_t ebbi_trim(struct ebbi_heap *heap); // gives back all that is free; bytes
+
+// ---- helper.c: any thread ------------------------------------------------------------------------
+bool ebbi_helper_is_me(void);
+void ebbi_helper_start(void);  // creates it, if it is not there; not from malloc or free
+void ebbi_helper_look(void);   // the same where it is needed
+bool ebbi_helper_keep(void);   // creates it, for the whole life of the process; false: refused
+void ebbi_helper_resume(void); // after a stop: there are threads, so it begins anew
+void ebbi_helper_stop(void);   // waits until its thread has ended; not from malloc or free
+void ebbi_helper_forget(bool counted); // in the child of a fork, whose thread is counted or not
+void ebbi_threads_see(void); // from now on each thread is counted when the program creates it
+bool ebbi_threads_are_seen(void);
+bool ebbi_threads_any(void); // besides the first one, of the program
+void ebbi_threads_more(void);
+void ebbi_threads_less(void);
+void ebbi_threads_first_ends(void);
+// True: certainly no other thread uses the heap, nor does the helper until ebbi_threads_go_on.
+bool ebbi_threads_hold(void);
+void ebbi_threads_go_on(void);
+// A destructor ends this thread: another helper may start, if it is one.
+void ebbi_helper_abandon(void);
+
+#endif

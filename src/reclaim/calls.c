@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer reclaim: calls whose grace period is over, as they run.
+#include <string.h>
+
+#include "reclaim/queues.h"
+
+static size_t
+    returned; // atomic: records that went back to a queue, which may have been found empty before
+
+static void taken_begin(struct ebbi_calls *calls)
+{
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    EBBI_ASSERT(!calls->runs && calls->begun == 0 && calls->taker == ebbi_lock_self());
+    calls->runs = true;
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
+}
+
+// It has run, or is in a queue again.
+static void taken_end(void)
+{
+    // release[calls-run -> calls-done]: what the calls have done, or that they went back
+    (void)ebbi_fetch_sub_release(&ebbi_calls_taken_count, 1);
+}
+
+// The first record of the list, where it stays until all its calls have run.
+static void run_record(struct ebbi_calls **list)
+{
+    struct ebbi_calls *calls = *list;
+    EBBI_ASSERT(calls->count <= EBBI_CALLS && calls->begun == 0);
+    taken_begin(calls);
+    while (calls->begun < calls->count) {
+        const struct ebbi_call *call = &calls->calls[calls->begun++];
+        call->run(call->p, call->context);
+    }
+    *list = calls->next;
+    ebbi_taken_remove(calls);
+    ebbi_give_one(calls);
+    taken_end();
+}
+
+// A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
+static void run_list(struct ebbi_calls **list, struct ebbi_calls *first, struct ebbi_calls **end)
+{
+    struct ebbi_calls *outer = *list;
+    *end = outer;
+    *list = first;
+    while (*list != outer) {
+        run_record(list);
+    }
+}
+
+void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
+{
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    struct ebbi_calls *list = NULL;
+    if (heap == NULL) {
+        run_list(&list, first, end);
+        return;
+    }
+    bool nested = heap->runs_calls;
+    if (!nested) {
+        heap->run_frame = __builtin_frame_address(0);
+    }
+    heap->runs_calls = true;
+    run_list(&heap->running, first, end);
+    heap->runs_calls = nested;
+    if (!nested) {
+        ebbi_collectors_bury(heap);
+    }
+}
+
+// Those that have not begun.
+static void put_back(struct ebbi_calls *calls)
+{
+    EBBI_ASSERT(calls->begun < calls->count && calls->count <= EBBI_CALLS);
+    calls->count -= calls->begun;
+    memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
+    calls->begun = 0;
+    ebbi_late_put(calls);
+    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before ebbi_calls_taken_count is lowered
+}
+
+void ebbi_calls_attach(struct ebbi_heap *heap)
+{
+    heap->runs_calls = heap->buries = false;
+    heap->running = NULL;
+    heap->doomed = NULL;
+}
+
+void ebbi_calls_abandon(struct ebbi_heap *heap)
+{
+    while (heap->running != NULL) {
+        struct ebbi_calls *calls = heap->running;
+        heap->running = calls->next;
+        if (calls->begun < calls->count) {
+            put_back(calls);
+        } else {
+            ebbi_taken_remove(calls);
+            ebbi_give_one(calls);
+        }
+        taken_end();
+    }
+    heap->runs_calls = heap->buries = false;
+    ebbi_collectors_bury(heap);
+}
+
+bool ebbi_calls_in_flight(void)
+{
+    // acquire[calls-done <- calls-run]: what the calls have done
+    return ebbi_load_acquire(&ebbi_calls_taken_count) != 0;
+}
+
+size_t ebbi_calls_returned(void)
+{
+    return ebbi_load_relaxed(&returned); // relaxed: ordered by ebbi_calls_taken_count
+}
+
+void ebbi_calls_lock(void) { ebbi_lock_take(&ebbi_calls_taken.lock); }
+void ebbi_calls_unlock(void) { ebbi_lock_drop(&ebbi_calls_taken.lock); }
+
+void ebbi_calls_forked(void)
+{
+    size_t own = 0;
+    for (struct ebbi_calls *next, *calls = ebbi_calls_taken.first; calls != NULL; calls = next) {
+        next = calls->taken_next;
+        if (calls->taker == ebbi_lock_self()) {
+            own++;
+            continue;
+        }
+        if (calls->runs) {
+            ebbi_taken_remove(calls);
+        } else {
+            put_back(calls);
+        }
+    }
+    ebbi_store_relaxed(&ebbi_calls_taken_count, own); // relaxed: there is no other thread
+}

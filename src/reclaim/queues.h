@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer reclaim, for its own files: bags and records of calls, in and out of their queues.
+#ifndef EBB_RECLAIM_QUEUES_H
+#define EBB_RECLAIM_QUEUES_H
+
+#include "heap/registry.h"
+#include "heap/slabs.h"
+#include "reclaim/reclaim.h"
+
+// ---- bags.c: the queues; under the heap's lock ---------------------------------------------------
+void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag); // aborts on misuse
+void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag);       // with a new tag
+struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);           // which is not empty
+// A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
+bool ebbi_bag_has_surplus(const struct ebbi_heap *heap, unsigned queue);
+// Whether the first bag of a queue may go.
+bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue);
+// It, out of the queue and the counts, if it may go; else NULL.
+struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue);
+// `count` blocks, those behind the bag's own count, do not wait any more.
+void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count);
+size_t ebbi_bag_bytes(const struct ebbi_bag *bag);
+void ebbi_large_enqueue(struct ebbi_heap *heap, void *p); // with a new tag
+void *ebbi_large_take_passed(struct ebbi_heap *heap);     // NULL: none may go
+// No lock held: the blocks go home, by way of the heap, which may be NULL.
+void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag);
+void ebbi_large_reclaim(void *p);
+// Any time: bytes that wait more, or less.
+void ebbi_limbo_count(size_t more, size_t less);
+
+// ---- limbo.c: by the heap's thread, no lock held ----------------------------------------------------
+struct ebbi_bag *ebbi_bag_get(struct ebbi_heap *heap, unsigned queue); // empty; NULL: refused
+void ebbi_bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag);
+struct ebbi_sealed {
+    size_t bags;     // in the heap's queues
+    bool has_passed; // the oldest of this queue
+    bool surplus;    // malloc need not come for all of this queue
+};
+// A full bag, or one whose thread ends, joins its queue.
+struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag);
+struct ebbi_sealed ebbi_bag_close(struct ebbi_heap *heap,
+                                  unsigned class_number); // the one that is filling
+
+// ---- deferred.c ----------------------------------------------------------------------------------
+enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it a record was full
+// Adds a call under `lock`, which it takes.
+enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                              struct ebbi_deferred *deferred, struct ebbi_call call);
+// Under the lock.
+void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
+// Takes records that may go, of at most `most` calls. True: another one may.
+bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t most,
+                        struct ebbi_expired *expired);
+bool ebbi_defer_late(struct ebbi_call call); // by a thread without a heap; false: refused
+// Calls that a thread has taken and will not run: back into its collector.
+void ebbi_late_put(struct ebbi_calls *calls);
+// Of those, and those of threads without a heap: all that can go; how many there are.
+void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired);
+size_t ebbi_late_count(struct ebbi_collector *collector);
+struct ebbi_calls_taken {
+    struct ebbi_lock lock; // rank: heap; nothing is taken under it
+    struct ebbi_calls *first;
+};
+extern EBBI_HIDDEN struct ebbi_calls_taken ebbi_calls_taken;
+extern EBBI_HIDDEN size_t ebbi_calls_taken_count; // atomic
+void ebbi_taken_remove(struct ebbi_calls *calls);
+
+// ---- calls.c -------------------------------------------------------------------------------------
+// No lock held: runs the chain, whose last link is *end. What has been begun and what not is in memory at
+// any time: a call may end the thread.
+void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end);
+bool ebbi_calls_in_flight(void);  // taken, and not run yet, by any thread
+size_t ebbi_calls_returned(void); // records that went back so far
+
+// ---- passed.c ------------------------------------------------------------------------------------
+// The call of a block that waits as one; `bytes` is the block's size.
+void ebbi_free_passed(void *p, void *bytes);
+void ebbi_free_passed_of_region(void *p, void *bytes);
+
+EBBI_INLINE uint64_t ebbi_pin_state(const struct ebb_participant *me)
+{
+    return ebbi_load_relaxed(&me->state); // relaxed: its own
+}
+EBBI_INLINE bool ebbi_pin_is_none(const struct ebb_participant *me)
+{
+    return (ebbi_pin_state(me) & EBB_PIN_DEPTH) == EBB_PIN_NONE;
+}
+EBBI_INLINE uint64_t ebbi_pin_depth(const struct ebb_participant *me)
+{
+    return ebbi_pin_state(me) & EBB_PIN_DEPTH & ~EBB_PIN_ATTENTION;
+}
+
+// ---- late.c: pins of threads that have no heap, for good ---------------------------------------------
+void ebbi_late_pin(void);
+void ebbi_late_unpin(void);
+bool ebbi_late_is_pinned(void);                      // which of them is not known
+struct ebb_participant *ebbi_late_participant(void); // NULL: the calling thread has a heap, or may
+void ebbi_clock_choose(void);                        // at the first pin: fences or membarriers
+
+#endif

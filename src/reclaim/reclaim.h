@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer reclaim: retire, pins, grace periods and whoever waits for them. `heap` is the calling thread's, or
+// NULL where it has none for good; no lock is held unless it is said.
+#ifndef EBB_RECLAIM_RECLAIM_H
+#define EBB_RECLAIM_RECLAIM_H
+
+#include "heap/heap.h"
+#include "reclaim/hazards.h"
+
+// ---- retire.c ------------------------------------------------------------------------------------
+void ebbi_retire_to(struct ebbi_heap *heap, void *p);
+// Into the participant's collector, by a call. False: refused; a large block has left its region all the same.
+bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *p);
+// Whether a block of a region has ever been retired.
+bool ebbi_regions_may_wait(void);
+
+// ---- limbo.c -------------------------------------------------------------------------------------
+// Refills the magazine of a class from a bag whose time has come. False: there is none.
+bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
+void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
+
+// ---- bags.c --------------------------------------------------------------------------------------
+extern EBBI_HIDDEN size_t ebbi_limbo_waiting_bytes; // atomic, in all heaps
+void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context);
+void ebbi_limit_lock(void); // fork()
+void ebbi_limit_unlock(void);
+
+// ---- pin.c ---------------------------------------------------------------------------------------
+void ebbi_pin_slow(struct ebb_participant *me);
+// For ebb_retire_with: of the calling thread's record, NULL for the default one.
+bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call);
+// Something of the calling thread waits. Where no helper will come its unpins take it home, a little
+// each. Not in a signal handler.
+void ebbi_pin_attend_later(void);
+
+// ---- late.c: pins and calls of threads that have no heap, for good -----------------------------------
+void ebbi_give_way(bool naps); // to whoever holds up the default clock
+void ebbi_late_lock(void);     // fork()
+void ebbi_late_unlock(void);
+void ebbi_late_forget(void);     // in the child of a fork
+void ebbi_late_calls_lock(void); // fork(); deferred.c
+void ebbi_late_calls_unlock(void);
+
+// ---- calls.c -------------------------------------------------------------------------------------
+void ebbi_calls_attach(struct ebbi_heap *heap); // a thread begins; it runs none
+// The thread ends, perhaps amid a call: the others go back.
+void ebbi_calls_abandon(struct ebbi_heap *heap);
+void ebbi_calls_lock(void); // fork(): none is taken, begins or ends
+void ebbi_calls_unlock(void);
+// In the child, no lock held: what the others had taken and not begun goes back.
+void ebbi_calls_forked(void);
+
+// ---- wait.c: everybody's -------------------------------------------------------------------------
+// Under the heap's lock: takes what may go out of its queues.
+void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired); // blocks
+void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired);
+// Of threads without a heap.
+void ebbi_late_take(struct ebbi_expired *expired);
+void ebbi_limbo_release(struct ebbi_expired *expired); // no lock held
+void ebbi_clocks_advance(void);                        // of all collectors, pressing
+// Of the default collector where it is NULL.
+void ebbi_synchronize(struct ebbi_collector *collector);
+void ebbi_barrier(struct ebbi_collector *collector);
+void ebbi_calls_finish(struct ebbi_collector *collector); // the same, unchecked
+size_t ebbi_reclaim(struct ebbi_collector *collector);
+struct ebbi_limbo_totals {
+    size_t bytes, blocks, calls; // blocks that calls will free are counted as both:
+    size_t calls_for_blocks;
+};
+void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);
+
+// ---- stranded.c ----------------------------------------------------------------------------------
+void ebbi_strand(void *p);
+bool ebbi_strand_of_region(void *p); // a block of a region; false: no room
+bool ebbi_stranded_release(void);    // true: some still wait
+size_t ebbi_stranded_count(void);
+void ebbi_stranded_lock(void); // fork()
+void ebbi_stranded_unlock(void);
+
+// ---- remains.c: what a release has left, through `next` ----------------------------------------------
+void ebbi_remains_put(struct ebbi_sheet *sheets);       // until nobody is in them any more
+size_t ebbi_remains_destroy(struct ebbi_sheet *sheets); // now; bytes
+size_t ebbi_remains_purge(bool *some_wait);             // of those that wait; bytes
+void ebbi_remains_lock(void);                           // fork()
+void ebbi_remains_unlock(void);
+
+// ---- collector.c ---------------------------------------------------------------------------------
+struct ebbi_collector *ebbi_collector_create(bool fenced); // NULL: memory refused
+// In a destructor: when the thread's outermost run of them has ended.
+void ebbi_collector_destroy(struct ebbi_heap *heap, struct ebbi_collector *collector);
+void ebbi_collectors_bury(struct ebbi_heap *heap);                 // those that wait for that
+void ebbi_collector_check(const struct ebbi_collector *collector); // aborts if it is none
+// NULL: refused.
+struct ebb_participant *ebbi_collector_attach(struct ebbi_heap *heap,
+                                              struct ebbi_collector *collector);
+bool ebbi_is_pinned(struct ebbi_collector *collector); // the calling thread
+// Under the heap's lock.
+struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap,
+                                     const struct ebbi_collector *collector);
+// fork(): all clocks, the registry being locked.
+void ebbi_collectors_lock(void);
+void ebbi_collectors_unlock(void);
+// Under the registry lock.
+void ebbi_records_leave(struct ebbi_heap *heap); // its thread ends
+// Those that hold nothing, of a heap without thread; under that heap's lock, too.
+void ebbi_records_discard(struct ebbi_heap *heap);
+void ebbi_collectors_each(void (*visit)(struct ebbi_collector *collector));
+void ebbi_collectors_keep_only(struct ebbi_heap *mine); // in the child of a fork
+
+#endif
