@@ -68,7 +68,10 @@ struct ebbi_span {
     bool zeroed;       // in use: read as zero when it was handed out
     uint16_t back;     // EBBI_SPAN_INSIDE: granules back to the first
     uint32_t granules; // free spans: also in the last granule's header
-    size_t bytes;      // large: whole pages that the program may use; free: time of freeing, ms
+    union {
+        size_t bytes;      // large: whole pages that the program may use
+        uint64_t freed_ms; // free: when
+    };
     struct ebbi_span *next, *previous;             // free: its bin
     struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
     size_t dirty;                                  // free: granules that are dirty

@@ -143,13 +143,13 @@ static void arena_audit_dirty_list(const struct arena_audit *audit)
         if (++found > audit->dirty_spans) {
             arena_broken(4, "the dirty list holds more than the dirty spans", s);
         }
-        if (s->bytes < freed_ms) {
+        if (s->freed_ms < freed_ms) {
             arena_broken(4, "the dirty list is not in order of freeing", s);
         }
         if ((s->dirty_next == NULL) != (s == ebbi_dirty_last)) {
             arena_broken(4, "the dirty list does not end with its last span", s);
         }
-        freed_ms = s->bytes;
+        freed_ms = s->freed_ms;
     }
 }
 

@@ -97,7 +97,7 @@ void ebbi_arena_forked(void)
         struct ebbi_span *span = purging;
         EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
         purging = span->next;
-        ebbi_span_restore(span, span->bytes);
+        ebbi_span_restore(span, span->freed_ms);
     }
     EBBI_ARENA_AUDIT();
 }
@@ -110,7 +110,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
     ebbi_lock_take(&ebbi_arena_mutex);
     while (left > 0) {
         struct ebbi_span *span = ebbi_dirty_first;
-        if (span == NULL || span->bytes + delay_ms > now_ms) {
+        if (span == NULL || span->freed_ms + delay_ms > now_ms) {
             break;
         }
         EBBI_ASSERT(span->dirty > 0);

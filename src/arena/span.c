@@ -50,8 +50,8 @@ static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
 {
     struct ebbi_span *after = before != NULL ? before->dirty_previous : ebbi_dirty_last;
     EBBI_ASSERT(span->dirty <= span->granules);
-    EBBI_ASSERT(after == NULL || after->bytes <= span->bytes);
-    EBBI_ASSERT(before == NULL || span->bytes <= before->bytes);
+    EBBI_ASSERT(after == NULL || after->freed_ms <= span->freed_ms);
+    EBBI_ASSERT(before == NULL || span->freed_ms <= before->freed_ms);
     span->dirty_next = before;
     span->dirty_previous = after;
     *(after != NULL ? &after->dirty_next : &ebbi_dirty_first) = span;
@@ -207,7 +207,7 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
     size_t dirty_rest = span->dirty;
-    uint64_t freed_ms = span->bytes;
+    uint64_t freed_ms = span->freed_ms;
     struct ebbi_span *dirty_next = span->dirty > 0 ? span->dirty_next : NULL;
     EBBI_ASSERT(index >= start && index + granules <= end);
     EBBI_ASSERT(index + granules <= chunk->committed);
@@ -227,7 +227,7 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     if (index + granules < end) {
         struct ebbi_span *rest = ebbi_chunk_header(chunk, index + granules);
         rest->granules = (uint32_t)(end - index - granules);
-        rest->bytes = freed_ms;
+        rest->freed_ms = freed_ms;
         rest->dirty = dirty_rest;
         span_insert(rest, dirty_next);
     }
@@ -300,14 +300,14 @@ static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **bef
     size_t start = ebbi_span_index(span);
     size_t end = start + span->granules;
     size_t dirty = span->dirty;
-    uint64_t freed_ms = span->bytes;
+    uint64_t freed_ms = span->freed_ms;
     *before = NULL;
     EBBI_ASSERT(ebbi_bits_count(chunk->free_map, start, span->granules) == 0);
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
         struct ebbi_span *next = ebbi_chunk_header(chunk, end);
         EBBI_ASSERT(end + next->granules <= chunk->granules);
         if (next->dirty > dirty) {
-            freed_ms = next->bytes;
+            freed_ms = next->freed_ms;
             *before = next->dirty_next;
         }
         ebbi_span_remove(next);
@@ -320,7 +320,7 @@ static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **bef
         span = ebbi_chunk_header(chunk, start);
         EBBI_ASSERT(start + span->granules < end);
         if (span->dirty > dirty) {
-            freed_ms = span->bytes;
+            freed_ms = span->freed_ms;
             *before = span->dirty_next;
         } else if (*before == span) {
             *before = span->dirty_next;
@@ -330,7 +330,7 @@ static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **bef
     }
     span->granules = (uint32_t)(end - start);
     span->dirty = dirty;
-    span->bytes = freed_ms;
+    span->freed_ms = freed_ms;
     return span;
 }
 
@@ -340,10 +340,10 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
     struct ebbi_span *before;
     ebbi_assert_held(&ebbi_arena_mutex);
     span->state = EBBI_SPAN_FREE;
-    span->bytes = freed_ms;
+    span->freed_ms = freed_ms;
     span = coalesce(span, &before);
     if (before == NULL && ebbi_dirty_last != NULL) {
-        span->bytes = ebbi_max(span->bytes, ebbi_dirty_last->bytes);
+        span->freed_ms = ebbi_max(span->freed_ms, ebbi_dirty_last->freed_ms);
     }
     span_insert(span, before);
 }

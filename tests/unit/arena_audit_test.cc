@@ -141,14 +141,14 @@ TEST_F(ArenaAudit, P4TheDirtyListHoldsTheDirty)
 
 TEST_F(ArenaAudit, P4TheDirtyListIsInOrderAndEnds)
 {
-    dirty->bytes = 2001;
+    dirty->freed_ms = 2001;
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P4: the dirty list is not in order");
-    dirty->bytes = 1000;
+    dirty->freed_ms = 1000;
     ebbi_dirty_last = dirty;
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P4: the dirty list does not end");
     ebbi_dirty_last = later;
     later->dirty_next = dirty;
-    dirty->bytes = later->bytes;
+    dirty->freed_ms = later->freed_ms;
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P4: the dirty list");
 }
 

@@ -143,7 +143,7 @@ TEST_F(Span, WhatMergesWithOlderMemoryTakesItsPlace)
     }
     EXPECT_EQ(left, ebbi_dirty_first);
     EXPECT_EQ(8U, left->dirty);
-    EXPECT_EQ(1100U, left->bytes) << "as old as its largest part";
+    EXPECT_EQ(1100U, left->freed_ms) << "as old as its largest part";
     EXPECT_EQ(young, left->dirty_next);
     EXPECT_EQ(young, ebbi_dirty_last);
     ASSERT_ARENA_WHOLE();

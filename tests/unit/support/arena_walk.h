@@ -88,9 +88,9 @@ inline ArenaWalk walk_arena()
         &walk);
     std::uint64_t before = 0;
     for (const ebbi_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next) {
-        if (s->bytes < before && walk.broken.empty())
+        if (s->freed_ms < before && walk.broken.empty())
             walk.broken = "P4: the dirty list is not in order of freeing";
-        before = s->bytes;
+        before = s->freed_ms;
     }
     if (walk.dirty_granules != ebbi_dirty_granules && walk.broken.empty())
         walk.broken = "the count of dirty granules is wrong";
