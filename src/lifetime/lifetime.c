@@ -2,7 +2,6 @@
 // Layer lifetime: regions above their sheets: large blocks, what happens where a region cannot serve, and
 // ends that have to wait.
 #include <errno.h>
-#include <string.h>
 
 #include "debug/callstack.h"
 #include "debug/quarantine.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: calls that wait for a grace period. Under the lock of the heap they belong to, so that
 // any thread can seal and run those of one that sleeps.
-#include <string.h>
 
 #include "heap/blocks.h"
 #include "os/wake.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: the slow retire. By the heap's thread.
 #include <errno.h>
-#include <string.h>
 
 #include "heap/blocks.h"
 #include "os/wake.h"
