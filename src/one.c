@@ -84,8 +84,8 @@
 #include "diag/report.c"
 #include "api/api_malloc.c"
 #include "api/api_reclaim.c"
+#include "api/api_pin.c"
 #include "api/api_region.c"
-#include "api/load.c"
 #ifndef EBB_NO_OVERRIDE
 #include "override/malloc.c"
 #include "override/libc.c"

@@ -4,7 +4,7 @@
 
 #include <ebbtide.h>
 
-#include "api/load.h"
+#include "diag/load.h"
 #include "os/options.h"
 
 #define TEXT(x) #x

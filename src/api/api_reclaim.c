@@ -5,7 +5,7 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
-#include "api/load.h"
+#include "diag/load.h"
 #include "front/fast.h"
 #include "reclaim/reclaim.h"
 

@@ -5,8 +5,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "api/load.h"
 #include "debug/quarantine.h"
+#include "diag/load.h"
 #include "front/fast.h"
 #include "lifetime/domain.h"
 

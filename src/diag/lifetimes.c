@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "diag/cached.h"
+#include "diag/load.h"
 #include "diag/stats.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer diag: what waits for a grace period, and for whom.
+#include "diag/load.h"
 #include "diag/stats.h"
 
 #define EBB_RECLAIM_NO_INLINE

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer diag: the snapshot as text, JSON and XML, and EBB_STATS. Nothing here allocates.
+// Layer diag: the snapshot as text, JSON and XML, EBB_STATS, and the start of the library when it is loaded.
+// Nothing here allocates.
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdio.h>
@@ -10,7 +11,7 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
-#include "diag/report.h"
+#include "diag/load.h"
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -177,7 +178,7 @@ static void at_exit(void *unused)
     ebbi_stats_to_stderr();
 }
 
-void ebbi_reports_start(void)
+static void reports_start(void)
 {
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
@@ -185,4 +186,15 @@ void ebbi_reports_start(void)
     } else if (mode == EBBI_STATS_SIGNAL) {
         start_signals();
     }
+}
+
+const char ebbi_loads = 1;
+
+// Not left to the first malloc: a program whose first call is a free of something foreign is to be
+// told so. Costs the reservation of the tag table.
+__attribute__((constructor)) static void start_at_load(void)
+{
+    (void)ebbi_start();
+    ebbi_options_report();
+    reports_start();
 }

@@ -3,6 +3,7 @@
 // slabs still: all of them are held while the walk reads bitmaps, so a running thread waits at its
 // next refill. Residency is the kernel's word (mincore), page by page.
 #include "diag/stats.h"
+#include "diag/load.h"
 
 #include <string.h>
 

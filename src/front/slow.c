@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer front: the slow malloc, free, retire and pin. Each asks for the thread's heap first.
+// Layer front: the slow malloc, free and retire. Each asks for the thread's heap first.
 #include <errno.h>
 
 #include "front/fast.h"
@@ -110,11 +110,4 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
 EBBI_NOINLINE void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes)
 {
     return ebbi_region_alloc(ebbi_heap_get(), region, align, bytes, __builtin_return_address(0));
-}
-
-// The inline halves of pin and unpin (ebbtide/detail/pin.h) call these two by name.
-void ebb_pin_slow(struct ebb_participant *me)
-{
-    (void)ebbi_heap_get();
-    ebbi_pin_slow(me);
 }

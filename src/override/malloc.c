@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #include "api/family.h"
-#include "api/load.h"
+#include "diag/load.h"
 #include "os/os.h"
 
 #define EXPORT __attribute__((visibility("default")))

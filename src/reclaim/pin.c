@@ -207,7 +207,8 @@ static bool is_stuck(struct ebb_participant *me)
            me->looked == ebbi_load_relaxed(me->now); // relaxed: a hint
 }
 
-static void leave_attentive(struct ebb_participant *me)
+// True: it has done some of the work.
+static bool leave_attentive(struct ebb_participant *me)
 {
     EBBI_ASSERT(ebbi_pin_depth(me) == 1);
     struct ebbi_heap *heap = (struct ebbi_heap *)ebbi_current();
@@ -220,22 +221,26 @@ static void leave_attentive(struct ebb_participant *me)
     ebbi_store_release(&me->state, left);
     if (!later && ebbi_is_pinned(NULL)) {
         attend_at(&heap->fast.pin, NOW); // of another collector: when that pin ends
-    } else if (!later) {
+        return false;
+    }
+    if (!later) {
         work(me);
     }
+    return !later;
 }
 
-void ebb_unpin_slow(struct ebb_participant *me)
+bool ebbi_unpin_slow(struct ebb_participant *me)
 {
     if (me == &ebbi_heap_gone.pin) {
         ebbi_late_unpin();
     } else if (ebbi_pin_is_none(me) || ebbi_pin_depth(me) == 0) {
         ebbi_fatal("unpin without a pin");
     } else if (ebbi_pin_depth(me) == 1) {
-        leave_attentive(me);
+        return leave_attentive(me);
     } else {
         ebbi_store_relaxed(&me->state, ebbi_pin_state(me) - 1); // relaxed: still pinned
     }
+    return false;
 }
 
 // Calls wait. They are looked at when the outermost pin ends, or now.

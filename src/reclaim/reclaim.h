@@ -27,6 +27,7 @@ void ebbi_limit_unlock(void);
 
 // ---- pin.c ---------------------------------------------------------------------------------------
 void ebbi_pin_slow(struct ebb_participant *me);
+bool ebbi_unpin_slow(struct ebb_participant *me); // true: it has taken home some of what waits
 // For ebb_retire_with: of the calling thread's record, NULL for the default one.
 bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call);
 // Something of the calling thread waits. Where no helper will come its unpins take it home, a little

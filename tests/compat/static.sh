@@ -106,4 +106,13 @@ for static in -static ''; do
     grep -q '^ebbtide: plain\[[0-9]*\]: where the resident memory is$' "$work/report" ||
         fail "EBB_STATS=exit is ignored ($static)"
 done
+
+# A program that takes one function out of the archive gets the library's start with it.
+header() { case $1 in ebb_malloc*) echo ebbtide.h ;; ebb_region* | ebb_life*) echo ebbtide/region.h ;; *) echo ebbtide/reclaim.h ;; esac; }
+for call in 'ebb_malloc(1)' 'ebb_pin()' 'ebb_retire(NULL)' 'ebb_region_open(NULL)' 'ebb_lifetimes_get(NULL, 0)'; do
+    printf '#include <stddef.h>\n#include <%s>\nint main(void) { (void)%s; return 0; }\n' "$(header "$call")" "$call" >"$work/one.c"
+    build "$work/one.c" "$work/one" -static -I"$(dirname "$0")/../../include" "$archive"
+    EBB_STATS=exit "$work/one" 2>"$work/report" || fail "a static program of $call"
+    grep -q 'where the resident memory is$' "$work/report" || fail "EBB_STATS=exit is ignored by $call"
+done
 finish
