@@ -152,6 +152,15 @@ static void put_in_outbox(struct ebbi_heap *heap, void *p)
     ebbi_store_relaxed(&heap->outbox_count, heap->outbox_count + 1); // relaxed: as above
 }
 
+static void magazine_push(struct ebbi_heap *heap, void *p, unsigned tag)
+{
+    void **top = heap->fast.top[tag];
+    EBBI_ASSERT(top < heap->fast.limit[tag]);
+    ebbi_store_relaxed(top, p);                        // relaxed: as in ebbi_free
+    ebbi_compiler_fence();                             // as in ebbi_free
+    ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
+}
+
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
 // way of the outbox.
 void ebbi_heap_free(struct ebbi_heap *heap, void *p)
@@ -178,12 +187,16 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
         ebbi_give_one(p);
         return;
     }
-    EBBI_ASSERT(heap->magazines[class_number].slots != 0 &&
-                heap->fast.top[tag] < heap->fast.limit[tag]);
-    void **top = heap->fast.top[tag];
-    ebbi_store_relaxed(top, p);                        // relaxed: as in ebbi_free
-    ebbi_compiler_fence();                             // as in ebbi_free
-    ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
+    EBBI_ASSERT(heap->magazines[class_number].slots != 0);
+    magazine_push(heap, p, tag);
+}
+
+// Whether the fast free (front/fast.h) would do.
+static bool is_easy_free(const struct ebbi_heap *heap, const void *p, unsigned tag)
+{
+    ebbi_slot *top = heap->fast.top[tag];
+    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, tag) && top[-1] != p &&
+           top[-2] != p && top[-3] != p;
 }
 
 void ebbi_own_free(void *p)
@@ -195,6 +208,8 @@ void ebbi_own_free(void *p)
     struct ebbi_heap *inside = ebbi_inside();
     if (heap == NULL) {
         ebbi_give_one(p);
+    } else if (is_easy_free(heap, p, ebbi_tag_of(p))) {
+        magazine_push(heap, p, ebbi_tag_of(p));
     } else {
         ebbi_heap_free(heap, p);
     }
