@@ -9,6 +9,7 @@
 #define EBB_FRONT_FAST_H
 
 #include "front/front.h"
+#include "heap/lately.h"
 
 EBBI_INLINE void *ebbi_malloc(size_t bytes)
 {
@@ -28,12 +29,6 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes)
         return ebbi_malloc_parked(bytes);
     }
     return block;
-}
-
-// Whether p is one of the EBBI_LATELY blocks that were last pushed; it may say so of what lies below them.
-EBBI_INLINE bool ebbi_was_freed_lately(ebbi_slot *top, const void *p)
-{
-    return top[-1] == p || top[-2] == p || top[-3] == p;
 }
 
 EBBI_INLINE void ebbi_free(void *p)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: the free that finds its magazine full, or of another kind. The oldest blocks leave first.
 #include "heap/blocks.h"
+#include "heap/lately.h"
 
 #define ONLY_FREES 3 // flushes in a row
 
@@ -195,8 +196,8 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
 static bool is_easy_free(const struct ebbi_heap *heap, const void *p, unsigned tag)
 {
     ebbi_slot *top = heap->fast.top[tag];
-    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, tag) && top[-1] != p &&
-           top[-2] != p && top[-3] != p;
+    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, tag) &&
+           !ebbi_was_freed_lately(top, p);
 }
 
 void ebbi_own_free(void *p)

@@ -37,7 +37,6 @@
 #include "slab/slab.h"
 
 #define EBBI_OUTBOX 64
-#define EBBI_LATELY 3 // of the blocks that were freed last, free looks at as many
 #define EBBI_ENTERED 32
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 

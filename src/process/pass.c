@@ -76,7 +76,8 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
 
 void ebbi_pass_serve(void)
 {
-    if (ebbi_pass_claim()) {
+    // relaxed: set by this thread, which may hold locks that a pass takes, or of no matter
+    if (!ebbi_load_relaxed(&ebbi_dying) && ebbi_pass_claim()) {
         struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY)};
         ebbi_purge_pass(&pass);
     }

@@ -4,8 +4,8 @@
 
 #include "reclaim/queues.h"
 
-static size_t
-    returned; // atomic: records that went back to a queue, which may have been found empty before
+// Records that went back to a queue, which may have been found empty before; atomic.
+static size_t returned;
 
 static void taken_begin(struct ebbi_calls *calls)
 {

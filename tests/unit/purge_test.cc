@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "ebbtide/reclaim.h"
 #include "support/slab_walk.h"
 
 namespace {
@@ -114,6 +115,35 @@ TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
     }
     ebb_free(ebb_malloc(MiB));
     EXPECT_LE(ebbi_arena_dirty_bytes(), 34 * MiB);
+}
+
+TEST_F(Purge, WhoLeavesASlowCallMakesThePassThatIsWanted)
+{
+    ebbi_pass_ask();
+    ebb_free(ebb_malloc(MiB));
+    EXPECT_FALSE(ebbi_pass_is_wanted()) << "a free";
+
+    ebb_pin();
+    ebb_retire(ebb_malloc(MiB));
+    (void)ebbi_pass_claim();
+    ebbi_pass_ask();
+    ebb_unpin();
+    EXPECT_FALSE(ebbi_pass_is_wanted()) << "an unpin that took something home";
+
+    ebbi_pass_ask();
+    ebb_pin();
+    ebb_unpin();
+    EXPECT_TRUE(ebbi_pass_is_wanted()) << "an unpin without work may be a signal handler's";
+}
+
+TEST_F(Purge, AThreadThatIsDyingMakesNoPass)
+{
+    void *p = ebb_malloc(MiB);
+    ebbi_dying = true; // it may hold the locks that a pass takes
+    ebbi_pass_ask();
+    ebb_free(p);
+    EXPECT_TRUE(ebbi_pass_is_wanted());
+    ebbi_dying = false;
 }
 
 std::vector<std::pair<std::uintptr_t, std::uintptr_t>> live_ranges;
