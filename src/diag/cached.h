@@ -8,7 +8,7 @@
 #ifndef EBB_DIAG_CACHED_H
 #define EBB_DIAG_CACHED_H
 
-#include "slab/slab.h"
+#include "heap/heap.h"
 
 struct ebbi_cached {
     uintptr_t *blocks; // ascending; NULL: nothing is known

@@ -36,7 +36,7 @@ static void add_age(struct label_walk *walk, uint64_t since_ms)
 
 static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
 {
-    if (slab->heap->label == walk->label) {
+    if (slab->owner->label == walk->label) {
         const struct ebbi_class *c = ebbi_slab_class(slab);
         struct ebbi_slab_use use;
         ebbi_slab_measure(slab, &walk->cached, &use);
@@ -84,7 +84,7 @@ static void estimate_label(struct ebbi_heap *heap, void *context)
 {
     const struct label_walk *walk = context;
     struct ebb_lifetime_stats *line = walk->line;
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT && heap->label == walk->label; c++) {
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT && heap->own.label == walk->label; c++) {
         size_t blocks = ebbi_magazine_count(heap, c);
         line->live_blocks -= ebbi_min(blocks, line->live_blocks);
         line->live_bytes -= ebbi_min(blocks * ebbi_classes[c].size, line->live_bytes);
@@ -96,7 +96,7 @@ static void estimate_label(struct ebbi_heap *heap, void *context)
 static void add_seat(struct ebbi_heap *heap, void *context)
 {
     const struct label_walk *walk = context;
-    if (heap->label == walk->label) {
+    if (heap->own.label == walk->label) {
         const struct ebbi_seat *seat = &heap->seat;
         uint64_t told = ebbi_load_relaxed(&seat->scopes_told);         // relaxed: a count
         walk->line->opened += ebbi_load_relaxed(&seat->scopes) - told; // relaxed: a count
@@ -140,9 +140,9 @@ static void measure(const struct ebbi_label *label, struct ebb_lifetime_stats *l
 {
     struct label_walk walk = {.label = label, .line = line};
     memset(line, 0, sizeof *line);
-    ebbi_heaps_freeze(NULL, NULL);
+    ebbi_owners_freeze();
     measure_frozen(&walk);
-    ebbi_heaps_thaw();
+    ebbi_owners_thaw();
     line->pinned_bytes = line->resident_bytes - ebbi_min(line->resident_bytes, line->live_bytes);
 }
 

@@ -159,10 +159,19 @@ static void add_heap(struct ebbi_heap *heap, void *context)
 {
     struct snapshot *snapshot = context;
     snapshot->stats->heaps++;
-    snapshot->stats->purged_bytes += heap->purged_bytes;
+    snapshot->stats->purged_bytes += heap->own.purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         snapshot->asked[c].bytes += heap->magazines[c].asked_bytes;
         snapshot->asked[c].count += heap->magazines[c].asked_count;
+    }
+}
+
+static void add_depots(struct ebb_stats *stats)
+{
+    struct ebbi_owner *depots;
+    size_t count = ebbi_depots(&depots);
+    for (size_t i = 0; i < count; i++) {
+        stats->purged_bytes += depots[i].purged_bytes;
     }
 }
 
@@ -221,6 +230,8 @@ static void balance(struct ebb_stats *s)
 
 static void take_frozen(struct snapshot *snapshot)
 {
+    ebbi_heaps_visit(add_heap, snapshot);
+    add_depots(snapshot->stats);
     bool known = ebbi_cached_collect(&snapshot->cached);
     ebbi_regions_lock();
     ebbi_arena_each_chunk(add_granules, snapshot);
@@ -239,9 +250,9 @@ void ebb_stats_get(struct ebb_stats *stats)
     memset(stats, 0, sizeof *stats);
     memset(&snapshot, 0, sizeof snapshot);
     snapshot.stats = stats;
-    ebbi_heaps_freeze(add_heap, &snapshot);
+    ebbi_owners_freeze();
     take_frozen(&snapshot);
-    ebbi_heaps_thaw();
+    ebbi_owners_thaw();
     stats->resident_rounding = take_off(&stats->resident_live, snapshot.rounding);
     balance(stats);
 }

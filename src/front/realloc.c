@@ -37,7 +37,7 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes)
     const struct ebbi_heap *source = ebbi_source_get();
     const struct ebb_region *region = source != NULL ? source->region : NULL;
     size_t room = room_to_grow(region, old_bytes, bytes);
-    if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->label == NULL)) {
+    if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->own.label == NULL)) {
         room = bytes; // its pages can be moved
     }
     void *to = ebbi_malloc(room);

@@ -24,7 +24,7 @@ static void *take_class(unsigned class_number, size_t bytes)
         block = ebbi_heap_pop(heap, class_number, bytes);
         ebbi_outside(inside);
     } else if (ebbi_start() == 0) {
-        block = ebbi_public_take(class_number);
+        block = ebbi_heap_take_one(NULL, class_number);
     }
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;
@@ -40,7 +40,7 @@ static void *large_object(size_t bytes, size_t align, bool zero)
         errno = ENOMEM;
         return NULL;
     }
-    return ebbi_large_alloc(bytes, align, zero, heap != NULL ? heap->label : NULL);
+    return ebbi_large_alloc(bytes, align, zero, heap != NULL ? heap->own.label : NULL);
 }
 
 void *ebbi_large_zeroed(size_t bytes) { return large_object(bytes, 1, true); }

@@ -15,7 +15,8 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
 bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number);
 // A block, for a request of `bytes`, by way of its magazine. NULL: memory refused.
 void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
-void *ebbi_public_take(unsigned class_number); // for a thread without a heap
+// One past the magazines; heap NULL: for a thread without one.
+void *ebbi_heap_take_one(struct ebbi_heap *heap, unsigned class_number);
 // Any size, whatever is current; NULL and ENOMEM. heap: of the calling thread, or NULL. Not inside.
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes);
 void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cache line

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: depots, the heaps whose slabs of whole-line classes all threads share.
+// Layer heap: depots, the owners of the slabs of whole-line classes, which all threads share.
 //
-// The first heaps become depots, one a processor. A refill or flush goes to the depot of the
-// processor that it runs on, or to the next one that is not locked: so there are about as many
-// part-full slabs of a class as threads that run at once, whatever the number of threads.
+// There are as many as heaps were made, at most one a processor. A refill or flush goes to the depot
+// of the processor that it runs on, or to the next one that is not locked: so there are about as many
+// part-full slabs of a class as threads that run at once, whatever the number of threads. A thread
+// that has no heap takes single blocks of any class from there.
 #include "heap/registry.h"
 #include "heap/slabs.h"
 
@@ -11,8 +12,8 @@
 #define MOST_DEPOTS 64
 #define TRIES 4
 
-static struct ebbi_heap *depots[MOST_DEPOTS]; // the first depot_count never change
-static size_t depot_count;                    // written under the registry lock
+static struct ebbi_owner all_depots[MOST_DEPOTS];
+static size_t depot_count = 1; // of them in use; written under the registry lock
 
 static size_t depot_limit(void)
 {
@@ -23,82 +24,119 @@ static size_t depot_limit(void)
     return limit;
 }
 
-void ebbi_depot_offer(struct ebbi_heap *heap)
+void ebbi_depots_grow(size_t heaps)
 {
-    // relaxed: written under the registry lock, which is held
-    size_t count = ebbi_load_relaxed(&depot_count);
     EBBI_ASSERT_REGISTRY();
-    EBBI_ASSERT(!heap->is_depot && heap->seat.domain == NULL);
-    EBBI_ASSERT(count <= MOST_DEPOTS);
-    if (count < depot_limit()) {
-        heap->is_depot = true;
-        depots[count] = heap;
-        // release[depot-add -> depot-pick]: the heap and its place in depots
-        ebbi_store_release(&depot_count, count + 1);
-    }
+    // relaxed: who does not see the last one yet takes from the others, which are as good
+    ebbi_store_relaxed(&depot_count, ebbi_max(depot_count, ebbi_min(heaps, depot_limit())));
 }
 
-static struct ebbi_heap *lock_depot(void)
+size_t ebbi_depots(struct ebbi_owner **first)
 {
-    // acquire[depot-pick <- depot-add]: the first of depots and what they point to
-    size_t count = ebbi_load_acquire(&depot_count);
+    *first = all_depots;
+    return ebbi_load_relaxed(&depot_count); // relaxed: as in ebbi_depots_grow
+}
+
+static bool is_depot(const struct ebbi_owner *owner)
+{
+    return owner >= all_depots && owner < all_depots + MOST_DEPOTS;
+}
+
+static struct ebbi_owner *lock_depot(void)
+{
+    size_t count = ebbi_load_relaxed(&depot_count); // relaxed: as in ebbi_depots_grow
     size_t home = count > 1 ? ebbi_os_cpu() % count : 0;
-    EBBI_ASSERT(count > 0 && home < count && depots[home]->is_depot);
+    EBBI_ASSERT(count > 0 && home < count);
     for (size_t i = 0; i < TRIES && i < count; i++) {
-        struct ebbi_heap *depot = depots[(home + i) % count];
+        struct ebbi_owner *depot = &all_depots[(home + i) % count];
         if (ebbi_lock_try(&depot->lock)) {
             return depot;
         }
     }
-    ebbi_lock_take(&depots[home]->lock);
-    return depots[home];
+    ebbi_lock_take(&all_depots[home].lock);
+    return &all_depots[home];
 }
 
 // Blocks of another depot's slabs that are at least a quarter free. A thread that moves to another
 // processor would else leave its free blocks behind and grow there.
-static size_t borrow(const struct ebbi_heap *depot, unsigned class_number, void **slots,
+static size_t borrow(const struct ebbi_owner *depot, unsigned class_number, void **slots,
                      size_t wanted)
 {
     ebbi_assert_held(&depot->lock);
-    EBBI_ASSERT(depot->is_depot && wanted > 0);
-    // acquire[depot-pick <- depot-add]: as in lock_depot
-    size_t count = ebbi_load_acquire(&depot_count);
+    EBBI_ASSERT(is_depot(depot) && wanted > 0);
+    size_t count = ebbi_load_relaxed(&depot_count); // relaxed: as in ebbi_depots_grow
     size_t next = ebbi_os_cpu() + 1;
     size_t got = 0;
     for (size_t i = 0; i < TRIES && i < count && got == 0; i++) {
-        struct ebbi_heap *other = depots[(next + i) % count];
+        struct ebbi_owner *other = &all_depots[(next + i) % count];
         if (other == depot || !ebbi_lock_try(&other->lock)) {
             continue;
         }
-        ebbi_heap_tell_time(other);
-        ebbi_heap_collect(other);
-        EBBI_ASSERT(other->is_depot && other->seat.domain == NULL);
+        ebbi_owner_tell_time(other);
+        ebbi_owner_collect(other);
         struct ebbi_slab **bucket = other->shelves[class_number].bucket;
         if (bucket[EBBI_BUCKETS - 2] != NULL || bucket[EBBI_BUCKETS - 1] != NULL) {
-            got = ebbi_heap_take(other, class_number, slots, wanted, false);
+            got = ebbi_owner_take(other, class_number, slots, wanted, false);
         }
         ebbi_lock_drop(&other->lock);
     }
     return got;
 }
 
-size_t ebbi_depot_take(struct ebbi_heap *depot, unsigned class_number, void **slots, size_t wanted)
+size_t ebbi_depot_take(struct ebbi_owner *owner, unsigned class_number, void **slots, size_t wanted)
 {
-    ebbi_assert_held(&depot->lock);
+    ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(ebbi_is_class(class_number) && wanted > 0);
-    size_t got = ebbi_heap_take(depot, class_number, slots, wanted, false);
-    if (got == 0 && depot->is_depot && !ebbi_classes[class_number].shares_lines) {
-        got = borrow(depot, class_number, slots, wanted);
+    size_t got = ebbi_owner_take(owner, class_number, slots, wanted, false);
+    if (got == 0 && is_depot(owner)) {
+        got = borrow(owner, class_number, slots, wanted);
     }
-    return got > 0 ? got : ebbi_heap_take(depot, class_number, slots, wanted, true);
+    return got > 0 ? got : ebbi_owner_take(owner, class_number, slots, wanted, true);
 }
 
-struct ebbi_heap *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
+static bool serves_itself(const struct ebbi_heap *heap, unsigned class_number)
+{
+    return ebbi_classes[class_number].shares_lines || heap->alone || heap->seat.domain != NULL;
+}
+
+// A signal handler that interrupts what is between lock and unlock would find magazines half changed: the
+// depot's lock alone does not stop it, as another depot is free. So the heap has a mark of its own.
+struct ebbi_owner *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number)
 {
     EBBI_ASSERT(ebbi_is_class(class_number));
-    if (!ebbi_classes[class_number].shares_lines && !heap->alone && heap->seat.domain == NULL) {
+    if (heap == NULL) {
         return lock_depot();
     }
-    ebbi_lock_take(&heap->lock);
-    return heap;
+    if (EBBI_UNLIKELY(heap->amid)) {
+        ebbi_lock_interrupted();
+    }
+    struct ebbi_owner *owner = &heap->own;
+    if (serves_itself(heap, class_number)) {
+        ebbi_lock_take(&owner->lock);
+    } else {
+        owner = lock_depot();
+    }
+    heap->amid = true;
+    ebbi_compiler_fence(); // before whatever the caller changes
+    return owner;
+}
+
+void ebbi_unlock_owner(struct ebbi_heap *heap, struct ebbi_owner *owner)
+{
+    if (heap != NULL) {
+        EBBI_ASSERT(heap->amid);
+        ebbi_compiler_fence(); // behind whatever the caller changed
+        heap->amid = false;
+    }
+    ebbi_lock_drop(&owner->lock);
+}
+
+bool ebbi_lock_owner_of(const struct ebbi_heap *heap, const struct ebbi_slab *slab)
+{
+    struct ebbi_owner *owner = slab->owner;
+    if (owner == &heap->own) {
+        ebbi_lock_take(&owner->lock);
+        return true;
+    }
+    return is_depot(owner) && !heap->alone && ebbi_lock_try(&owner->lock);
 }

@@ -6,7 +6,7 @@
 #define ONLY_FREES 3 // flushes in a row
 
 // The oldest blocks leave, the rest move down. Under the owner's lock.
-static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsigned class_number,
+static void flush_oldest(struct ebbi_heap *heap, struct ebbi_owner *owner, unsigned class_number,
                          size_t count)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
@@ -16,7 +16,7 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsign
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(m->stolen == 0 && (size_t)(heap->fast.top[bin] - first) == rest + count);
     EBBI_ASSERT(rest < m->slots);
-    ebbi_heap_tell_time(owner);
+    ebbi_owner_tell_time(owner);
     ebbi_give_blocks(owner, first, count);
     for (size_t i = 0; i < rest; i++) {
         first[i] = first[count + i];
@@ -27,7 +27,7 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_heap *owner, unsign
 
 static void flush(struct ebbi_heap *heap, unsigned class_number)
 {
-    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     if (m->slots == 0) {
         (void)ebbi_magazine_ensure(heap, class_number);
@@ -47,31 +47,31 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
         }
     }
     ebbi_purge_blocks(owner);
-    EBBI_HEAP_AUDIT(owner, heap->events);
-    ebbi_lock_drop(&owner->lock);
+    EBBI_OWNER_AUDIT(owner, heap->events);
+    ebbi_unlock_owner(heap, owner);
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
 }
 
 void ebbi_send_outbox(struct ebbi_heap *heap)
 {
-    ebbi_lock_take(&heap->lock);
-    ebbi_heap_tell_time(heap);
-    ebbi_give_blocks(heap, heap->outbox, heap->outbox_count);
+    ebbi_lock_take(&heap->own.lock);
+    ebbi_owner_tell_time(&heap->own);
+    ebbi_give_blocks(&heap->own, heap->outbox, heap->outbox_count);
     EBBI_ASSERT(heap->outbox_count <= EBBI_OUTBOX);
     heap->outbox_count = 0;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
 }
 
 void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
 {
     EBBI_ASSERT(heap->magazines[class_number].slots != 0);
-    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
     flush_oldest(heap, owner, class_number, count);
     ebbi_magazine_reset(heap, class_number);
-    ebbi_lock_drop(&owner->lock);
+    ebbi_unlock_owner(heap, owner);
 }
 
 void ebbi_flush_largest(struct ebbi_heap *heap)
@@ -97,11 +97,11 @@ void ebbi_flush_all(struct ebbi_heap *heap)
     ebbi_send_outbox(heap);
 }
 
-static void release_reserves(struct ebbi_heap *heap)
+static void release_reserves(struct ebbi_owner *owner)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        ebbi_shelf_set_current(heap, c, NULL);
+        ebbi_shelf_set_current(owner, c, NULL);
     }
 }
 
@@ -109,17 +109,15 @@ void ebbi_heap_rest(struct ebbi_heap *heap)
 {
     EBBI_ASSERT(heap->attached || heap->seat.domain != NULL);
     ebbi_flush_all(heap);
-    ebbi_lock_take(&heap->lock);
-    ebbi_heap_collect(heap);
-    if (!heap->is_depot) {
-        release_reserves(heap);
-    }
-    ebbi_purge_abandoned(heap);
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
+    ebbi_owner_collect(&heap->own);
+    release_reserves(&heap->own);
+    ebbi_purge_abandoned(&heap->own);
+    ebbi_lock_drop(&heap->own.lock);
 }
 
 // A block in use starts at p, as far as can be seen: it is not among the `count` blocks that were freed
-// before it, of which the newest few are looked at, nor has it gone home to `heap`.
+// before it, of which the newest few are looked at, nor has it gone home to an owner that can be asked.
 static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count, void *p)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
@@ -128,10 +126,9 @@ static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count
     for (size_t i = 1; i <= ebbi_min(count, EBBI_LATELY); i++) {
         is_free |= freed[count - i] == p;
     }
-    if (slab->heap == heap) { // so none of another thread's locks is waited for
-        ebbi_lock_take(&heap->lock);
+    if (ebbi_lock_owner_of(heap, slab)) {
         is_free |= ebbi_slab_is_free(slab, block);
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&slab->owner->lock);
     }
     if (is_free) {
         ebbi_slab_report_double_free(p);

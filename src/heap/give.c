@@ -11,7 +11,7 @@ struct group {
     unsigned word;
 };
 
-static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
+static void announce(struct ebbi_slab *slab, struct ebbi_owner *owner)
 {
     // relaxed: only compared
     struct ebbi_slab *first = ebbi_load_relaxed(&owner->pending);
@@ -25,7 +25,7 @@ static void announce(struct ebbi_slab *slab, struct ebbi_heap *owner)
 void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 {
     EBBI_ASSERT(mask != 0 && word < slab->words);
-    struct ebbi_heap *owner = slab->heap; // before the blocks go: the slab may go with them
+    struct ebbi_owner *owner = slab->owner; // before the blocks go: the slab may go with them
     if (ebbi_slab_give_remote(slab, word, mask)) {
         announce(slab, owner);
     }
@@ -57,7 +57,7 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
     group->mask |= bit;
 }
 
-void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
+void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
     struct group groups[GROUPS];
     for (size_t i = 0; i < GROUPS; i++) {
@@ -66,18 +66,18 @@ void ebbi_give_blocks(struct ebbi_heap *heap, void **blocks, size_t count)
     size_t foreign = 0;
     for (size_t i = 0; i < count; i++) {
         struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
-        if (slab->heap != heap) {
+        if (slab->owner != owner) {
             collect_group(groups, slab, blocks[i]);
             foreign++;
             continue;
         }
-        ebbi_assert_held(&heap->lock);
+        ebbi_assert_held(&owner->lock);
         ebbi_slab_give(slab, blocks[i]);
-        heap->idle_bytes += ebbi_slab_class(slab)->size;
-        ebbi_heap_count_out(heap, -(int64_t)(ebbi_slab_class(slab)->size));
-        slab->touched = heap->clock_ms;
-        ebbi_purge_note(heap, slab);
-        ebbi_shelf_settle(heap, slab);
+        owner->idle_bytes += ebbi_slab_class(slab)->size;
+        ebbi_owner_count_out(owner, -(int64_t)(ebbi_slab_class(slab)->size));
+        slab->touched = owner->clock_ms;
+        ebbi_purge_note(owner, slab);
+        ebbi_shelf_settle(owner, slab);
     }
     for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
         if (groups[i].mask != 0) {

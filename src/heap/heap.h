@@ -9,32 +9,26 @@
 // malloc pops below top (and finds the NULL when empty), free pushes at top (and finds the limit
 // when full). A thread without a heap has a static one where everything is empty and full at once.
 //
-// Slabs belong to a heap. Those of line-sharing classes belong to the heap of the thread that takes
-// blocks from them. Those of whole-line classes belong to the depots, the first few heaps, which all
-// threads share (depot.c): many half-used slabs of each class would cost more than a lock that is
-// seldom contended.
+// Blocks come from slabs, which belong to owners (owner.h); a heap has one of its own. Those of classes
+// whose blocks share cache lines come from there. Those of whole-line classes come from the depots
+// (depot.c), which all threads share: many half-used slabs of each class would cost more than a lock
+// that is seldom contended.
 //
 // P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
-// P2  magazines hold whole-line blocks of any heap, and other blocks of their own lane only.
-// P3  every slab of the heap with a free block is `current` of its class, in one bucket, or away; in a
-//     bucket it has fewer free blocks than those at which it moves.
-// P4  a magazine with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
+// P2  magazines hold whole-line blocks of any owner, and other blocks of their own lane only.
+// P3  a magazine with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
 //     limit = base + slots; one without has its ends at `nothing`.
-// P5  slab_count, held_bytes and idle_bytes are sums over the heap's slabs; full ones have nothing idle.
-// P6  the purge queue is linked both ways through slabs of the heap that say so.
 //
-// The thread alone touches the fast part, the magazines and the outbox, its slow paths under the
-// lock of the owner of the slabs concerned, which they take once per refill or flush. Slabs and
-// lists are under their heap's `lock`; the purger and fork() take it too. `pending` is written by
-// anybody.
+// The thread alone touches the fast part, the magazines and the outbox, its slow paths under the lock
+// of the owner of the slabs concerned, which they take once per refill or flush. What waits in the
+// limbo is under the lock of the heap's own owner, as other threads let it go, too.
 #ifndef EBB_HEAP_HEAP_H
 #define EBB_HEAP_HEAP_H
 
 #include "arena/arena.h"
 #include "heap/limbo.h"
-#include "os/lock.h"
+#include "heap/owner.h"
 #include "region/region.h"
-#include "slab/slab.h"
 
 #define EBBI_OUTBOX 64
 #define EBBI_ENTERED 32
@@ -63,11 +57,6 @@ struct ebbi_magazine {
     bool busy;       // used since the last sweep
 };
 
-struct ebbi_shelf { // slabs of one class
-    struct ebbi_slab *current;
-    struct ebbi_slab *bucket[EBBI_BUCKETS];
-};
-
 // A thread's part in a domain, of a heap that serves it (domain.c). The thread's alone.
 struct ebbi_seat {
     struct ebb_domain *domain;    // NULL: an ordinary heap
@@ -89,59 +78,51 @@ struct ebbi_heap {
     struct ebbi_fast fast; // first: what the thread's pointer points to
     void *nothing;         // NULL: the slot below the top of a magazine without an array
 
-    struct ebbi_slab *pending __attribute__((aligned(EBBI_CACHE_LINE))); // atomic, any thread
+    struct ebbi_owner own; // of its slabs
 
-    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
-    uint32_t events;   // refills and flushes
-    uint32_t clock_ms; // about now
+    // The thread's alone, unless it is said.
+    uint32_t events; // refills and flushes
     uint16_t lane;
     uint8_t exit_rounds; // of the thread's destructors
-    bool is_depot;       // see depot.c; never destroyed
-    bool attached;
-    bool alone; // serves a thread in abort(): takes no other lock
+    bool attached;       // under the registry lock
+    bool alone;          // serves a thread in abort(): takes no other owner's lock
+    bool runs_calls;     // its thread is in ebbi_calls_run
+    bool buries;         // and in ebbi_collectors_bury
+    bool amid;           // its thread is between ebbi_lock_owner and ebbi_unlock_owner
+    bool counted;        // its thread, among those that helper.c counts
+    bool has_regions;    // its thread may own some
+    bool had_regions;    // never destroyed: ebbi_sheet_owner_revoke may still look at it
     uint32_t
         inside; // how deep its thread is in slow calls; atomic, see park.c, as are the next two
     uint32_t parked;
     struct ebbi_fast **slot;
-    bool runs_calls; // its thread is in ebbi_calls_run
-    bool buries;     // and in ebbi_collectors_bury
-    bool counted;    // its thread, among those that helper.c counts
-    uint32_t holds;  // of walkers; under the registry lock
-    size_t slab_count;
-    size_t held_bytes;        // of slabs
-    size_t idle_bytes;        // free blocks of slabs that may hold pages
-    size_t peak_bytes;        // held and not idle at most, lately
-    size_t budget_bytes;      // what magazines may still grow by
-    size_t freed_bytes;       // since the last purge by amount
-    size_t out_bytes;         // of blocks that are not in its slabs
-    uint64_t taken_bytes;     // out of its slabs by refills, since the start
-    struct ebbi_label *label; // whose memory it is; NULL: nobody's
+    size_t budget_bytes;  // what magazines may still grow by
+    uint64_t taken_bytes; // by refills, since the start
     struct ebbi_seat seat;
     struct ebbi_heap *seats;   // that the thread of this heap has in domains
     struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
     uint32_t entered_count;    // enters of regions that have not been left
     struct ebb_region
-        *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
-    bool has_regions;           // its thread may own some
-    bool had_regions;           // never destroyed: ebbi_owner_revoke may still look at it
-    uint64_t arrays[2];         // bit c: magazines[c] has an array
-    size_t purged_bytes;        // pages of slabs returned since the start
-    struct ebbi_slab *purge_first, *purge_last;
-    struct ebbi_slab *away;            // slabs whose pages are being returned, through `next`
-    struct ebbi_heap *next, *previous; // all heaps, under the registry lock
-    struct ebbi_heap *abandoned_next;  // under the registry lock
+        *entered[EBBI_ENTERED];        // the outermost of them, for a thread that ends inside
+    uint64_t arrays[2];                // bit c: magazines[c] has an array
     void **slot_free[EBBI_SLOT_SIZES]; // recycled arrays
     void **slot_next, **slot_end;      // fresh ones
     unsigned outbox_count;
     void *outbox[EBBI_OUTBOX];
     struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
-    struct ebbi_shelf shelves[EBBI_CLASS_COUNT];
+    struct ebbi_calls *running;    // records taken, innermost run first
+    const void *run_frame;         // of the outermost ebbi_calls_run
+    struct ebbi_collector *doomed; // to be destroyed behind it
+
+    // Under own.lock.
     struct ebbi_limbo limbo;
     struct ebbi_deferred deferred; // of the default collector
     struct ebbi_record *records;   // in others
-    struct ebbi_calls *running;    // its thread's, as are these: records taken, innermost run first
-    const void *run_frame;         // of the outermost ebbi_calls_run
-    struct ebbi_collector *doomed; // to be destroyed behind it
+
+    // Under the registry lock.
+    struct ebbi_heap *next, *previous; // all heaps
+    struct ebbi_heap *abandoned_next;
+    uint32_t holds; // of walkers
 };
 
 // Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain
@@ -157,18 +138,5 @@ extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_parked;
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }
 
 #include "heap/park.h"
-
-// Under the lock: so no heap's clock goes backward, and no slab was touched in its future.
-EBBI_INLINE void ebbi_heap_tell_time(struct ebbi_heap *heap)
-{
-    heap->clock_ms = (uint32_t)ebbi_os_now_ms();
-}
-
-// Under the lock.
-EBBI_INLINE void ebbi_heap_count_out(struct ebbi_heap *heap, int64_t more)
-{
-    // relaxed: a count, which domain.c reads without the lock
-    ebbi_store_relaxed(&heap->out_bytes, heap->out_bytes + (size_t)more);
-}
 
 #endif

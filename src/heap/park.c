@@ -44,7 +44,7 @@ static void move_down(struct ebbi_heap *heap, unsigned class_number)
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     size_t rest = (size_t)(heap->fast.top[bin] - (m->base + 1)) - m->stolen;
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(m->stolen < m->slots && rest < m->slots);
     for (size_t i = 1; i <= rest; i++) {
         m->base[i] = m->base[i + m->stolen];
@@ -56,7 +56,7 @@ static void move_down(struct ebbi_heap *heap, unsigned class_number)
 EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 {
     EBBI_ASSERT(heap->inside > 0);
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         if (heap->magazines[c].stolen != 0) {
             move_down(heap, c);
@@ -66,7 +66,7 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
     if (ebbi_source_now() == &ebbi_heap_parked) {
         ebbi_source_set(&heap->fast);
     }
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     ebbi_helper_kick(); // so that it is parked again
 }
 
@@ -107,7 +107,7 @@ static unsigned next_array(const struct ebbi_heap *heap, unsigned class_number)
 
 static void note(struct ebbi_heap *heap, struct parking *parking)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     for (unsigned c = 1; (c = next_array(heap, c)) != 0; c++) {
         struct ebbi_magazine *m = &heap->magazines[c];
         // relaxed: at most one call of the thread is under way, P2
@@ -121,7 +121,7 @@ static void note(struct ebbi_heap *heap, struct parking *parking)
 
 static void park(struct ebbi_heap *heap, void *context)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct parking *parking = (struct parking *)context;
     if (heap->slot == NULL) {
         return;
@@ -153,7 +153,7 @@ static size_t steal(struct ebbi_heap *heap, unsigned class_number)
 
 static void empty(struct ebbi_heap *heap, void *context)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct parking *parking = (struct parking *)context;
     bool noted = heap->parked == NOTED && sleeps(heap);
     for (unsigned c = 1; noted && (c = next_array(heap, c)) != 0; c++) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what is free and may be returned. A slab into which blocks came back joins its heap's queue;
+// Layer heap: what is free and may be returned. A slab into which blocks came back joins its owner's queue;
 // once nothing has happened to it for the delay, its wholly free pages are returned. Whatever the time, by
 // amount:
 //
 //     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
-//     free blocks kept  <= max(8 MiB, 1/3 of the heap's slabs), least recently used slabs first
+//     free blocks kept  <= max(8 MiB, 1/3 of the owner's slabs), least recently used slabs first
 //
 // With a helper, what was in use lately may stay as well: a program that swings between two sizes
 // would fault its pages in again at each swing. That memory was resident at the peak, so the peak
@@ -20,34 +20,34 @@
 #define ABANDONED_SIZE 1024u
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
-void ebbi_purge_note(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
-    EBBI_ASSERT(slab->heap == heap);
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(slab->owner == owner);
     if (slab->purge_queued ||
         (size_t)slab->free_count * ebbi_slab_class(slab)->size < ebbi_os_page_size()) {
         return;
     }
-    EBBI_ASSERT((heap->purge_first == NULL) == (heap->purge_last == NULL));
+    EBBI_ASSERT((owner->purge_first == NULL) == (owner->purge_last == NULL));
     slab->purge_queued = true;
     slab->purge_next = NULL;
-    slab->purge_previous = heap->purge_last;
-    *(heap->purge_last != NULL ? &heap->purge_last->purge_next : &heap->purge_first) = slab;
-    heap->purge_last = slab;
+    slab->purge_previous = owner->purge_last;
+    *(owner->purge_last != NULL ? &owner->purge_last->purge_next : &owner->purge_first) = slab;
+    owner->purge_last = slab;
 }
 
-void ebbi_purge_unnote(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
-    EBBI_ASSERT(slab->heap == heap);
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(slab->owner == owner);
     if (!slab->purge_queued) {
         return;
     }
     struct ebbi_slab *next = slab->purge_next;
     struct ebbi_slab *previous = slab->purge_previous;
     slab->purge_queued = false;
-    *(previous != NULL ? &previous->purge_next : &heap->purge_first) = next;
-    *(next != NULL ? &next->purge_previous : &heap->purge_last) = previous;
+    *(previous != NULL ? &previous->purge_next : &owner->purge_first) = next;
+    *(next != NULL ? &next->purge_previous : &owner->purge_last) = previous;
 }
 
 // With huge pages, only whole ones are returned: to split one costs the program more.
@@ -67,61 +67,61 @@ static size_t purge_stride(void)
 
 // The lock is not held while the kernel works: the slab is away from its shelf meanwhile, so that its
 // blocks only come back.
-static size_t purge_slab(struct ebbi_heap *heap, struct ebbi_slab *slab)
+static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(!slab->away && slab->purge_queued);
     struct ebbi_slab_plan plan;
-    ebbi_purge_unnote(heap, slab);
-    EBBI_ASSERT(heap->idle_bytes >= (size_t)slab->idle * ebbi_slab_class(slab)->size);
-    heap->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
+    ebbi_purge_unnote(owner, slab);
+    EBBI_ASSERT(owner->idle_bytes >= (size_t)slab->idle * ebbi_slab_class(slab)->size);
+    owner->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
     slab->idle = 0;
     ebbi_slab_plan(slab, purge_stride(), &plan);
     if (plan.count == 0) {
         return 0;
     }
-    ebbi_shelf_send_away(heap, slab);
-    ebbi_lock_drop(&heap->lock);
+    ebbi_shelf_send_away(owner, slab);
+    ebbi_lock_drop(&owner->lock);
     size_t bytes = ebbi_slab_carry_out(&plan);
-    ebbi_lock_take(&heap->lock);
-    EBBI_ASSERT(slab->away && slab->heap == heap);
+    ebbi_lock_take(&owner->lock);
+    EBBI_ASSERT(slab->away && slab->owner == owner);
     ebbi_slab_carried_out(slab, &plan);
-    ebbi_shelf_return(heap, slab);
-    heap->purged_bytes += bytes;
+    ebbi_shelf_return(owner, slab);
+    owner->purged_bytes += bytes;
     return bytes;
 }
 
-void ebbi_purge_forked(struct ebbi_heap *heap, void *context)
+void ebbi_purge_forked(struct ebbi_owner *owner, void *context)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     (void)context;
-    while (heap->away != NULL) {
-        ebbi_shelf_return(heap, heap->away);
+    while (owner->away != NULL) {
+        ebbi_shelf_return(owner, owner->away);
     }
 }
 
-static size_t busy_bytes(const struct ebbi_heap *heap)
+static size_t busy_bytes(const struct ebbi_owner *owner)
 {
-    EBBI_ASSERT(heap->idle_bytes <= heap->held_bytes);
-    return heap->held_bytes - heap->idle_bytes;
+    EBBI_ASSERT(owner->idle_bytes <= owner->held_bytes);
+    return owner->held_bytes - owner->idle_bytes;
 }
 
 // Looks at the queue once around, at most at so many slabs. Returns bytes.
-static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms, int most)
+static size_t purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     size_t total = 0;
-    struct ebbi_slab *last = heap->purge_last;
-    for (int i = 0; i < most && heap->purge_first != NULL; i++) {
-        struct ebbi_slab *slab = heap->purge_first;
+    struct ebbi_slab *last = owner->purge_last;
+    for (int i = 0; i < most && owner->purge_first != NULL; i++) {
+        struct ebbi_slab *slab = owner->purge_first;
         bool once_around = slab == last;
         if (slab->away) {
-            ebbi_purge_unnote(heap, slab); // its next free block notes it again
-        } else if ((int32_t)(heap->clock_ms - slab->touched) < (int32_t)delay_ms) {
-            ebbi_purge_unnote(heap, slab); // to the end
-            ebbi_purge_note(heap, slab);
+            ebbi_purge_unnote(owner, slab); // its next free block notes it again
+        } else if ((int32_t)(owner->clock_ms - slab->touched) < (int32_t)delay_ms) {
+            ebbi_purge_unnote(owner, slab); // to the end
+            ebbi_purge_note(owner, slab);
         } else {
-            total += purge_slab(heap, slab);
+            total += purge_slab(owner, slab);
         }
         if (once_around) {
             break;
@@ -130,15 +130,15 @@ static size_t purge_queue(struct ebbi_heap *heap, size_t delay_ms, int most)
     return total;
 }
 
-void ebbi_heap_forget_peak(struct ebbi_heap *heap)
+void ebbi_owner_forget_peak(struct ebbi_owner *owner)
 {
-    ebbi_assert_held(&heap->lock);
-    heap->peak_bytes -= (heap->peak_bytes - ebbi_min(heap->peak_bytes, busy_bytes(heap))) / 2;
+    ebbi_assert_held(&owner->lock);
+    owner->peak_bytes -= (owner->peak_bytes - ebbi_min(owner->peak_bytes, busy_bytes(owner))) / 2;
 }
 
-size_t ebbi_purge_old(struct ebbi_heap *heap, size_t delay_ms)
+size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
 {
-    return purge_queue(heap, delay_ms, SLABS_AT_ONCE);
+    return purge_queue(owner, delay_ms, SLABS_AT_ONCE);
 }
 
 // What may stay because it was in use lately: only where a helper will end it.
@@ -158,38 +158,38 @@ void ebbi_purge_spans(void)
     }
 }
 
-void ebbi_purge_blocks(struct ebbi_heap *heap)
+void ebbi_purge_blocks(struct ebbi_owner *owner)
 {
-    ebbi_assert_held(&heap->lock);
-    if (heap->freed_bytes < AMOUNT_STEP) {
+    ebbi_assert_held(&owner->lock);
+    if (owner->freed_bytes < AMOUNT_STEP) {
         return;
     }
-    heap->freed_bytes = 0;
-    size_t busy = busy_bytes(heap);
-    heap->peak_bytes = ebbi_max(heap->peak_bytes, busy);
-    size_t allowed = ebbi_max(BLOCKS_KEPT, heap->held_bytes / 3);
-    if (heap->idle_bytes > ebbi_max(allowed, since_peak(heap->peak_bytes, busy))) {
-        (void)purge_queue(heap, 0, SLABS_A_CALL);
+    owner->freed_bytes = 0;
+    size_t busy = busy_bytes(owner);
+    owner->peak_bytes = ebbi_max(owner->peak_bytes, busy);
+    size_t allowed = ebbi_max(BLOCKS_KEPT, owner->held_bytes / 3);
+    if (owner->idle_bytes > ebbi_max(allowed, since_peak(owner->peak_bytes, busy))) {
+        (void)purge_queue(owner, 0, SLABS_A_CALL);
     }
 }
 
 // An abandoned heap may wait long for its next thread. Its free pages under small blocks go back at
 // once: they are few, and many blocks must come home before the next thread finds such a page free.
 // Larger blocks stay for the delay: a successor is usually there to take them.
-void ebbi_purge_abandoned(struct ebbi_heap *heap)
+void ebbi_purge_abandoned(struct ebbi_owner *owner)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     size_t count = 0;
-    for (const struct ebbi_slab *slab = heap->purge_first; slab != NULL; slab = slab->purge_next) {
+    for (const struct ebbi_slab *slab = owner->purge_first; slab != NULL; slab = slab->purge_next) {
         count++;
     }
-    for (; count > 0 && heap->purge_first != NULL; count--) {
-        struct ebbi_slab *slab = heap->purge_first;
+    for (; count > 0 && owner->purge_first != NULL; count--) {
+        struct ebbi_slab *slab = owner->purge_first;
         if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->away) {
-            (void)purge_slab(heap, slab);
+            (void)purge_slab(owner, slab);
         } else {
-            ebbi_purge_unnote(heap, slab); // to the end
-            ebbi_purge_note(heap, slab);
+            ebbi_purge_unnote(owner, slab); // to the end
+            ebbi_purge_note(owner, slab);
         }
     }
 }

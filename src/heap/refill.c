@@ -12,7 +12,7 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    struct ebbi_heap *owner = ebbi_lock_owner(heap, class_number);
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(m->stolen == 0);
     size_t got = 0;
@@ -20,7 +20,7 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     if (has_array) {
         ebbi_magazine_adapt(heap, class_number, false);
         heap->events++;
-        ebbi_heap_tell_time(owner);
+        ebbi_owner_tell_time(owner);
         m->asked_bytes += bytes;
         m->asked_count++;
         got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
@@ -28,8 +28,8 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         heap->taken_bytes += got * ebbi_classes[class_number].size;
         heap->fast.top[bin] = m->base + 1 + got;
     }
-    EBBI_HEAP_AUDIT(owner, heap->events);
-    ebbi_lock_drop(&owner->lock);
+    EBBI_OWNER_AUDIT(owner, heap->events);
+    ebbi_unlock_owner(heap, owner);
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_helper_kick(); // there is something in a magazine
     if (!has_array) {
@@ -38,14 +38,12 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     return got > 0;
 }
 
-// One block past the magazines, from a heap that is locked, or NULL.
-static void *take_one(struct ebbi_heap *locked, unsigned class_number)
+void *ebbi_heap_take_one(struct ebbi_heap *heap, unsigned class_number)
 {
     void *block = NULL;
-    if (locked != NULL) {
-        (void)ebbi_heap_take(locked, class_number, &block, 1, true);
-        ebbi_lock_drop(&locked->lock);
-    }
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
+    (void)ebbi_owner_take(owner, class_number, &block, 1, true);
+    ebbi_unlock_owner(heap, owner);
     return block;
 }
 
@@ -58,18 +56,13 @@ void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     if (ebbi_magazine_is_empty(heap, class_number) && !refill(heap, class_number, bytes)) {
-        return take_one(ebbi_lock_owner(heap, class_number), class_number);
+        return ebbi_heap_take_one(heap, class_number);
     }
     void **top = heap->fast.top[bin];
     void *block = top[-1];
     EBBI_ASSERT(ebbi_slab_class(ebbi_slab_of(block)) == &ebbi_classes[class_number]);
     ebbi_store_relaxed(&heap->fast.top[bin], top - 1); // relaxed: others only count
     return block;
-}
-
-void *ebbi_public_take(unsigned class_number)
-{
-    return take_one(ebbi_heap_lock_public(), class_number);
 }
 
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes)
@@ -79,12 +72,12 @@ void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes)
         class_number = ebbi_class_for_aligned(bytes, align);
     }
     if (class_number == 0) {
-        return ebbi_large_alloc(bytes, align, false, heap != NULL ? heap->label : NULL);
+        return ebbi_large_alloc(bytes, align, false, heap != NULL ? heap->own.label : NULL);
     }
     EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
     struct ebbi_heap *inside = ebbi_inside();
-    void *block =
-        heap != NULL ? ebbi_heap_pop(heap, class_number, bytes) : ebbi_public_take(class_number);
+    void *block = heap != NULL ? ebbi_heap_pop(heap, class_number, bytes)
+                               : ebbi_heap_take_one(NULL, class_number);
     ebbi_outside(inside);
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: all heaps. A heap is one granule of metadata. A thread takes an abandoned one, whole,
-// before a new one is made; what is abandoned without slabs is destroyed but for a few spare ones.
-// Other threads keep setting remote bits in an abandoned heap's slabs meanwhile.
+// Layer heap: all heaps, and with the depots all owners. A heap is one granule of metadata. A thread takes an
+// abandoned one, whole, before a new one is made; what is abandoned without slabs is destroyed but for a few
+// spare ones. Other threads keep setting remote bits in an abandoned heap's slabs meanwhile.
 //
 // Whoever walks over them holds one at a time: it stays in the list, its lock is free to be taken
 // and dropped, and the registry's is not held while something is done with it.
@@ -20,8 +20,8 @@ static struct ebbi_lock registry; // rank: registry
 static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
-static struct ebbi_heap *public_heap;
-static unsigned next_heap;
+static unsigned next_heap;  // made so far, seats included
+static size_t thread_heaps; // made so far
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
 
@@ -61,6 +61,7 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
         memset(heap, 0, sizeof *heap);
     }
     heap->lane = (uint16_t)(first_lane + next_heap++ % EBBI_LANES);
+    heap->own.lane = heap->lane;
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
@@ -86,7 +87,7 @@ static struct ebbi_heap *heap_create(void)
     if (heap == NULL) {
         return NULL;
     }
-    ebbi_depot_offer(heap);
+    ebbi_depots_grow(++thread_heaps);
     link_heap(heap);
     return heap;
 }
@@ -97,7 +98,7 @@ struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_la
     struct ebbi_heap *heap = ebbi_heap_make(EBBI_TAG_DOMAIN);
     if (heap != NULL) {
         heap->seat.domain = domain;
-        heap->label = label;
+        heap->own.label = label;
         link_heap(heap);
     }
     return heap;
@@ -106,8 +107,9 @@ struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_la
 static void heap_destroy(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
-    EBBI_ASSERT(!heap->is_depot && heap->holds == 0);
-    EBBI_ASSERT(heap->slab_count == 0 && heap->away == NULL && heap->purge_first == NULL);
+    EBBI_ASSERT(heap->holds == 0);
+    EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.away == NULL &&
+                heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
     *(heap->previous != NULL ? &heap->previous->next : &all_heaps) = heap->next;
     if (heap->next != NULL) {
@@ -130,20 +132,6 @@ struct ebbi_heap *ebbi_heap_adopt(void)
     return heap;
 }
 
-struct ebbi_heap *ebbi_heap_lock_public(void)
-{
-    ebbi_lock_take(&registry);
-    if (public_heap == NULL) {
-        public_heap = heap_create();
-    }
-    struct ebbi_heap *heap = public_heap;
-    ebbi_lock_drop(&registry);
-    if (heap != NULL) {
-        ebbi_lock_take(&heap->lock);
-    }
-    return heap;
-}
-
 void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
@@ -156,18 +144,18 @@ void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
 // Under the heap's lock.
 static bool is_empty(const struct ebbi_heap *heap)
 {
-    ebbi_assert_held(&heap->lock);
-    return heap->slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
-           heap->records == NULL && !heap->is_depot && !heap->had_regions;
+    ebbi_assert_held(&heap->own.lock);
+    return heap->own.slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
+           heap->records == NULL && !heap->had_regions;
 }
 
 void ebbi_heap_retire(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
 {
     ebbi_assert_held(&registry);
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     discard(heap);
     bool empty = is_empty(heap);
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     if (empty && heap->holds == 0 && abandoned_count >= SPARE_HEAPS) {
         heap_destroy(heap);
     } else {
@@ -194,9 +182,20 @@ static struct ebbi_heap *next_held(struct ebbi_heap *from)
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
 {
     for (struct ebbi_heap *heap = next_held(NULL); heap != NULL; heap = next_held(heap)) {
-        ebbi_lock_take(&heap->lock);
+        ebbi_lock_take(&heap->own.lock);
         visit(heap, context);
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&heap->own.lock);
+    }
+}
+
+void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), void *context)
+{
+    struct ebbi_owner *depots;
+    size_t count = ebbi_depots(&depots);
+    for (size_t i = 0; i < count; i++) {
+        ebbi_lock_take(&depots[i].lock);
+        visit(&depots[i], context);
+        ebbi_lock_drop(&depots[i].lock);
     }
 }
 
@@ -207,10 +206,10 @@ void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
     struct ebbi_heap **link = &abandoned;
     while (*link != NULL) {
         struct ebbi_heap *heap = *link;
-        ebbi_lock_take(&heap->lock);
+        ebbi_lock_take(&heap->own.lock);
         discard(heap);
         bool empty = is_empty(heap);
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&heap->own.lock);
         if (empty && heap->holds == 0 && ++spare > SPARE_HEAPS) {
             *link = heap->abandoned_next;
             abandoned_count--;
@@ -222,14 +221,15 @@ void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
     ebbi_lock_drop(&registry);
 }
 
-void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
+void ebbi_owners_freeze(void)
 {
+    struct ebbi_owner *depots;
     ebbi_lock_take(&registry);
-    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
-        ebbi_lock_take(&heap->lock);
+    for (size_t i = 0, count = ebbi_depots(&depots); i < count; i++) {
+        ebbi_lock_take(&depots[i].lock);
     }
-    if (visit != NULL) {
-        ebbi_heaps_visit(visit, context);
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        ebbi_lock_take(&heap->own.lock);
     }
 }
 
@@ -241,11 +241,15 @@ void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void
     }
 }
 
-void ebbi_heaps_thaw(void)
+void ebbi_owners_thaw(void)
 {
+    struct ebbi_owner *depots;
     ebbi_assert_held(&registry);
     for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&heap->own.lock);
+    }
+    for (size_t i = 0, count = ebbi_depots(&depots); i < count; i++) {
+        ebbi_lock_drop(&depots[i].lock);
     }
     ebbi_lock_drop(&registry);
 }

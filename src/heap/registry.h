@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: all heaps, and the lock over their list, which is also that of all records in collectors.
+// Layer heap: all heaps and all owners, and the lock over the list, which is also that of all records in
+// collectors.
 #ifndef EBB_HEAP_REGISTRY_H
 #define EBB_HEAP_REGISTRY_H
 
@@ -12,15 +13,15 @@ void ebbi_registry_assert(void); // checked builds: aborts unless the calling th
 
 // One that is in no list; NULL: memory refused.
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane);
-struct ebbi_heap *ebbi_heap_lock_public(void); // for threads without one; locked, or NULL
 
-// Takes every heap's lock, for a reader of all slabs, then calls visit (if any) for each.
-void ebbi_heaps_freeze(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
-void ebbi_heaps_thaw(void);
-// Between the two.
+// Takes the registry's lock and every owner's, for a reader of all slabs.
+void ebbi_owners_freeze(void);
+void ebbi_owners_thaw(void);
+// Between the two: each heap; depots have nothing that is not in their slabs.
 void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
-// Each in turn under its lock, which visit may drop and take again; no other lock is held.
+// Each in turn under its own lock, which visit may drop and take again; no other lock is held.
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
+void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), void *context);
 // Destroys abandoned heaps without slabs but for a few. `discard` comes first, under the registry's lock and
 // the heap's: what the layers above keep in it and do not need.
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: which slab the next refill takes from. Under the heap's lock.
+// Layer heap: which slab the next refill takes from. Under the owner's lock.
 //
 // A slab is current (its class's refills come from it), full (no free block: in no list), part-full
 // (in the bucket of its share of free blocks), or away (its pages are being returned). A slab whose
@@ -42,17 +42,17 @@ static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned buck
     shelf->bucket[bucket] = slab;
 }
 
-static void shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
+static void shelf_remove(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
-    EBBI_ASSERT(slab->heap == heap);
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(slab->owner == owner);
     if (slab->bucket == EBBI_NO_BUCKET) {
         return;
     }
     if (slab->previous != NULL) {
         slab->previous->next = slab->next;
     } else {
-        heap->shelves[slab->class_number].bucket[slab->bucket] = slab->next;
+        owner->shelves[slab->class_number].bucket[slab->bucket] = slab->next;
     }
     if (slab->next != NULL) {
         slab->next->previous = slab->previous;
@@ -60,81 +60,81 @@ static void shelf_remove(struct ebbi_heap *heap, struct ebbi_slab *slab)
     slab->bucket = EBBI_NO_BUCKET;
 }
 
-void ebbi_shelf_send_away(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_shelf_send_away(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    struct ebbi_shelf *shelf = &heap->shelves[slab->class_number];
-    ebbi_assert_held(&heap->lock);
-    EBBI_ASSERT(!slab->away && slab->heap == heap);
-    shelf_remove(heap, slab);
+    struct ebbi_shelf *shelf = &owner->shelves[slab->class_number];
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(!slab->away && slab->owner == owner);
+    shelf_remove(owner, slab);
     if (shelf->current == slab) {
         shelf->current = NULL;
     }
     slab->away = true;
     slab->moves_at = NEVER;
     slab->previous = NULL;
-    slab->next = heap->away;
-    if (heap->away != NULL) {
-        heap->away->previous = slab;
+    slab->next = owner->away;
+    if (owner->away != NULL) {
+        owner->away->previous = slab;
     }
-    heap->away = slab;
+    owner->away = slab;
 }
 
-void ebbi_shelf_return(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_shelf_return(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
-    EBBI_ASSERT(slab->away && slab->heap == heap && slab->bucket == EBBI_NO_BUCKET);
-    *(slab->previous != NULL ? &slab->previous->next : &heap->away) = slab->next;
+    ebbi_assert_held(&owner->lock);
+    EBBI_ASSERT(slab->away && slab->owner == owner && slab->bucket == EBBI_NO_BUCKET);
+    *(slab->previous != NULL ? &slab->previous->next : &owner->away) = slab->next;
     if (slab->next != NULL) {
         slab->next->previous = slab->previous;
     }
     slab->away = false;
     slab->moves_at = 1;
-    ebbi_shelf_settle(heap, slab);
+    ebbi_shelf_settle(owner, slab);
 }
 
-static void destroy(struct ebbi_heap *heap, struct ebbi_slab *slab)
+static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    shelf_remove(heap, slab);
-    ebbi_purge_unnote(heap, slab);
-    heap->slab_count--;
-    heap->idle_bytes -= (size_t)slab->idle * c->size;
-    heap->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    if (heap->label != NULL) {
-        ebbi_label_drop(heap->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
-        ebbi_count(&heap->label->slabs, (uint64_t)-1);
+    shelf_remove(owner, slab);
+    ebbi_purge_unnote(owner, slab);
+    owner->slab_count--;
+    owner->idle_bytes -= (size_t)slab->idle * c->size;
+    owner->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
+    if (owner->label != NULL) {
+        ebbi_label_drop(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
+        ebbi_count(&owner->label->slabs, (uint64_t)-1);
     }
-    EBBI_ASSERT(!slab->away && heap->shelves[slab->class_number].current != slab);
-    EBBI_ASSERT(heap->slab_count < SIZE_MAX / 2 && heap->held_bytes < SIZE_MAX / 2 &&
-                heap->idle_bytes <= heap->held_bytes);
+    EBBI_ASSERT(!slab->away && owner->shelves[slab->class_number].current != slab);
+    EBBI_ASSERT(owner->slab_count < SIZE_MAX / 2 && owner->held_bytes < SIZE_MAX / 2 &&
+                owner->idle_bytes <= owner->held_bytes);
     ebbi_slab_destroy(slab);
 }
 
-void ebbi_shelf_move(struct ebbi_heap *heap, struct ebbi_slab *slab)
+void ebbi_shelf_move(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(!slab->away && slab->moves_at != NEVER);
     if (slab->free_count == ebbi_slab_class(slab)->blocks) {
-        destroy(heap, slab);
+        destroy(owner, slab);
         return;
     }
-    shelf_remove(heap, slab);
-    push(&heap->shelves[slab->class_number], slab, bucket_for(slab));
+    shelf_remove(owner, slab);
+    push(&owner->shelves[slab->class_number], slab, bucket_for(slab));
 }
 
-void ebbi_shelf_set_current(struct ebbi_heap *heap, unsigned class_number, struct ebbi_slab *slab)
+void ebbi_shelf_set_current(struct ebbi_owner *owner, unsigned class_number, struct ebbi_slab *slab)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(slab == NULL || (slab->bucket == EBBI_NO_BUCKET && !slab->away &&
                                  slab->class_number == class_number));
-    struct ebbi_slab *before = heap->shelves[class_number].current;
-    heap->shelves[class_number].current = slab;
+    struct ebbi_slab *before = owner->shelves[class_number].current;
+    owner->shelves[class_number].current = slab;
     if (slab != NULL) {
         slab->moves_at = NEVER;
     }
     if (before != NULL) {
         before->moves_at = 1;
-        ebbi_shelf_settle(heap, before);
+        ebbi_shelf_settle(owner, before);
     }
 }
 
@@ -149,15 +149,15 @@ static struct ebbi_slab *part_full(const struct ebbi_shelf *shelf)
     return shelf->bucket[0];
 }
 
-struct ebbi_slab *ebbi_shelf_next(struct ebbi_heap *heap, unsigned class_number)
+struct ebbi_slab *ebbi_shelf_next(struct ebbi_owner *owner, unsigned class_number)
 {
-    ebbi_assert_held(&heap->lock);
-    struct ebbi_shelf *shelf = &heap->shelves[class_number];
+    ebbi_assert_held(&owner->lock);
+    struct ebbi_shelf *shelf = &owner->shelves[class_number];
     struct ebbi_slab *slab = part_full(shelf);
     if (slab != NULL) {
         EBBI_ASSERT(slab->class_number == class_number && slab->free_count > 0);
-        shelf_remove(heap, slab);
-        ebbi_shelf_set_current(heap, class_number, slab);
+        shelf_remove(owner, slab);
+        ebbi_shelf_set_current(owner, class_number, slab);
     }
     return slab;
 }

@@ -1,89 +1,89 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: where blocks come from. The current slab, what other threads freed, a part-full slab, a new
-// one, in this order; under the lock of the heap whose slabs they are.
+// one, in this order; under the lock of the owner whose slabs they are.
 #include "heap/slabs.h"
 
-void ebbi_heap_collect(struct ebbi_heap *heap)
+void ebbi_owner_collect(struct ebbi_owner *owner)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     // relaxed: an early look, the exchange decides
-    if (ebbi_load_relaxed(&heap->pending) == NULL) {
+    if (ebbi_load_relaxed(&owner->pending) == NULL) {
         return;
     }
     // acquire[pending-take <- pending-push]: pending_next of every slab on the list
-    struct ebbi_slab *slab = ebbi_exchange_acquire(&heap->pending, (struct ebbi_slab *)NULL);
+    struct ebbi_slab *slab = ebbi_exchange_acquire(&owner->pending, (struct ebbi_slab *)NULL);
     while (slab != NULL) {
         struct ebbi_slab *next = slab->pending_next; // before collect, which ends our hold on it
-        size_t count = ebbi_slab_lives(slab) && slab->heap == heap ? ebbi_slab_collect(slab) : 0;
+        size_t count = ebbi_slab_lives(slab) && slab->owner == owner ? ebbi_slab_collect(slab) : 0;
         if (EBBI_UNLIKELY(count == 0)) {
             ebbi_slab_report_late_free(slab); // it ended, and may have begun again, on the list
         }
         size_t bytes = count * ebbi_slab_class(slab)->size;
-        heap->idle_bytes += bytes;
-        ebbi_heap_count_out(heap, -(int64_t)(bytes));
-        slab->touched = heap->clock_ms;
-        ebbi_purge_note(heap, slab);
-        ebbi_shelf_settle(heap, slab);
+        owner->idle_bytes += bytes;
+        ebbi_owner_count_out(owner, -(int64_t)(bytes));
+        slab->touched = owner->clock_ms;
+        ebbi_purge_note(owner, slab);
+        ebbi_shelf_settle(owner, slab);
         slab = next;
     }
 }
 
-static struct ebbi_slab *new_slab(struct ebbi_heap *heap, unsigned class_number)
+static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_number)
 {
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, heap);
+    unsigned bin = ebbi_class_bin(class_number, owner->lane);
+    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner);
     if (slab != NULL) {
         const struct ebbi_class *c = &ebbi_classes[class_number];
-        EBBI_ASSERT(slab->heap == heap && slab->bucket == EBBI_NO_BUCKET && !slab->away);
-        heap->slab_count++;
-        heap->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
-        if (heap->label != NULL) {
-            ebbi_label_hold(heap->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
-            ebbi_count(&heap->label->slabs, 1);
+        EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->away);
+        owner->slab_count++;
+        owner->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
+        if (owner->label != NULL) {
+            ebbi_label_hold(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
+            ebbi_count(&owner->label->slabs, 1);
         }
-        ebbi_shelf_set_current(heap, class_number, slab);
+        ebbi_shelf_set_current(owner, class_number, slab);
     }
     return slab;
 }
 
 // The slab to take from next; a new one only when `may_grow`.
-static struct ebbi_slab *next_slab(struct ebbi_heap *heap, unsigned class_number, bool may_grow)
+static struct ebbi_slab *next_slab(struct ebbi_owner *owner, unsigned class_number, bool may_grow)
 {
-    ebbi_assert_held(&heap->lock);
-    struct ebbi_slab *current = heap->shelves[class_number].current;
+    ebbi_assert_held(&owner->lock);
+    struct ebbi_slab *current = owner->shelves[class_number].current;
     if (current != NULL && current->free_count > 0) {
         return current;
     }
-    ebbi_heap_collect(heap);
+    ebbi_owner_collect(owner);
     if (current != NULL && current->free_count > 0) {
         return current;
     }
-    struct ebbi_slab *slab = ebbi_shelf_next(heap, class_number);
-    return slab != NULL || !may_grow ? slab : new_slab(heap, class_number);
+    struct ebbi_slab *slab = ebbi_shelf_next(owner, class_number);
+    return slab != NULL || !may_grow ? slab : new_slab(owner, class_number);
 }
 
 // Fills slots[0..got) so that the lowest addresses of each slab are taken first from the end.
-size_t ebbi_heap_take(struct ebbi_heap *heap, unsigned class_number, void **slots, size_t wanted,
-                      bool may_grow)
+size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **slots, size_t wanted,
+                       bool may_grow)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(ebbi_is_class(class_number) && wanted > 0);
     size_t got = 0;
     while (got < wanted) {
-        struct ebbi_slab *slab = next_slab(heap, class_number, may_grow && got == 0);
+        struct ebbi_slab *slab = next_slab(owner, class_number, may_grow && got == 0);
         if (slab == NULL) {
             break;
         }
         size_t part = ebbi_min(wanted - got, slab->free_count);
         EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->away);
-        slab->touched = heap->clock_ms;
+        slab->touched = owner->clock_ms;
         size_t idle = slab->idle;
         part = ebbi_slab_take(slab, slots + got, part);
         EBBI_ASSERT(slab->idle <= idle &&
-                    heap->idle_bytes >= (idle - slab->idle) * ebbi_classes[class_number].size);
-        heap->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
-        ebbi_heap_count_out(heap, (int64_t)(part * ebbi_classes[class_number].size));
-        EBBI_ASSERT(heap->out_bytes >= part * ebbi_classes[class_number].size);
+                    owner->idle_bytes >= (idle - slab->idle) * ebbi_classes[class_number].size);
+        owner->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
+        ebbi_owner_count_out(owner, (int64_t)(part * ebbi_classes[class_number].size));
+        EBBI_ASSERT(owner->out_bytes >= part * ebbi_classes[class_number].size);
         got += part;
     }
     return got;

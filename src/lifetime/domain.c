@@ -109,13 +109,13 @@ static size_t cached_bytes(const struct ebbi_heap *heap)
 
 static void tell(struct ebbi_heap *heap, size_t live)
 {
-    EBBI_ASSERT(heap->seat.domain != NULL && heap->label == heap->seat.domain->label);
+    EBBI_ASSERT(heap->seat.domain != NULL && heap->own.label == heap->seat.domain->label);
     EBBI_ASSERT(heap->seat.scopes >= heap->seat.scopes_told);
     struct ebbi_seat *seat = &heap->seat;
-    ebbi_count(&heap->label->live_bytes, live - seat->live_told);
-    ebbi_count(&heap->label->opened, seat->scopes - seat->scopes_told);
-    ebbi_count(&heap->label->closed, seat->closed);
-    ebbi_count(&heap->label->drained, seat->drained);
+    ebbi_count(&heap->own.label->live_bytes, live - seat->live_told);
+    ebbi_count(&heap->own.label->opened, seat->scopes - seat->scopes_told);
+    ebbi_count(&heap->own.label->closed, seat->closed);
+    ebbi_count(&heap->own.label->drained, seat->drained);
     seat->live_told = live;
     // A snapshot that reads these meanwhile misses what has just been told.
     ebbi_store_relaxed(&seat->scopes_told, seat->scopes); // relaxed: a count
@@ -154,7 +154,7 @@ static size_t live_bytes(const struct ebbi_heap *heap)
 {
     size_t cached = cached_bytes(heap);
     // relaxed: others give blocks back meanwhile, which counts next time
-    size_t out = ebbi_load_relaxed(&heap->out_bytes);
+    size_t out = ebbi_load_relaxed(&heap->own.out_bytes);
     return out - ebbi_min(out, cached);
 }
 
@@ -208,7 +208,7 @@ static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *dom
         heap = ebbi_heap_create_for(domain, domain->label);
     }
     if (heap != NULL) {
-        EBBI_ASSERT(heap->seat.domain == domain && heap->label == domain->label);
+        EBBI_ASSERT(heap->seat.domain == domain && heap->own.label == domain->label);
         heap->seat.thread = own;
         heap->seat.next = own->seats;
         heap->seat.depth = 0;
@@ -253,7 +253,7 @@ void ebbi_seat_abandon(struct ebbi_heap *heap)
     seat->thread = NULL;
     seat->next = seat->domain->idle;
     seat->domain->idle = heap;
-    ebbi_count(&heap->label->open, -heap->label->is_domain);
+    ebbi_count(&heap->own.label->open, -heap->own.label->is_domain);
 }
 
 void ebbi_seats_rest(struct ebbi_heap *own)

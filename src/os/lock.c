@@ -22,10 +22,15 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half is at th
 // sleeper may sleep on.
 EBBI_INLINE uint32_t *futex(struct ebbi_lock *lock) { return (uint32_t *)&lock->word; }
 
+void ebbi_lock_interrupted(void)
+{
+    ebbi_fatal("a signal handler called what it had interrupted (malloc, free or the like)");
+}
+
 EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
 {
     if (ebbi_lock_is_mine(lock)) {
-        ebbi_fatal("a signal handler called what it had interrupted (malloc, free or the like)");
+        ebbi_lock_interrupted();
     }
     for (int i = 0; i < EBBI_LOCK_SPINS; i++) {
         pause_cpu();

@@ -23,6 +23,8 @@ struct ebbi_lock {
 
 void ebbi_lock_take_slow(struct ebbi_lock *lock);
 void ebbi_lock_wake(struct ebbi_lock *lock);
+// Ends the process: for a thread that has met itself, in a signal handler.
+EBBI_COLD EBBI_NORETURN void ebbi_lock_interrupted(void);
 
 // An aligned address that no other living thread has.
 EBBI_INLINE uintptr_t ebbi_lock_self(void) { return (uintptr_t)&ebb_self; }

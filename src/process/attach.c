@@ -110,9 +110,9 @@ static struct ebbi_heap *take_heap(void)
 // See park.c. What follows is not parked where another source has been set by then.
 static void set_slot(struct ebbi_heap *heap, struct ebbi_fast **slot)
 {
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     heap->slot = slot;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
 }
 
 static struct ebbi_heap *attach(void)

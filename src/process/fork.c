@@ -56,7 +56,7 @@ static void prepare(void)
     ebbi_stacks_lock();
     ebbi_lock_take(&ebbi_start_lock);
     ebbi_park_lock();
-    ebbi_heaps_freeze(NULL, NULL);
+    ebbi_owners_freeze();
     ebbi_late_lock();
     ebbi_late_calls_lock();
     ebbi_remains_lock();
@@ -87,7 +87,7 @@ static void drop_locks(void)
     ebbi_remains_unlock();
     ebbi_late_calls_unlock();
     ebbi_late_unlock();
-    ebbi_heaps_thaw();
+    ebbi_owners_thaw();
     ebbi_park_unlock();
     ebbi_lock_drop(&ebbi_start_lock);
     ebbi_stacks_unlock();
@@ -107,7 +107,7 @@ static void parent(void)
 // the slots below it. The blocks that they held are lost to the child.
 static void forget_unlocked(struct ebbi_heap *heap)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         unsigned bin = ebbi_class_bin(c, heap->lane);
         struct ebbi_magazine *m = &heap->magazines[c];
@@ -144,6 +144,12 @@ static struct ebbi_heap *take_over_heaps(void)
     return mine;
 }
 
+// Slabs may end, which takes the arena's lock.
+static void heap_forked(struct ebbi_heap *heap, void *context)
+{
+    ebbi_purge_forked(&heap->own, context);
+}
+
 static void forget_threads(void)
 {
     struct ebbi_heap *mine = take_over_heaps();
@@ -153,7 +159,8 @@ static void forget_threads(void)
     ebbi_late_forget();
     drop_locks();
     ebbi_calls_forked();
-    ebbi_heaps_each(ebbi_purge_forked, NULL); // slabs may end, which takes the arena's lock
+    ebbi_heaps_each(heap_forked, NULL);
+    ebbi_depots_each(ebbi_purge_forked, NULL);
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
     ebbi_quarantine_forget();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer process: memory goes home by itself, what was retired and has waited long enough included. A pass
-// visits every heap, the limbo, the regions and the arena. In a process with threads a sleeping helper makes
+// visits every owner, the limbo, the regions and the arena. In a process with threads a sleeping helper makes
 // it (helper.c), started when there is something to return and ended when there is not; otherwise the thread
 // that leaves a slow call (os/wake.h), by time.
 #include "heap/blocks.h"
@@ -11,21 +11,27 @@
 #include "process/process.h"
 #include "reclaim/reclaim.h"
 
+static void purge_owner(struct ebbi_owner *owner, void *context)
+{
+    struct ebbi_pass *pass = context;
+    ebbi_owner_tell_time(owner);
+    ebbi_owner_collect(owner);
+    size_t bytes = ebbi_purge_old(owner, pass->delay_ms);
+    pass->bytes += bytes;
+    pass->more |= bytes > 0;
+    ebbi_owner_forget_peak(owner);
+    pass->waiting |= owner->purge_first != NULL;
+    EBBI_OWNER_AUDIT(owner, 0);
+}
+
 static void purge_heap(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_pass *pass = context;
-    ebbi_heap_tell_time(heap);
-    ebbi_heap_collect(heap);
-    size_t bytes = ebbi_purge_old(heap, pass->delay_ms);
-    pass->bytes += bytes;
-    pass->more |= bytes > 0;
-    ebbi_heap_forget_peak(heap);
-    pass->waiting |= heap->purge_first != NULL;
+    purge_owner(&heap->own, context);
     ebbi_limbo_take_expired(heap, &pass->expired);
     if (pass->heap_for_calls != NULL) {
         ebbi_limbo_take_calls(heap, &pass->expired);
     }
-    EBBI_HEAP_AUDIT(heap, 0);
 }
 
 // What destructors have freed and retired in the helper would stay with it: it does nothing else.
@@ -36,9 +42,9 @@ static void clear_own(struct ebbi_pass *pass)
         ebbi_limbo_seal(heap);
         ebbi_flush_all(heap);
         ebbi_seats_flush(heap);
-        ebbi_lock_take(&heap->lock);
+        ebbi_lock_take(&heap->own.lock);
         pass->waiting |= heap->limbo.bags > 0;
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&heap->own.lock);
     }
     ebbi_outside(heap);
 }
@@ -53,6 +59,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;
         ebbi_heaps_each(purge_heap, pass);
+        ebbi_depots_each(purge_owner, pass);
         if (pass->heap_for_calls != NULL) {
             ebbi_late_take(&pass->expired);
         }

@@ -115,7 +115,7 @@ void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
 
 void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(bag->queue < EBBI_CLASS_COUNT && bag->count > 0 && bag->count <= EBBI_BAG_BLOCKS);
     struct ebbi_bag_queue *queue = &heap->limbo.queues[bag->queue];
     bag->tag = ebbi_clock_tag(&ebbi_clock);
@@ -172,7 +172,7 @@ bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue_number)
 
 void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(bag->count + count <= EBBI_BAG_BLOCKS && heap->limbo.blocks >= count);
     size_t bytes = bytes_from(bag, bag->count, count);
     EBBI_ASSERT(heap->limbo.bytes >= bytes);
@@ -200,22 +200,16 @@ struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue_num
 
 void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag)
 {
-    struct ebbi_heap *owner = NULL;
-    if (heap != NULL && bag->queue != EBBI_MIXED) {
-        owner = ebbi_lock_owner(heap, bag->queue);
-    } else if (heap != NULL) {
-        owner = heap;
-        ebbi_lock_take(&heap->lock);
-    }
-    if (owner == NULL) {
+    if (heap == NULL || bag->queue == EBBI_MIXED) {
         ebbi_give_blocks(NULL, bag->blocks, bag->count);
         return;
     }
-    ebbi_heap_tell_time(owner);
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, bag->queue);
+    ebbi_owner_tell_time(owner);
     ebbi_give_blocks(owner, bag->blocks, bag->count);
     owner->freed_bytes += ebbi_bag_bytes(bag);
     ebbi_purge_blocks(owner);
-    ebbi_lock_drop(&owner->lock);
+    ebbi_unlock_owner(heap, owner);
 }
 
 static bool large_passed(const void *p)
@@ -226,7 +220,7 @@ static bool large_passed(const void *p)
 
 void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_limbo *limbo = &heap->limbo;
     ebbi_large_note(p)->next = NULL;
     // relaxed: under the lock, but for claims
@@ -276,7 +270,7 @@ static EBBI_NOINLINE size_t large_look(struct ebbi_heap *heap)
 
 void *ebbi_large_take_passed(struct ebbi_heap *heap)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_limbo *limbo = &heap->limbo;
     void *p = limbo->large_first;
     if (p == NULL || !large_passed(p)) {

@@ -24,7 +24,7 @@ struct ebbi_collector *ebbi_collector_create(bool fenced)
 
 struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_collector *collector)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_record *record = heap->records;
     while (record != NULL && record->collector != collector) {
         record = record->next_of_heap;
@@ -35,9 +35,9 @@ struct ebbi_record *ebbi_record_find(struct ebbi_heap *heap, const struct ebbi_c
 static struct ebbi_record *record_of_mine(struct ebbi_heap *heap,
                                           const struct ebbi_collector *collector)
 {
-    ebbi_lock_take(&heap->lock); // another thread may destroy another collector
+    ebbi_lock_take(&heap->own.lock); // another thread may destroy another collector
     struct ebbi_record *record = ebbi_record_find(heap, collector);
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     return record;
 }
 
@@ -71,10 +71,10 @@ static struct ebbi_record *record_create(struct ebbi_heap *heap, struct ebbi_col
     }
     record->next_of_collector = collector->records;
     collector->records = record;
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     record->next_of_heap = heap->records;
     heap->records = record;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     ebbi_registry_unlock();
     return record;
 }
@@ -139,7 +139,7 @@ static void unlink_of_collector(struct ebbi_record *record)
 
 static void unlink_of_heap(struct ebbi_record *record)
 {
-    ebbi_assert_held(&record->heap->lock);
+    ebbi_assert_held(&record->heap->own.lock);
     struct ebbi_record **link = &record->heap->records;
     while (*link != record) {
         link = &(*link)->next_of_heap;
@@ -159,7 +159,7 @@ static void record_destroy(struct ebbi_record *record)
 void ebbi_records_discard(struct ebbi_heap *heap)
 {
     EBBI_ASSERT_REGISTRY();
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_record *next;
     for (struct ebbi_record *r = heap->records; r != NULL; r = next) {
         next = r->next_of_heap;
@@ -231,9 +231,9 @@ static void destroy_records(struct ebbi_collector *collector)
         struct ebbi_record *record = collector->records;
         EBBI_ASSERT(record->collector == collector);
         collector->records = record->next_of_collector;
-        ebbi_lock_take(&record->heap->lock);
+        ebbi_lock_take(&record->heap->own.lock);
         unlink_of_heap(record);
-        ebbi_lock_drop(&record->heap->lock);
+        ebbi_lock_drop(&record->heap->own.lock);
         record_destroy(record);
     }
     unlink_collector(collector);

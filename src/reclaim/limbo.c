@@ -42,7 +42,7 @@ struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     if (bag->queue != EBBI_MIXED) {
         ebbi_bag_check(limbo, bag);
     }
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     limbo->filling[bag->queue] = NULL;
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
@@ -50,7 +50,7 @@ struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     bool surplus = ebbi_bag_has_surplus(heap, bag->queue);
     limbo->blocks += bag->count;
     limbo->bytes += bytes;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     ebbi_limbo_count(bytes, 0);
     return (struct ebbi_sealed){bags, passed, surplus};
 }
@@ -87,7 +87,7 @@ void ebbi_limbo_seal(struct ebbi_heap *heap)
 // Moves blocks from the bag's end, the last retired, to the empty magazine. Under the lock.
 static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag *bag)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(heap->magazines[class_number].stolen == 0 && bag->queue == class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t count = ebbi_min(bag->count, m->slots - 1u);
@@ -104,7 +104,7 @@ static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct 
 static bool refill_from_bag(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag **empty)
 {
     bool filled = false;
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     if (ebbi_bag_first_passed(heap, class_number) && ebbi_magazine_ensure(heap, class_number)) {
         struct ebbi_bag *bag = heap->limbo.queues[class_number].first;
         ebbi_magazine_adapt(heap, class_number, false);
@@ -115,7 +115,7 @@ static bool refill_from_bag(struct ebbi_heap *heap, unsigned class_number, struc
         }
         filled = true;
     }
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     return filled;
 }
 

@@ -98,7 +98,7 @@ static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferr
 // As above: of the collectors in which the thread is not pinned.
 static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
         if (r->deferred.count > 0 && ebbi_pin_depth(&r->participant) == 0) {
             (void)ebbi_clock_advance(&r->collector->clock, turn->alone);
@@ -110,7 +110,7 @@ static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 // As above. What malloc will come for stays.
 static void turn_to_bags(struct ebbi_heap *heap, struct turn *turn)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     for (unsigned q = 0; q < EBBI_CLASS_COUNT && heap->limbo.bags > 0; q++) {
         struct ebbi_bag *bag = NULL;
         while (turn->blocks_left > 0 && ebbi_bag_has_surplus(heap, q) &&
@@ -125,7 +125,7 @@ static void turn_to_bags(struct ebbi_heap *heap, struct turn *turn)
 
 static void turn_to_large(struct ebbi_heap *heap, struct turn *turn)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     void *p;
     while (turn->blocks_left > 0 && (p = ebbi_large_take_passed(heap)) != NULL) {
         ebbi_large_note(p)->next = turn->expired.large;
@@ -137,7 +137,7 @@ static void turn_to_large(struct ebbi_heap *heap, struct turn *turn)
 
 static void turn_to_all(const struct own *own, bool with_blocks, struct turn *turn)
 {
-    ebbi_lock_take(&own->heap->lock);
+    ebbi_lock_take(&own->heap->own.lock);
     turn_to_calls(own->clock, own->deferred, turn);
     if (own->clock == &ebbi_clock) {
         turn_to_records(own->heap, turn);
@@ -147,7 +147,7 @@ static void turn_to_all(const struct own *own, bool with_blocks, struct turn *tu
         turn_to_large(own->heap, turn);
         turn->more |= turn->blocks_left == 0 && turn->waits;
     }
-    ebbi_lock_drop(&own->heap->lock);
+    ebbi_lock_drop(&own->heap->own.lock);
 }
 
 // True if there were any.
@@ -273,9 +273,9 @@ static bool is_due(const struct own *own, enum ebbi_deferral deferral)
     if (deferral == EBBI_SEALED || ebbi_helper_wanted() || turns % TURNS != 0) {
         return deferral == EBBI_SEALED;
     }
-    ebbi_lock_take(&own->heap->lock);
+    ebbi_lock_take(&own->heap->own.lock);
     ebbi_deferred_seal(own->clock, own->deferred);
-    ebbi_lock_drop(&own->heap->lock);
+    ebbi_lock_drop(&own->heap->own.lock);
     return true;
 }
 
@@ -286,7 +286,7 @@ bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct
     }
     me = me != NULL ? me : &heap->fast.pin;
     struct own own = own_of(me);
-    enum ebbi_deferral deferral = ebbi_defer(&heap->lock, own.clock, own.deferred, call);
+    enum ebbi_deferral deferral = ebbi_defer(&heap->own.lock, own.clock, own.deferred, call);
     if (deferral != EBBI_REFUSED && is_due(&own, deferral)) {
         attend(me, &own);
     }

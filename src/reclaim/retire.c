@@ -22,10 +22,10 @@ static size_t bag_room(size_t block_bytes)
 
 static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
 {
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     bool surplus = ebbi_bag_has_surplus(heap, queue);
     struct ebbi_bag *bag = surplus ? ebbi_bag_take_passed(heap, queue) : NULL;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     return bag;
 }
 
@@ -107,10 +107,10 @@ static bool reclaim_large(struct ebbi_heap *heap)
     void *p = heap;
     bool waiting = true;
     for (int i = 0; i < LARGE_AT_ONCE && p != NULL; i++) {
-        ebbi_lock_take(&heap->lock);
+        ebbi_lock_take(&heap->own.lock);
         p = ebbi_large_take_passed(heap);
         waiting = heap->limbo.large_first != NULL;
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_drop(&heap->own.lock);
         if (p != NULL) {
             ebbi_large_reclaim(p);
         }
@@ -123,12 +123,12 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     EBBI_ASSERT(ebbi_large_note(p) != NULL);
     struct ebbi_limbo *limbo = &heap->limbo;
     size_t bytes = ebbi_large_bytes(p);
-    ebbi_lock_take(&heap->lock);
+    ebbi_lock_take(&heap->own.lock);
     ebbi_large_enqueue(heap, p);
     limbo->blocks++;
     limbo->bytes += bytes;
     bool press = limbo->bytes >= PRESSING_BYTES;
-    ebbi_lock_drop(&heap->lock);
+    ebbi_lock_drop(&heap->own.lock);
     ebbi_limbo_count(bytes, 0);
     if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         (void)ebbi_clock_advance(&ebbi_clock, press);

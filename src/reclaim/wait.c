@@ -15,7 +15,7 @@ static struct ebbi_clock *clock_of(struct ebbi_collector *collector)
 
 void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expired)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_bag *bag;
     void *p;
     for (unsigned q = 0; q < EBBI_CLASS_COUNT && heap->limbo.bags > 0; q++) {
@@ -43,7 +43,7 @@ static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
 
 void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
         take_calls(&r->collector->clock, &r->deferred, expired);
         ebbi_late_take_of(r->collector, expired);
@@ -137,7 +137,7 @@ struct walk {
 
 static struct ebbi_deferred *deferred_of(struct ebbi_heap *heap, struct ebbi_collector *collector)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct ebbi_record *record = collector != NULL ? ebbi_record_find(heap, collector) : NULL;
     return collector == NULL ? &heap->deferred : record != NULL ? &record->deferred : NULL;
 }
@@ -240,7 +240,7 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
 
 static void walk_totals(struct ebbi_heap *heap, void *context)
 {
-    ebbi_assert_held(&heap->lock);
+    ebbi_assert_held(&heap->own.lock);
     struct walk *walk = context;
     const struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
     if (deferred == NULL) { // the thread has no part in this collector

@@ -49,7 +49,7 @@ static struct ebb_region *closing_take(uint64_t now_ms)
         return NULL;
     }
     ebbi_store_relaxed(&closings.first, region->closing_next); // relaxed: see ebbi_closings_any
-    if (ebbi_owner_is_busy(region->former_owner)) {
+    if (ebbi_sheet_owner_is_busy(region->former_owner)) {
         closing_add(region);
         return NULL;
     }

@@ -70,7 +70,7 @@ void ebbi_sheet_orphan(struct ebbi_sheet *sheet)
     for (size_t w = 0; w < EBBI_SHEET_PAGES / 64; w++) {
         sheet->purged[w] = 0;
     }
-    ebbi_store_relaxed(&sheet->owner, &ebbi_owner_nobody); // relaxed: nobody was it, or this
+    ebbi_store_relaxed(&sheet->owner, &ebbi_sheet_owner_nobody); // relaxed: nobody was it, or this
     ebbi_store_relaxed(&sheet->region, (struct ebb_region *)NULL); // relaxed: a look finds either
     ebbi_lock_take(&orphans_lock);
     list(sheet);

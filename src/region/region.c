@@ -70,8 +70,8 @@ static bool same_label(const struct ebb_region *region, const char *label)
 // Not in debug mode, nor where nobody could take it away again without a second's wait.
 static bool may_own(void)
 {
-    // relaxed: see ebbi_owner_revoke
-    return EBBI_LIKELY(!ebbi_quarantine_is_on() && !ebbi_load_relaxed(&ebbi_owner_refused));
+    // relaxed: see ebbi_sheet_owner_revoke
+    return EBBI_LIKELY(!ebbi_quarantine_is_on() && !ebbi_load_relaxed(&ebbi_sheet_owner_refused));
 }
 
 // A handle's first sheet, if any, goes with it.
@@ -273,7 +273,7 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     EBBI_ASSERT(region->state == EBBI_REGION_CLOSED);
     struct ebbi_label *label = region->label;
     const void *former = ebbi_load_relaxed(&region->owner); // relaxed: revoke looks again
-    if (!ebbi_owner_revoke(&region->owner)) {
+    if (!ebbi_sheet_owner_revoke(&region->owner)) {
         ebbi_closing_put(region, former);
         ebbi_lock_drop(&region->lock);
         return NULL;

@@ -7,7 +7,7 @@
 //
 // P1  a handle's memory stays a handle for ever, so a stale one can be told while it is not open again.
 // P2  `owner`: set by open, enter and detach from NULL or to NULL, by the thread itself; taken away from
-//     another thread by close alone (ebbi_owner_revoke).
+//     another thread by close alone (ebbi_sheet_owner_revoke).
 // P3  a child is a user of its parent. Children are in their parent's list, under the parent's lock, from their opening to their end.
 //     A lock of one region is never taken under that of another.
 // P4  a region that is closed and has no users has ended for the program. It still is one, in the list of

@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-const void *ebbi_owner_nobody;
-bool ebbi_owner_refused;
+const void *ebbi_sheet_owner_nobody;
+bool ebbi_sheet_owner_refused;
 
 enum { START = 0, GONE = EBBI_UNIT_WORDS, REMOTE = 2 * EBBI_UNIT_WORDS };
 
@@ -414,7 +414,7 @@ void ebbi_sheet_free(void *block)
         return;
     }
     struct ebb_participant *me = (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
-    ebbi_store_relaxed(&me->busy, 1u); // relaxed: before the next line; see ebbi_owner_revoke
+    ebbi_store_relaxed(&me->busy, 1u); // relaxed: before the next line; see ebbi_sheet_owner_revoke
     ebbi_compiler_fence();
     if (EBBI_UNLIKELY(!is_mine(sheet))) {
         ebbi_store_relaxed(&me->busy, 0u); // relaxed: nothing was done
@@ -456,7 +456,7 @@ size_t ebbi_sheet_usable(const void *block)
     return block_end(sheet, p) - p;
 }
 
-bool ebbi_owner_revoke(const void **owner)
+bool ebbi_sheet_owner_revoke(const void **owner)
 {
     EBBI_ASSERT(ebb_self != NULL);
     // acquire[owner-enter <- owner-leave]: the frees of the last owner, which may have ended
@@ -467,16 +467,16 @@ bool ebbi_owner_revoke(const void **owner)
     ebbi_store_relaxed(owner, (const void *)NULL); // relaxed: the membarrier orders it
     if (!ebbi_os_membarrier_register() || !ebbi_os_membarrier()) {
         // relaxed: who misses it opens one more region that has to wait
-        ebbi_store_relaxed(&ebbi_owner_refused, true);
+        ebbi_store_relaxed(&ebbi_sheet_owner_refused, true);
         return false;
     }
-    while (ebbi_owner_is_busy(who)) {
+    while (ebbi_sheet_owner_is_busy(who)) {
         ebbi_os_yield();
     }
     return true;
 }
 
-bool ebbi_owner_is_busy(const void *who)
+bool ebbi_sheet_owner_is_busy(const void *who)
 {
     const struct ebb_participant *them =
         (const struct ebb_participant *)((const char *)who + EBB_SELF_PIN);

@@ -20,7 +20,7 @@
 //     A free sets its bit first, and lowers its count then: there are never fewer counted than in use.
 // P4  the owner of a sheet is the thread whose heap *owner points to. It frees without atomic
 //     operations, marked as busy meanwhile: who takes the ownership away waits for that
-//     (ebbi_owner_revoke, closing.c).
+//     (ebbi_sheet_owner_revoke, closing.c).
 // P5  `starts` is the number of bits of `start`, markers included, that lie outside of the open cursor's
 //     hole and before the last unit. A hole has no bit behind its cursor.
 #ifndef EBB_REGION_SHEET_H
@@ -76,7 +76,7 @@ struct ebbi_sheet {
 _Static_assert(sizeof(struct ebbi_sheet) == EBBI_HEADER, "a sheet is a granule's header");
 _Static_assert(offsetof(struct ebbi_sheet, shared) == 128, "apart from the owner's");
 
-extern EBBI_HIDDEN const void *ebbi_owner_nobody; // NULL, for ever
+extern EBBI_HIDDEN const void *ebbi_sheet_owner_nobody; // NULL, for ever
 
 EBBI_INLINE struct ebbi_sheet *ebbi_sheet_of(const void *p)
 {
@@ -166,10 +166,10 @@ void ebbi_orphan_end(struct ebbi_sheet *sheet); // by whoever took `shared` to 0
 
 // Nobody owns it any more, and nobody is in the middle of a free that began when somebody did.
 // False: nobody owns it, but the kernel has no membarrier: see closing.c.
-bool ebbi_owner_revoke(const void **owner);
-bool ebbi_owner_is_busy(const void *who); // in the middle of a free as an owner
+bool ebbi_sheet_owner_revoke(const void **owner);
+bool ebbi_sheet_owner_is_busy(const void *who); // in the middle of a free as an owner
 extern EBBI_HIDDEN bool
-    ebbi_owner_refused; // once a revoke was false: nobody is to own anything; atomic
+    ebbi_sheet_owner_refused; // once a revoke was false: nobody is to own anything; atomic
 
 // Gives wholly free pages of orphans back that are older than delay_ms, one caller at a time. Returns
 // bytes; *waiting: some are too young.

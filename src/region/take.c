@@ -147,7 +147,7 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
     // relaxed: if this thread is the owner, it knows
     bool mine = ebbi_load_relaxed(&region->owner) == ebb_self;
     struct ebbi_cursor *cursor = mine ? &region->own : &region->common;
-    const void **owner = mine ? &region->owner : &ebbi_owner_nobody;
+    const void **owner = mine ? &region->owner : &ebbi_sheet_owner_nobody;
     *refusal = EBBI_REGION_GIVEN;
     ebbi_region_check(region, "allocation in");
     if (!ebbi_region_is_open(region)) {

@@ -30,12 +30,12 @@ static void fill_bitmap(uint64_t *bitmap, unsigned blocks)
 }
 
 // Headers and bitmap rooms are recycled: every field is set here.
-static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct ebbi_heap *heap)
+static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct ebbi_owner *owner)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t colour = (start >> EBBI_GRANULE_SHIFT) % c->colours;
-    slab->heap = heap;
+    slab->owner = owner;
     slab->first_block = start + colour * c->align;
     EBBI_ASSERT(slab->first_block % ebbi_min(c->align, EBBI_SLAB_ALIGN) == 0);
     EBBI_ASSERT(colour * c->align + (size_t)c->blocks * c->size <= (size_t)c->granules
@@ -69,7 +69,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
 }
 
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap)
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner)
 {
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
@@ -80,7 +80,7 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = (struct ebbi_slab *)span;
-    slab_prepare(slab, class_number, heap);
+    slab_prepare(slab, class_number, owner);
     for (size_t g = 1; g < granules; g++) {
         struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
         inside->state = EBBI_SPAN_INSIDE;

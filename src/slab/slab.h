@@ -2,7 +2,7 @@
 // Layer slab: a run of granules that holds blocks of one class, and the two bitmaps that say which
 // are free. Nothing is ever written into or read from a block.
 //
-// local:  free, known to the owner. Guarded by the lock of the owner's heap.
+// local:  free, known to the owner. Guarded by the owner's lock.
 // remote: freed by other threads, not yet taken in. Set by anybody (fetch_or), taken by the owner.
 //
 // P1  a bit is set in at most one of local and remote; block b is in use, or in some magazine or
@@ -30,24 +30,24 @@
 #define EBBI_BUCKETS 4 // of part-full slabs, by share of free blocks
 #define EBBI_NO_BUCKET EBBI_BUCKETS
 
-struct ebbi_heap;
+struct ebbi_owner;
 
 struct ebbi_slab {
     // Line 0: what a thread reads that frees a block of another's slab; seldom written.
     unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
-    struct ebbi_heap *heap; // this and the next four: fixed while the slab lives
-    uintptr_t first_block;  // in the header of each of its granules
-    uint64_t *local;        // remote follows it, at ebbi_slab_remote
+    struct ebbi_owner *owner; // this and the next four: fixed while the slab lives
+    uintptr_t first_block;    // in the header of each of its granules
+    uint64_t *local;          // remote follows it, at ebbi_slab_remote
     uint8_t class_number;
     uint8_t words;                     // of each bitmap
-    uint8_t bucket;                    // under the heap's lock: its list that this is in
-    bool purge_queued;                 // under the heap's lock
-    struct ebbi_slab *next, *previous; // under the heap's lock: in the bucket
+    uint8_t bucket;                    // under the owner's lock: its list that this is in
+    bool purge_queued;                 // under the owner's lock
+    struct ebbi_slab *next, *previous; // under the owner's lock: in the bucket
     struct ebbi_slab *pending_next;    // by whoever made the summary non-zero
     // Lines 1 and 2.
-    uint64_t local_words[EBBI_INLINE_WORDS];  // under the heap's lock
+    uint64_t local_words[EBBI_INLINE_WORDS];  // under the owner's lock
     uint64_t remote_words[EBBI_INLINE_WORDS]; // atomic, any thread
-    // Line 3: the heap's, under its lock, but for the summary.
+    // Line 3: the owner's, under its lock, but for the summary.
     uint64_t summary; // atomic, P3
     struct ebbi_slab *purge_next, *purge_previous;
     uint64_t dirty_word; // one bit a page, for a slab of one granule
@@ -109,8 +109,8 @@ EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
 // is gone: then each of its blocks was free.
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
 
-// A slab of the class for `heap`, every block free, tagged with `bin`. NULL: memory refused.
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_heap *heap);
+// A slab of the class for `owner`, every block free, tagged with `bin`. NULL: memory refused.
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner);
 // Every block is free and none is announced.
 void ebbi_slab_destroy(struct ebbi_slab *slab);
 
@@ -150,7 +150,7 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
 size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan); // bytes; no lock needed
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
 
-// Ends the process unless P1 to P7 hold, with a message that names the one. Under the heap's lock. Nobody
+// Ends the process unless P1 to P7 hold, with a message that names the one. Under the owner's lock. Nobody
 // gives blocks back meanwhile, and all pages are looked at, if `whole`; else P4, and of P1 and P3 what
 // needs that, are left out. O(words + granules).
 void ebbi_slab_audit(const struct ebbi_slab *slab, bool whole);
@@ -176,13 +176,13 @@ EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p
     return (unsigned)block;
 }
 
-// Whether the owner knows it as free. Under the heap's lock.
+// Whether the owner knows it as free. Under the owner's lock.
 EBBI_INLINE bool ebbi_slab_is_free(const struct ebbi_slab *slab, unsigned block)
 {
     return (slab->local[block / 64] >> (block % 64) & 1) != 0;
 }
 
-// Gives one block back to its own slab. Under the heap's lock.
+// Gives one block back to its own slab. Under the owner's lock.
 EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
 {
     unsigned block = ebbi_slab_block(slab, p);

@@ -87,23 +87,34 @@ static void grows(void) { blocks[0] = realloc(blocks[0], LARGE); }
 static const struct {
     void (*before)(void), (*stepped)(void);
     size_t handlers_size;
+    int two; // threads have allocated, so that there may be a second place to take from
 } calls[] = {
-    {NULL, refills, 48},
-    {NULL, refills, 3000},
-    {NULL, refills, LARGE},
-    {fills_and_frees, frees_some, 3000},
-    {fills_and_frees, frees_some, LARGE},
-    {fills, grows, 3000},
-    {fills, grows, LARGE},
+    {NULL, refills, 48, 0},
+    {NULL, refills, 3000, 0},
+    {NULL, refills, LARGE, 0},
+    {fills_and_frees, frees_some, 3000, 0},
+    {fills_and_frees, frees_some, LARGE, 0},
+    {fills, grows, 3000, 0},
+    {fills, grows, LARGE, 0},
+    {NULL, refills, 3000, 1},
+    {fills_and_frees, frees_some, 3000, 1},
 };
 
-static void *nothing(void *unused) { return unused; }
+static void *perhaps_allocates(void *two)
+{
+    if (two != NULL) {
+        void *volatile block = malloc(3000);
+        free(block);
+    }
+    return NULL;
+}
 
 static void stepped(long call)
 {
     if (!under_ebbtide())
         skip("glibc promises nothing");
-    pthread_join(start(nothing, NULL), NULL); // from here on locks are locks
+    pthread_join(start(perhaps_allocates, calls[call].two ? blocks : NULL),
+                 NULL); // from here on locks are locks
     errors = memfd_create("stderr", MFD_CLOEXEC);
     MUST(errors >= 0, "memfd_create: %s", strerror(errno));
     struct sigaction action = {.sa_sigaction = at_a_step, .sa_flags = SA_SIGINFO};

@@ -275,7 +275,7 @@ void ebbi_free_slow(void *p)
     ebbi_outside(heap);
 }
 
-void ebbi_give_blocks(struct ebbi_heap *, ebbi_slot *blocks, size_t count)
+void ebbi_give_blocks(struct ebbi_owner *, ebbi_slot *blocks, size_t count)
 {
     for (size_t i = 0; i < count; i++) {
         auto *block = static_cast<Block *>(static_cast<void *>(blocks[i]));
@@ -295,12 +295,12 @@ static void note_late(struct ebbi_heap *heap)
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context)
 {
     for (Place &place : the_stage->places) {
-        ebbi_lock_take(&place.heap.lock);
+        ebbi_lock_take(&place.heap.own.lock);
         if (visit == empty && model::is_mutant("noted_late")) {
             note_late(&place.heap);
         }
         visit(&place.heap, context);
-        ebbi_lock_drop(&place.heap.lock);
+        ebbi_lock_drop(&place.heap.own.lock);
     }
 }
 

@@ -50,9 +50,13 @@ struct ebbi_magazine {
     uint16_t slots, stolen, noted;
 };
 
+struct ebbi_owner {
+    struct ebbi_lock lock;
+};
+
 struct ebbi_heap {
     struct ebbi_fast fast;
-    struct ebbi_lock lock;
+    struct ebbi_owner own;
     uint16_t lane = 0;
     Own<uint32_t> inside, parked;
     Own<struct ebbi_fast *> *slot;
@@ -83,7 +87,7 @@ static inline bool ebbi_slab_has_place(const void *, size_t) { return true; }
 static inline void ebbi_helper_kick() {}
 void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
-void ebbi_give_blocks(struct ebbi_heap *heap, ebbi_slot *blocks, size_t count);
+void ebbi_give_blocks(struct ebbi_owner *owner, ebbi_slot *blocks, size_t count);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 
 // The other fast paths are compiled and not played.

@@ -61,10 +61,10 @@ void orphan(struct ebbi_sheet *sheet);
 
 } // namespace model
 
-#define ebbi_owner_revoke model::revoke
+#define ebbi_sheet_owner_revoke model::revoke
 #define ebbi_sheet_orphan model::orphan
 #include "region/region.c"
-#undef ebbi_owner_revoke
+#undef ebbi_sheet_owner_revoke
 #undef ebbi_sheet_orphan
 
 #include "region/take.c"
@@ -115,7 +115,7 @@ inline bool revoke(const void **owner)
 {
     static const auto chosen = is_mutant("revoke_without_wait")  ? revoke_without_wait
                                : is_mutant("revoke_waits_early") ? revoke_waits_early
-                                                                 : ebbi_owner_revoke;
+                                                                 : ebbi_sheet_owner_revoke;
     return chosen(owner);
 }
 
@@ -133,7 +133,7 @@ inline int64_t disown_sheet(struct ebbi_sheet *sheet)
 {
     int64_t live = sheet->live;
     ebbi_store_relaxed(&sheet->live, 0L);
-    ebbi_store_relaxed(&sheet->owner, &ebbi_owner_nobody);
+    ebbi_store_relaxed(&sheet->owner, &ebbi_sheet_owner_nobody);
     return live;
 }
 

@@ -28,16 +28,16 @@ struct HeapAudit : Fake {
     }
     ebbi_slab *in_a_bucket() const
     {
-        for (ebbi_slab *first : heap->shelves[number].bucket)
+        for (ebbi_slab *first : heap->own.shelves[number].bucket)
             if (first != nullptr)
                 return first;
         return nullptr;
     }
     void audit() const
     {
-        ebbi_lock_take(&heap->lock);
-        ebbi_heap_audit(heap);
-        ebbi_lock_drop(&heap->lock);
+        ebbi_lock_take(&heap->own.lock);
+        ebbi_owner_audit(&heap->own);
+        ebbi_lock_drop(&heap->own.lock);
         ebbi_magazines_audit(heap);
     }
     // Changes a value, expects the audit to name what is wrong, and puts it back.
@@ -45,7 +45,7 @@ struct HeapAudit : Fake {
     {
         const T before = value;
         value = static_cast<T>(wrong);
-        EXPECT_DEATH(audit(), std::string("ebbtide: .*: heap ") + message);
+        EXPECT_DEATH(audit(), std::string("ebbtide: .*: ") + message);
         value = before;
         audit();
     }
@@ -58,49 +58,49 @@ struct HeapAudit : Fake {
     unsigned number = 0;
 };
 
-TEST_F(HeapAudit, P2AMagazineHoldsBlocksOfItsBin)
+TEST_F(HeapAudit, HeapsP2AMagazineHoldsBlocksOfItsBin)
 {
     void *const other = ebb_malloc(4000);
     void **const top = heap->fast.top[bin()];
     ASSERT_NE(nullptr, top[-1]);
-    broken(top[-1], other, "P2: a magazine's block");
+    broken(top[-1], other, "heap P2: a magazine's block");
     ebb_free(other);
 }
 
-TEST_F(HeapAudit, P3TheLists)
+TEST_F(HeapAudit, OwnersP1TheLists)
 {
-    broken(slab->bucket, slab->bucket == 0 ? 1 : 0, "P3: the slab's bucket");
-    broken(slab->previous, slab, "P3: links of a bucket");
-    broken(slab->moves_at, slab->free_count, "P3: free blocks before the slab moves");
-    broken(slab->heap, nullptr, "P3: the slab's heap");
-    ebbi_slab *const current = heap->shelves[number].current;
+    broken(slab->bucket, slab->bucket == 0 ? 1 : 0, "owner P1: the slab's bucket");
+    broken(slab->previous, slab, "owner P1: links of a bucket");
+    broken(slab->moves_at, slab->free_count, "owner P1: free blocks before the slab moves");
+    broken(slab->owner, nullptr, "owner P1: the slab's owner");
+    ebbi_slab *const current = heap->own.shelves[number].current;
     ASSERT_NE(nullptr, current);
-    broken(current->bucket, 0, "P3: the current slab is in no list");
-    broken(current->free_count, 60000, "P3: free blocks of a slab");
+    broken(current->bucket, 0, "owner P1: the current slab is in no list");
+    broken(current->free_count, 60000, "owner P1: free blocks of a slab");
 }
 
-TEST_F(HeapAudit, P4TheMagazinesEnds)
+TEST_F(HeapAudit, HeapsP3TheMagazinesEnds)
 {
     ebbi_magazine *const m = &heap->magazines[number];
-    broken(m->base[0], m, "P4: a magazine's ends");
-    broken(heap->fast.limit[bin()], m->base, "P4: a magazine's ends");
-    broken(heap->arrays[number / 64], 0, "P4: the bit of a magazine's array");
+    broken(m->base[0], m, "heap P3: a magazine's ends");
+    broken(heap->fast.limit[bin()], m->base, "heap P3: a magazine's ends");
+    broken(heap->arrays[number / 64], 0, "heap P3: the bit of a magazine's array");
     const unsigned unused = ebbi_class_bin(ebbi_class_for(30000), heap->lane);
-    broken(heap->fast.limit[unused], m->base, "P4: a magazine without an array");
+    broken(heap->fast.limit[unused], m->base, "heap P3: a magazine without an array");
 }
 
-TEST_F(HeapAudit, P5TheSums)
+TEST_F(HeapAudit, OwnersP2TheSums)
 {
-    broken(heap->slab_count, 1, "P5: slabs in lists");
-    broken(heap->held_bytes, 1, "P5: slabs in lists");
-    broken(heap->idle_bytes, heap->idle_bytes + 1, "P5: idle bytes");
+    broken(heap->own.slab_count, 1, "owner P2: slabs in lists");
+    broken(heap->own.held_bytes, 1, "owner P2: slabs in lists");
+    broken(heap->own.idle_bytes, heap->own.idle_bytes + 1, "owner P2: idle bytes");
 }
 
-TEST_F(HeapAudit, P6ThePurgeQueue)
+TEST_F(HeapAudit, OwnersP3ThePurgeQueue)
 {
-    ASSERT_NE(nullptr, heap->purge_first);
-    broken(heap->purge_first->purge_queued, false, "P6: a slab in the purge queue");
-    broken(heap->purge_last, nullptr, "P6: the purge queue's end");
+    ASSERT_NE(nullptr, heap->own.purge_first);
+    broken(heap->own.purge_first->purge_queued, false, "owner P3: a slab in the purge queue");
+    broken(heap->own.purge_last, nullptr, "owner P3: the purge queue's end");
 }
 
 TEST_F(HeapAudit, HoldsAfterEveryStep)

@@ -19,6 +19,13 @@ struct Heap : Fake {
         ASSERT_NE(nullptr, heap);
     }
 
+    static ebbi_owner *owner_of(ebbi_heap *heap, unsigned class_number)
+    {
+        ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
+        ebbi_lock_drop(&owner->lock);
+        return owner;
+    }
+
     ebbi_magazine &magazine(std::size_t bytes) { return heap->magazines[ebbi_class_for(bytes)]; }
 
     // Both ways, again and again.
@@ -200,7 +207,7 @@ TEST_F(Heap, EverySlabIsWholeAfterRandomUse)
         }
         if (i % 8000 == 0) {
             for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-                ebbi_shelf &shelf = heap->shelves[c];
+                ebbi_shelf &shelf = owner_of(heap, c)->shelves[c];
                 ASSERT_EQ("", shelf.current != nullptr ? walk_slab(shelf.current) : "");
                 for (ebbi_slab *first : shelf.bucket)
                     for (ebbi_slab *s = first; s != nullptr; s = s->next)
@@ -211,7 +218,8 @@ TEST_F(Heap, EverySlabIsWholeAfterRandomUse)
     for (const Block &b : live)
         ebb_free(b.bytes);
     ebb_trim();
-    EXPECT_EQ(0U, heap->idle_bytes) << "all that came back was purged";
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
+        EXPECT_EQ(0U, owner_of(heap, c)->idle_bytes) << "all that came back was purged";
 }
 
 TEST_F(Heap, ADoubleFreeDiesAtTheLatestInAFlush)
@@ -254,11 +262,11 @@ TEST_F(Heap, AnnouncedAfterItsSlabEnded)
     ebbi_slab *slab = ebbi_slab_of(victim);
     auto collect = [&] {
         slab->pending_next = nullptr;
-        heap->pending = slab;
-        ebbi_lock_take(&heap->lock);
-        ebbi_heap_collect(heap);
+        heap->own.pending = slab;
+        ebbi_lock_take(&heap->own.lock);
+        ebbi_owner_collect(&heap->own);
     };
-    ASSERT_EQ(heap, slab->heap);
+    ASSERT_EQ(&heap->own, slab->owner);
     EXPECT_DEATH(collect(), "ebbtide: .*double free: of a block in") << "it names no block";
     for (void *block : blocks)
         ebb_free(block);

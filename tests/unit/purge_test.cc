@@ -72,7 +72,7 @@ TEST_F(Purge, PagesInPartFullSlabsGoAfterTheDelay)
     fake_os_clock_advance(5000);
     tick();
     EXPECT_GT(fake_os_count(FAKE_PURGE), before);
-    EXPECT_GT(ebbi_heap_get()->purged_bytes, 400 * KiB);
+    EXPECT_GT(ebbi_slab_of(blocks[0])->owner->purged_bytes, 400 * KiB);
 }
 
 TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
@@ -91,8 +91,8 @@ TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
     for (std::size_t i = 0; i < blocks.size(); i++)
         if (i % 60 != 0)
             ebb_free(blocks[i]);
-    ebbi_heap *heap = ebbi_heap_get();
-    EXPECT_LE(heap->idle_bytes, std::max<std::size_t>(8 * MiB, heap->held_bytes / 3) + 2 * MiB);
+    const ebbi_owner *owner = ebbi_slab_of(blocks[0])->owner;
+    EXPECT_LE(owner->idle_bytes, std::max<std::size_t>(8 * MiB, owner->held_bytes / 3) + 2 * MiB);
 }
 
 TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
@@ -319,7 +319,8 @@ TEST_F(Purge, ASlabTouchedAfterThePassBeganIsYoung)
     std::vector<void *> blocks;
     for (int i = 0; i < 5000; i++)
         blocks.push_back(ebb_malloc(64));
-    ebbi_heap_get()->clock_ms = 100000 + 4; // another thread looked at the clock a moment later
+    ebbi_slab_of(blocks[0])->owner->clock_ms =
+        100000 + 4; // another thread looked at the clock a moment later
     for (std::size_t i = 0; i < blocks.size(); i++)
         if (i % 1000 != 0)
             ebb_free(blocks[i]);
@@ -344,7 +345,7 @@ TEST_F(Purge, ASlowThreadsFreesAreYoungToo)
     for (std::size_t i = 0; i < 60; i++)
         ebb_free(blocks[i]); // a few flushes of whole pages
     ASSERT_LT(heap->events, 8U);
-    ASSERT_GT(heap->idle_bytes, 0U);
+    ASSERT_GT(ebbi_slab_of(blocks[100])->owner->idle_bytes, 0U);
     std::size_t before = fake_os_count(FAKE_PURGE);
     ebb_free(ebb_malloc(200000)); // somebody else's tick
     EXPECT_EQ(before, fake_os_count(FAKE_PURGE));

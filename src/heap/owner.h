@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: owners of slabs. A slab has one, for life: a thread's own heap, for classes whose blocks share
+// cache lines; a depot, for all others, which every thread takes from (depot.c); a seat, for whatever its
+// domain allocates. An owner's fields are under its lock, but for `pending`, which anybody writes.
+//
+// P1  every slab of the owner with a free block is `current` of its class, in one bucket, or away; in a
+//     bucket it has fewer free blocks than those at which it moves.
+// P2  slab_count, held_bytes and idle_bytes are sums over the owner's slabs; full ones have nothing idle.
+// P3  the purge queue is linked both ways through slabs of the owner that say so.
+#ifndef EBB_HEAP_OWNER_H
+#define EBB_HEAP_OWNER_H
+
+#include "os/lock.h"
+#include "os/os.h"
+#include "region/label.h"
+#include "slab/slab.h"
+
+struct ebbi_shelf { // slabs of one class
+    struct ebbi_slab *current;
+    struct ebbi_slab *bucket[EBBI_BUCKETS];
+};
+
+struct ebbi_owner {
+    struct ebbi_slab *pending __attribute__((aligned(EBBI_CACHE_LINE))); // atomic, any thread
+    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
+    uint32_t clock_ms; // about now
+    uint16_t lane;     // of its slabs' blocks
+    size_t slab_count;
+    size_t held_bytes;        // of slabs
+    size_t idle_bytes;        // free blocks of slabs that may hold pages
+    size_t peak_bytes;        // held and not idle at most, lately
+    size_t freed_bytes;       // since the last purge by amount
+    size_t out_bytes;         // of blocks that are not in its slabs
+    size_t purged_bytes;      // pages of slabs returned since the start
+    struct ebbi_label *label; // whose memory it is; NULL: nobody's
+    struct ebbi_slab *purge_first, *purge_last;
+    struct ebbi_slab *away; // slabs whose pages are being returned, through `next`
+    struct ebbi_shelf shelves[EBBI_CLASS_COUNT];
+};
+
+// Under the lock: so no owner's clock goes backward, and no slab was touched in its future.
+EBBI_INLINE void ebbi_owner_tell_time(struct ebbi_owner *owner)
+{
+    owner->clock_ms = (uint32_t)ebbi_os_now_ms();
+}
+
+// Under the lock.
+EBBI_INLINE void ebbi_owner_count_out(struct ebbi_owner *owner, int64_t more)
+{
+    // relaxed: a count, which domain.c reads without the lock
+    ebbi_store_relaxed(&owner->out_bytes, owner->out_bytes + (size_t)more);
+}
+
+#endif
