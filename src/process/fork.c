@@ -119,6 +119,7 @@ static void forget_unlocked(struct ebbi_heap *heap)
     heap->limbo.spare = NULL;
     heap->outbox_count = 0;
     heap->inside = heap->parked = 0;
+    heap->amid = false; // the lock may have been dropped for a purge
     heap->slot = NULL;
 }
 

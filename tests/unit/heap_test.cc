@@ -22,7 +22,7 @@ struct Heap : Fake {
     static ebbi_owner *owner_of(ebbi_heap *heap, unsigned class_number)
     {
         ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
-        ebbi_lock_drop(&owner->lock);
+        ebbi_unlock_owner(heap, owner);
         return owner;
     }
 

@@ -127,14 +127,14 @@ TEST_F(Threads, TheProcessorChoosesTheDepot)
     for (std::size_t cpu : {0, 1}) {
         fake_os_cpu(cpu);
         ebbi_owner *owner = ebbi_lock_owner(ebbi_heap_get(), ebbi_class_for(64));
-        ebbi_lock_drop(&owner->lock);
+        ebbi_unlock_owner(ebbi_heap_get(), owner);
         EXPECT_TRUE(is_depot(owner));
         seen[cpu] = owner;
     }
     EXPECT_NE(seen[0], seen[1]);
     EXPECT_EQ(&ebbi_heap_get()->own, ebbi_lock_owner(ebbi_heap_get(), ebbi_class_for(48)))
         << "blocks that share lines stay with their heap";
-    ebbi_lock_drop(&ebbi_heap_get()->own.lock);
+    ebbi_unlock_owner(ebbi_heap_get(), &ebbi_heap_get()->own);
 }
 
 TEST_F(Threads, AThreadThatMovesTakesItsFreeBlocksAlong)
@@ -169,7 +169,7 @@ TEST_F(Threads, ALockedDepotIsPassedBy)
         EXPECT_NE(locked, ebbi_slab_of(p)->owner);
         ebb_free(p);
     });
-    ebbi_lock_drop(&locked->lock);
+    ebbi_unlock_owner(ebbi_heap_get(), locked);
 }
 
 TEST_F(Threads, RemoteFreesComeBackToTheirOwner)
