@@ -22,9 +22,9 @@ struct ebbi_shelf { // slabs of one class
 
 struct ebbi_owner {
     struct ebbi_slab *pending __attribute__((aligned(EBBI_CACHE_LINE))); // atomic, any thread
-    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));
-    uint32_t clock_ms; // about now
-    uint16_t lane;     // of its slabs' blocks
+    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE)));     // rank: owner
+    uint32_t clock_ms;                                                   // about now
+    uint16_t lane;                                                       // of its slabs' blocks
     size_t slab_count;
     size_t held_bytes;        // of slabs
     size_t idle_bytes;        // free blocks of slabs that may hold pages

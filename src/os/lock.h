@@ -7,7 +7,8 @@
 // Holding and its holder are one word, so that there is no moment between: a thread that waits for
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
-// Ranks, taken in this order and never downward: stacks (debug mode), parking, registry, heap, region, label, clock, arena.
+// Ranks, taken in this order and never downward: threads, stacks, start, parking, registry, owner, region,
+// label, clock, arena. docs/locks.md lists the locks.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 

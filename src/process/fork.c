@@ -27,7 +27,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
                       void *owner);
 #endif
 
-struct ebbi_lock ebbi_start_lock;
+struct ebbi_lock ebbi_start_lock; // rank: start
 
 static bool takes_locks; // the fork that is under way; under all of them, or of the only thread
 

@@ -220,7 +220,7 @@ static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *call
 // ---- of threads without a heap -----------------------------------------------------------------------
 
 static struct {
-    struct ebbi_lock lock; // rank: heap
+    struct ebbi_lock lock; // rank: owner
     struct ebbi_deferred deferred;
 } nobody;
 

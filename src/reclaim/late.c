@@ -12,7 +12,7 @@
 #define STALL_MS 50
 
 static struct {
-    struct ebbi_lock lock; // rank: heap
+    struct ebbi_lock lock; // rank: owner
     struct ebb_participant participant;
     bool joined;
     size_t pins;

@@ -58,7 +58,7 @@ void ebbi_late_put(struct ebbi_calls *calls);
 void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired);
 size_t ebbi_late_count(struct ebbi_collector *collector);
 struct ebbi_calls_taken {
-    struct ebbi_lock lock; // rank: heap; nothing is taken under it
+    struct ebbi_lock lock; // rank: owner; nothing is taken under it
     struct ebbi_calls *first;
 };
 extern EBBI_HIDDEN struct ebbi_calls_taken ebbi_calls_taken;

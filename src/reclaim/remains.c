@@ -19,7 +19,7 @@ struct queue {
 };
 
 static struct {
-    struct ebbi_lock lock; // rank: heap
+    struct ebbi_lock lock; // rank: owner
     struct queue waiting, held;
 } remains;
 

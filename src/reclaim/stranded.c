@@ -7,7 +7,7 @@
 #define OF_REGIONS 256 // a sheet's bitmaps have no bit to spare
 
 static struct {
-    struct ebbi_lock lock; // rank: heap
+    struct ebbi_lock lock; // rank: owner
     uint64_t tag;          // of the last
     size_t count;          // atomic for a look; changed under the lock
     void *large;

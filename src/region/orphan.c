@@ -14,7 +14,7 @@
 static struct ebbi_lock orphans_lock; // rank: label; not with a label's
 static struct ebbi_sheet *oldest, *youngest;
 static struct ebbi_sheet *claimed_orphan; // has a phantom; under the lock
-static struct ebbi_lock orphan_pass;      // one pass at a time; rank: region, none is held with it
+static struct ebbi_lock orphan_pass;      // rank: region; one pass at a time, none is held with it
 
 // Under the lock, as is the next. The oldest of a label: when it becomes one, exact; when it ends, the
 // next one's time, which may be another label's and earlier; the pass makes it exact again.

@@ -28,8 +28,9 @@ struct ebbi_cleanup { // a block of the region
 struct ebb_region {
     const void *owner; // atomic, P2
     struct ebbi_cursor own;
-    struct ebbi_lock lock __attribute__((aligned(EBBI_CACHE_LINE))); // guards what follows
-    uint8_t state;                                                   // atomic
+    struct ebbi_lock lock
+        __attribute__((aligned(EBBI_CACHE_LINE))); // rank: region; guards what follows
+    uint8_t state;                                 // atomic
     uint32_t
         users; // enters of it that have not been left, children, and a bit once it is closed; atomic
     struct ebbi_cursor common;
