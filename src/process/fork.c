@@ -10,7 +10,7 @@
 //
 // A process that certainly has one thread takes none: it may fork in a signal handler that has
 // interrupted malloc, and what is locked then is locked by that thread, which goes on in both
-// processes.
+// processes. Where there are others, a fork that finds this thread inside of malloc ends the process by a line.
 #include <pthread.h>
 #include <string.h>
 
@@ -45,12 +45,27 @@ void ebbi_fork_abort(void)
     }
 }
 
+// Of those that a call holds for long enough to be interrupted there; any other is found when its turn comes.
+static bool holds_a_lock(void)
+{
+    struct ebbi_owner *depots;
+    const struct ebbi_heap *heap = ebbi_heap_mine();
+    bool holds = ebbi_arena_is_mine() || (heap != NULL && ebbi_lock_is_mine(&heap->own.lock));
+    for (size_t i = 0, count = ebbi_depots(&depots); i < count; i++) {
+        holds |= ebbi_lock_is_mine(&depots[i].lock);
+    }
+    return holds;
+}
+
 static void prepare(void)
 {
     // relaxed: set by this thread or of no matter
     if (ebbi_load_relaxed(&ebbi_dying) || ebbi_threads_hold()) {
         takes_locks = false;
         return;
+    }
+    if (holds_a_lock()) { // else it could wait for another thread that waits for this one
+        ebbi_lock_interrupted();
     }
     ebbi_os_streams_lock();
     ebbi_stacks_lock();

@@ -88,8 +88,7 @@ static size_t free_passed(size_t most, bool *more)
     struct ebbi_sheet *gone = NULL;
     ebbi_lock_take(&remains.lock);
     struct queue *queue = &remains.waiting;
-    while (queue->first != NULL && most > 0 &&
-           ebbi_clock_passed(&ebbi_clock, (uint64_t)queue->first->looked)) {
+    while (queue->first != NULL && most > 0 && ebbi_clock_passed(&ebbi_clock, queue->first->tag)) {
         sort_out(queue_take(queue), &gone);
         most--;
     }
@@ -118,7 +117,7 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
     uint64_t tag = ebbi_clock_tag(&ebbi_clock);
     for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
         next = sheets->next;
-        sheets->looked = (int64_t)tag;
+        sheets->tag = tag;
         queue_put(&remains.waiting, sheets);
         count++;
     }

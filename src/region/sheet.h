@@ -60,8 +60,11 @@ struct ebbi_sheet {
     struct ebbi_sheet *next, *previous; // under the region's lock; of orphans, under theirs
     uintptr_t maps; // + address / 65536 * EBBI_BITMAP_ROOM: the bitmaps of that granule
     // Line 1.
-    int64_t live;       // P3; atomic: read by others
-    int64_t looked;     // live + shared when last looked at, for a hole or for pages
+    int64_t live; // P3; atomic: read by others
+    union {
+        int64_t looked; // live + shared when last looked at, for a hole or for pages
+        uint64_t tag;   // of a released region's, that waits for its grace period
+    };
     uint64_t looked_ms; // an orphan: when
     uint32_t starts;    // P5
     uint32_t since_ms;  // when it was made

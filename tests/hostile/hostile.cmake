@@ -60,7 +60,7 @@ endforeach()
 
 hostile_program(fork_hang)
 hostile_case(fork_hang "" stdio 3)
-foreach(kind IN ITEMS 0 10) # the others allocate in the handler, which no malloc stands
+foreach(kind IN ITEMS 0 10 20) # the others allocate in the handler, which no malloc stands
   hostile_case(fork_hang "" handler ${kind})
 endforeach()
 

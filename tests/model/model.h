@@ -172,6 +172,9 @@ inline int judge(const Scenario &scenario, const Search &search)
         }
         std::printf("%s, mutant %s: %s after %llu schedules\n", scenario.name, mutant_name(),
                     success ? "ALIVE" : result, at);
+        if (!success && std::getenv("EBBTEST_SHOW") != nullptr) {
+            (void)simulate(scenario, search, true);
+        }
         return is_failure(found.test_result, scenario.may_hang) ? 0 : 1;
     }
     std::printf("%s: %s in %llu schedules, %llu blocks reclaimed\n", scenario.name, result, at,

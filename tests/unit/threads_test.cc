@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap, several threads: outbox, migration, adoption, thread exit, fork, public heap.
+// Layer heap, several threads: outbox, migration, adoption, thread exit, fork.
+#include <atomic>
 #include <map>
 #include <set>
+#include <thread>
 
 #include <sys/wait.h>
 #include <unistd.h>
@@ -284,6 +286,25 @@ TEST_F(Threads, TheChildOfAForkAllocatesFreesAndAdopts)
     int status = -1;
     ASSERT_EQ(child, waitpid(child, &status, 0));
     EXPECT_EQ(0, status);
+}
+
+// As from a signal handler. The other thread holds a lock that a fork takes earlier, and waits for ours.
+TEST_F(Threads, AForkUnderALockOfItsOwnThreadIsToldAndDoesNotWait)
+{
+    auto fork_amid = [] {
+        ebbi_lock *mine = &ebbi_heap_get()->own.lock;
+        ebbi_lock_take(mine);
+        std::atomic<bool> ready{false};
+        std::thread other([&] {
+            ebbi_park_lock();
+            ready = true;
+            ebbi_lock_take(mine);
+        });
+        while (!ready)
+            std::this_thread::yield();
+        (void)fork();
+    };
+    EXPECT_DEATH(fork_amid(), "ebbtide: .*a signal handler called what it had interrupted");
 }
 
 TEST_F(Threads, ForksUnderLoadHarmNobody)

@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""gdb: what Ebbtide knows of a process or a core. Needs the library's debug information (preset dev).
+
+    (gdb) source tools/gdb/ebbtide.py
+    (gdb) ebb block P      what the pointer is: of which slab, sheet or large object, free or not
+    (gdb) ebb slab P       the slab of that pointer, or of that header
+    (gdb) ebb sheet P      the same of a region
+    (gdb) ebb heap         the selected thread's heap: magazines, outbox, what waits
+    (gdb) ebb owners       all owners of slabs, and who holds their locks
+
+It only reads memory: it calls nothing in the process, so it works on a core and beside locks that are held.
+"""
+import gdb
+
+GRANULE_SHIFT, CHUNK_SHIFT, HEADER = 16, 30, 256
+ROOM_WORDS = 64  # EBBI_ROOM_WORDS, of each bitmap that its slab's header has no place for
+TAG_DOMAIN = 256
+STATES = ("none", "free", "slab", "inside", "large", "heap", "sheet", "quarantine")
+
+
+def symbol(name):
+    try:
+        return gdb.parse_and_eval(name)
+    except gdb.error as error:
+        raise gdb.GdbError(f"{name}: {error}; is the library of this process one with debug information?")
+
+
+def typed(address, name):
+    return gdb.Value(address).cast(gdb.lookup_type(f"struct {name}").pointer())
+
+
+def tag_of(address):
+    """As text; None: outside of the window."""
+    window = symbol("ebbi_window")
+    granule = (address - int(window["base"])) >> GRANULE_SHIFT
+    if not 0 <= granule < int(window["granules"]):
+        return None
+    try:
+        tag = int(window["tags"][granule])
+    except gdb.MemoryError:
+        return "unknown (the table is not in this core)"
+    return f"{tag}{' (a domain)' if tag >= TAG_DOMAIN else ''}"
+
+
+def span_of(address):
+    """The header of the span that an address lies in: its own address, and the span's start."""
+    chunk = address >> CHUNK_SHIFT << CHUNK_SHIFT
+    index = (address - chunk) >> GRANULE_SHIFT
+    if index < int(typed(chunk, "ebbi_chunk")["first"]):  # a header, or a bitmap
+        index = (address - chunk) // HEADER
+    span = typed(chunk + index * HEADER, "ebbi_span")
+    if int(span["state"]) == STATES.index("inside"):
+        index -= int(span["back"])
+        span = typed(chunk + index * HEADER, "ebbi_span")
+    return span, chunk + (index << GRANULE_SHIFT)
+
+
+def bit(words, index):
+    return int(words[index // 64]) >> (index % 64) & 1
+
+
+def popcount(words, count):
+    return sum(int(words[w]).bit_count() for w in range(count))
+
+
+class Prefix(gdb.Command):
+    """Ebbtide's memory: ebb block, slab, sheet, heap, owners."""
+
+    def __init__(self):
+        super().__init__("ebb", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+
+class Command(gdb.Command):
+    """One word of `ebb`; what is written after it is an expression."""
+
+    def __init__(self, name):
+        super().__init__(f"ebb {name}", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
+
+    def invoke(self, argument, from_tty):
+        address = int(gdb.parse_and_eval(argument).cast(gdb.lookup_type("unsigned long"))) if argument else None
+        for line in self.lines(address):
+            print(line)
+
+
+def slab_lines(address, span, start):
+    slab = span.cast(gdb.lookup_type("struct ebbi_slab").pointer())
+    shape = symbol("ebbi_classes")[int(slab["class_number"])]
+    words, blocks, size = int(slab["words"]), int(shape["blocks"]), int(shape["size"])
+    inline = slab["local_words"].type.range()[1] + 1
+    local, remote = slab["local"], slab["local"] + (ROOM_WORDS if words > inline else inline)
+    yield (f"slab {int(slab):#x}: {blocks} blocks of {size} bytes from {int(slab['first_block']):#x}, "
+           f"span at {start:#x}, owner {int(slab['owner']):#x}")
+    yield (f"  {popcount(local, words)} free at the owner (it counts {int(slab['free_count'])}), "
+           f"{popcount(remote, words)} freed by others, {blocks - popcount(local, words) - popcount(remote, words)} "
+           f"out, magazines included")
+    yield (f"  bucket {int(slab['bucket'])}, {'away, ' if slab['away'] else ''}"
+           f"{'in the purge queue, ' if slab['purge_queued'] else ''}{int(slab['idle'])} idle")
+    offset = address - int(slab["first_block"])
+    if 0 <= offset < blocks * size:
+        index = offset // size
+        state = "free" if bit(local, index) else "freed by another thread" if bit(remote, index) else \
+            "in use, or in a magazine (`ebb heap` of each thread)"
+        yield f"  {address:#x} is byte {offset % size} of block {index}: {state}"
+
+
+def sheet_lines(address, span, start):
+    sheet = span.cast(gdb.lookup_type("struct ebbi_sheet").pointer())
+    region = int(sheet["region"])
+    label = sheet["label"]
+    yield (f"sheet {int(sheet):#x}: {int(span['granules']) << GRANULE_SHIFT} bytes at {start:#x}, "
+           + (f"of region {region:#x}" if region else "an orphan: its region has been closed"))
+    yield f"  label {label['name'].string()!r}" if int(label) else "  no label"
+    yield (f"  live {int(sheet['live'])} + shared {int(sheet['shared'])}, {int(sheet['starts'])} starts, "
+           f"{int(sheet['retired'])} retired")
+
+
+class Block(Command):
+    """ebb block P: what a pointer is."""
+
+    def lines(self, address):
+        if address is None:
+            raise gdb.GdbError("ebb block P")
+        tag = tag_of(address)
+        if tag is None:
+            yield f"{address:#x} lies outside of the window: a huge object, or not Ebbtide's"
+            return
+        span, start = span_of(address)
+        state = STATES[int(span["state"])]
+        yield f"{address:#x}: tag {tag}, in a span of kind {state}"
+        if state == "slab":
+            yield from slab_lines(address, span, start)
+        elif state == "sheet":
+            yield from sheet_lines(address, span, start)
+        elif state == "large":
+            yield f"large object: {int(span['bytes'])} bytes at {start:#x}"
+
+
+class OfKind(Command):
+    """The header of a slab or a sheet by any pointer into it."""
+
+    def __init__(self, kind, lines_of):
+        super().__init__(kind)
+        self.kind, self.lines_of = kind, lines_of
+
+    def lines(self, address):
+        span, start = span_of(address)
+        if STATES[int(span["state"])] != self.kind:
+            raise gdb.GdbError(f"{address:#x} lies in a span of kind {STATES[int(span['state'])]}")
+        yield from self.lines_of(address, span, start)
+
+
+class Heap(Command):
+    """ebb heap: of the selected thread, or at an address."""
+
+    def lines(self, address):
+        if address is None:
+            address = int(symbol("ebb_self"))
+            for name in ("none", "gone"):
+                if address == int(symbol(f"&ebbi_heap_{name}").cast(gdb.lookup_type("unsigned long"))):
+                    yield f"this thread has no heap: {name}"
+                    return
+        heap = typed(address, "ebbi_heap").dereference()
+        source = int(symbol("ebbi_source"))
+        yield (f"heap {address:#x}: lane {int(heap['lane'])}, inside {int(heap['inside'])}, "
+               f"parked {int(heap['parked'])}, {int(heap['events'])} refills and flushes"
+               + ("" if source == address else f"; the thread's source is {source:#x}"))
+        yield (f"  outbox {int(heap['outbox_count'])}, limbo {int(heap['limbo']['blocks'])} blocks, "
+               f"{int(heap['limbo']['bytes'])} bytes")
+        classes = symbol("ebbi_classes")
+        for number_of, magazine in enumerate_array(heap["magazines"]):
+            if int(magazine["slots"]) != 0:
+                base = int(magazine["base"])
+                top = next((int(top) for _, top in enumerate_array(heap["fast"]["top"])
+                            if base < int(top) <= base + 8 * int(magazine["slots"])), base + 8)
+                yield (f"  {int(classes[number_of]['size']):6} bytes: {(top - base) // 8 - 1:4} of "
+                       f"{int(magazine['slots']) - 1} blocks, newest at {top - 8:#x}")
+        yield from owner_lines(heap["own"].address, "its own slabs")
+
+
+def enumerate_array(array):
+    low, high = array.type.range()
+    return ((i, array[i]) for i in range(low, high + 1))
+
+
+def owner_lines(owner, name):
+    holder = int(owner["lock"]["word"])
+    yield (f"owner {int(owner):#x}, {name}: {int(owner['slab_count'])} slabs, {int(owner['held_bytes'])} bytes held, "
+           f"{int(owner['idle_bytes'])} idle; lock " + ("free" if holder == 0 else
+           f"held by the thread whose &ebb_self is {holder & ~1:#x}{', others wait' if holder & 1 else ''}"))
+
+
+class Owners(Command):
+    """ebb owners: depots and heaps."""
+
+    def lines(self, _):
+        depots = symbol("all_depots")
+        for index in range(int(symbol("depot_count"))):
+            yield from owner_lines(depots[index].address, f"depot {index}")
+        heap = symbol("all_heaps")
+        while int(heap) != 0:
+            kind = "a domain's seat" if int(heap["seat"]["domain"]) else "a thread's" if heap["attached"] else "abandoned"
+            yield from owner_lines(heap["own"].address, f"of heap {int(heap):#x}, {kind}")
+            heap = heap["next"]
+
+
+Prefix()
+Block("block")
+OfKind("slab", slab_lines)
+OfKind("sheet", sheet_lines)
+Heap("heap")
+Owners("owners")
