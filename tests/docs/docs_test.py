@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The programs in the documents compile, run and return 0; the documents' links lead somewhere.
+"""The programs in the documents compile, run and return 0; the documents' links lead somewhere; every function has a
+manual page.
 
 Argument: the library. A block of C or C++ that has a main() is a program; others are excerpts.
 """
@@ -67,6 +68,17 @@ class Docs(unittest.TestCase):
         broken = [f"{document.relative_to(ROOT)}: {link}" for document in DOCUMENTS
                   for link in broken_links(document, document.read_text())]
         self.assertEqual([], broken)
+
+    def test_every_exported_function_has_a_manual_page(self):
+        symbols = subprocess.run(["nm", "-D", "--defined-only", self.library], check=True, capture_output=True,
+                                 text=True).stdout
+        exported = set(re.findall(r" T (ebb_\w+)$", symbols, re.MULTILINE))
+        internal = set(re.findall(r"\b(ebb_\w+)\(", "".join(
+            path.read_text() for path in (ROOT / "include/ebbtide/detail").glob("*.h"))))
+        paged = {name for page in (ROOT / "docs/man").glob("ebbtide-*.3")
+                 for name in re.findall(r"alias: (\w+)", page.read_text())}
+        self.assertIn("ebb_malloc", exported)
+        self.assertEqual(set(), exported - internal - paged)
 
     def test_a_program_that_fails_and_a_link_that_is_broken_are_seen(self):
         [(language, body)] = programs("```c\nint main(void)\n{\n    return 3;\n}\n```\n")

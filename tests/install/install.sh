@@ -83,6 +83,7 @@ for library in "$libraries"/libebbtide.so*; do
 done
 
 for file in include/ebbtide.h include/ebbtide/queue.h share/man/man3/ebbtide.3 \
+    share/man/man3/ebbtide-reclaim.3 share/man/man3/ebb_retire.3 \
     share/doc/ebbtide/LICENSE-MIT share/doc/ebbtide/LICENSE-APACHE; do
     [ -r "$prefix/$file" ] || fail "$file is not installed"
 done
