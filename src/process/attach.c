@@ -107,6 +107,14 @@ static struct ebbi_heap *take_heap(void)
     return heap;
 }
 
+static void give_heap_back(struct ebbi_heap *heap)
+{
+    ebbi_registry_lock();
+    ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
+    ebbi_heap_push_abandoned(heap);
+    ebbi_registry_unlock();
+}
+
 // See park.c. What follows is not parked where another source has been set by then.
 static void set_slot(struct ebbi_heap *heap, struct ebbi_fast **slot)
 {
@@ -121,9 +129,12 @@ static struct ebbi_heap *attach(void)
     if (heap == NULL) {
         return NULL;
     }
+    if (ebbi_current() != &ebbi_heap_none) { // a signal handler that interrupted this has attached
+        give_heap_back(heap);
+        return ebbi_heap_mine();
+    }
     bool is_seen = ebbi_threads_are_seen() && (is_counted() || ebbi_os_is_first_thread());
     heap->counted = count_thread();
-    EBBI_ASSERT(ebbi_current() == &ebbi_heap_none);
     ebb_self = (char *)&heap->fast; // before the next lines, which may allocate
     ebbi_source_set(&heap->fast);
     bool ends_well = has_exit_key && pthread_setspecific(exit_key, heap) == 0;

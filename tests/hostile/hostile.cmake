@@ -137,7 +137,7 @@ foreach(kind IN ITEMS 0 1 2 10 11 12)
 endforeach()
 
 hostile_program(signals_stepped)
-foreach(call IN ITEMS 0 2 3 6 7 8)
+foreach(call IN ITEMS 0 2 3 6 7 8 9)
   hostile_case(signals_stepped EBB_PURGE_THREAD=0 ${call})
 endforeach()
 

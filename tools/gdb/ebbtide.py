@@ -13,7 +13,8 @@ It only reads memory: it calls nothing in the process, so it works on a core and
 import gdb
 
 GRANULE_SHIFT, CHUNK_SHIFT, HEADER = 16, 30, 256
-ROOM_WORDS = 64  # EBBI_ROOM_WORDS, of each bitmap that its slab's header has no place for
+ROOM_WORDS = 64  # EBBI_ROOM_WORDS, of each of a granule's three bitmaps
+UNIT = 16  # EBBI_UNIT of a sheet
 TAG_DOMAIN = 256
 STATES = ("none", "free", "slab", "inside", "large", "heap", "sheet", "quarantine")
 
@@ -43,16 +44,26 @@ def tag_of(address):
 
 
 def span_of(address):
-    """The header of the span that an address lies in: its own address, and the span's start."""
+    """The header of the span that an address lies in, and the span's start. Inner granules have no headers that
+    could be believed, so the chunk's spans are walked."""
+    if tag_of(address) is None:
+        raise gdb.GdbError(f"{address:#x} lies outside of the window: a huge object, or not Ebbtide's")
     chunk = address >> CHUNK_SHIFT << CHUNK_SHIFT
-    index = (address - chunk) >> GRANULE_SHIFT
-    if index < int(typed(chunk, "ebbi_chunk")["first"]):  # a header, or a bitmap
-        index = (address - chunk) // HEADER
-    span = typed(chunk + index * HEADER, "ebbi_span")
-    if int(span["state"]) == STATES.index("inside"):
-        index -= int(span["back"])
-        span = typed(chunk + index * HEADER, "ebbi_span")
-    return span, chunk + (index << GRANULE_SHIFT)
+    try:
+        header = typed(chunk, "ebbi_chunk")
+        granule, end = int(header["first"]), int(header["committed"])
+        wanted = (address - chunk) >> GRANULE_SHIFT
+        if wanted < granule:  # a header, or a bitmap
+            wanted = (address - chunk) // HEADER
+        while granule < end:
+            span = typed(chunk + granule * HEADER, "ebbi_span")
+            count = max(int(span["granules"]), 1)
+            if granule <= wanted < granule + count:
+                return span, chunk + (granule << GRANULE_SHIFT)
+            granule += count
+    except gdb.MemoryError:
+        pass
+    raise gdb.GdbError(f"{address:#x} lies in no span: in the window, but not handed out")
 
 
 def bit(words, index):
@@ -64,22 +75,63 @@ def popcount(words, count):
 
 
 class Prefix(gdb.Command):
-    """Ebbtide's memory: ebb block, slab, sheet, heap, owners."""
+    """Ebbtide's memory: ebb block P, ebb slab P, ebb sheet P, ebb heap [ADDRESS], ebb owners."""
 
     def __init__(self):
         super().__init__("ebb", gdb.COMMAND_DATA, gdb.COMPLETE_NONE, True)
+
+    def invoke(self, argument, from_tty):
+        print(self.__doc__)
 
 
 class Command(gdb.Command):
     """One word of `ebb`; what is written after it is an expression."""
 
+    needs_address = True
+
     def __init__(self, name):
         super().__init__(f"ebb {name}", gdb.COMMAND_DATA, gdb.COMPLETE_EXPRESSION)
+        self.name = name
 
     def invoke(self, argument, from_tty):
-        address = int(gdb.parse_and_eval(argument).cast(gdb.lookup_type("unsigned long"))) if argument else None
-        for line in self.lines(address):
-            print(line)
+        try:
+            address = int(gdb.parse_and_eval(argument).cast(gdb.lookup_type("unsigned long"))) if argument else None
+            if address is None and self.needs_address:
+                raise gdb.GdbError(f"ebb {self.name} P")
+            for line in self.lines(address):
+                print(line)
+        except gdb.GdbError:
+            raise
+        except gdb.error as error:
+            raise gdb.GdbError(f"ebb {self.name}: {error}")
+
+
+def heaps():
+    heap = symbol("all_heaps")
+    while int(heap) != 0:
+        yield heap.dereference()
+        heap = heap["next"]
+
+
+def magazine_blocks(heap, class_number):
+    """The blocks in one magazine, the newest last."""
+    magazine = heap["magazines"][class_number]
+    slots, base = int(magazine["slots"]), magazine["base"]
+    if slots == 0:
+        return []
+    top = next((top for _, top in enumerate_array(heap["fast"]["top"])
+                if int(base) < int(top) <= int(base) + 8 * slots), base + 1)
+    return [int(base[i]) for i in range(1 + int(magazine["stolen"]), (int(top) - int(base)) // 8)]
+
+
+def holder_of(block, class_number):
+    """In whose magazine or outbox a block is; None: in none."""
+    for heap in heaps():
+        if block in magazine_blocks(heap, class_number):
+            return f"free, in a magazine of heap {int(heap.address):#x}"
+        if block in (int(heap["outbox"][i]) for i in range(int(heap["outbox_count"]))):
+            return f"freed, in the outbox of heap {int(heap.address):#x}"
+    return None
 
 
 def slab_lines(address, span, start):
@@ -96,11 +148,13 @@ def slab_lines(address, span, start):
     yield (f"  bucket {int(slab['bucket'])}, {'away, ' if slab['away'] else ''}"
            f"{'in the purge queue, ' if slab['purge_queued'] else ''}{int(slab['idle'])} idle")
     offset = address - int(slab["first_block"])
-    if 0 <= offset < blocks * size:
-        index = offset // size
-        state = "free" if bit(local, index) else "freed by another thread" if bit(remote, index) else \
-            "in use, or in a magazine (`ebb heap` of each thread)"
-        yield f"  {address:#x} is byte {offset % size} of block {index}: {state}"
+    if not 0 <= offset < blocks * size:
+        yield f"  {address:#x} is not in a block"
+        return
+    index = offset // size
+    state = "free" if bit(local, index) else "freed by another thread" if bit(remote, index) else \
+        holder_of(address - offset % size, int(slab["class_number"])) or "in use, or retired"
+    yield f"  {address:#x} is byte {offset % size} of block {index}: {state}"
 
 
 def sheet_lines(address, span, start):
@@ -110,20 +164,33 @@ def sheet_lines(address, span, start):
     yield (f"sheet {int(sheet):#x}: {int(span['granules']) << GRANULE_SHIFT} bytes at {start:#x}, "
            + (f"of region {region:#x}" if region else "an orphan: its region has been closed"))
     yield f"  label {label['name'].string()!r}" if int(label) else "  no label"
+    cursor = int(sheet["cursor"])
     yield (f"  live {int(sheet['live'])} + shared {int(sheet['shared'])}, {int(sheet['starts'])} starts, "
-           f"{int(sheet['retired'])} retired")
+           f"{int(sheet['retired'])} retired" + (" (without what the region has taken lately: its cursor is here)" if cursor else ""))
+    if not start <= address < start + (int(span["granules"]) << GRANULE_SHIFT):
+        return
+    block = address // UNIT * UNIT
+    while block > start and not sheet_bit(block, 0):
+        block -= UNIT
+    fresh = cursor and int(sheet["cursor"]["next"]) <= block < int(sheet["cursor"]["limit"])
+    state = "never handed out" if fresh else "freed" if sheet_bit(block, 1) or sheet_bit(block, 2) else "in use, or retired"
+    yield f"  {address:#x} is byte {address - block} of the block at {block:#x}: {state}"
+
+
+def sheet_bit(address, which):
+    """Of the bitmaps start, gone and remote of a sheet's granule."""
+    chunk = address >> CHUNK_SHIFT << CHUNK_SHIFT
+    rooms = chunk + int(typed(chunk, "ebbi_chunk")["granules"]) * HEADER
+    words = rooms + (address - chunk >> GRANULE_SHIFT) * 3 * ROOM_WORDS * 8 + which * ROOM_WORDS * 8
+    word = gdb.Value(words + (address >> 10 & 63) * 8).cast(gdb.lookup_type("unsigned long").pointer())
+    return int(word.dereference()) >> (address // UNIT % 64) & 1
 
 
 class Block(Command):
     """ebb block P: what a pointer is."""
 
     def lines(self, address):
-        if address is None:
-            raise gdb.GdbError("ebb block P")
         tag = tag_of(address)
-        if tag is None:
-            yield f"{address:#x} lies outside of the window: a huge object, or not Ebbtide's"
-            return
         span, start = span_of(address)
         state = STATES[int(span["state"])]
         yield f"{address:#x}: tag {tag}, in a span of kind {state}"
@@ -132,7 +199,9 @@ class Block(Command):
         elif state == "sheet":
             yield from sheet_lines(address, span, start)
         elif state == "large":
-            yield f"large object: {int(span['bytes'])} bytes at {start:#x}"
+            region = int(span["note"]["region"])
+            yield (f"large object: {int(span['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
+                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(span["note"]["tag"]) else ""))
 
 
 class OfKind(Command):
@@ -152,6 +221,8 @@ class OfKind(Command):
 class Heap(Command):
     """ebb heap: of the selected thread, or at an address."""
 
+    needs_address = False
+
     def lines(self, address):
         if address is None:
             address = int(symbol("ebb_self"))
@@ -159,7 +230,9 @@ class Heap(Command):
                 if address == int(symbol(f"&ebbi_heap_{name}").cast(gdb.lookup_type("unsigned long"))):
                     yield f"this thread has no heap: {name}"
                     return
-        heap = typed(address, "ebbi_heap").dereference()
+        heap = next((heap for heap in heaps() if int(heap.address) == address), None)
+        if heap is None:
+            raise gdb.GdbError(f"there is no heap at {address:#x}: `ebb owners` lists them")
         source = int(symbol("ebbi_source"))
         yield (f"heap {address:#x}: lane {int(heap['lane'])}, inside {int(heap['inside'])}, "
                f"parked {int(heap['parked'])}, {int(heap['events'])} refills and flushes"
@@ -169,11 +242,9 @@ class Heap(Command):
         classes = symbol("ebbi_classes")
         for number_of, magazine in enumerate_array(heap["magazines"]):
             if int(magazine["slots"]) != 0:
-                base = int(magazine["base"])
-                top = next((int(top) for _, top in enumerate_array(heap["fast"]["top"])
-                            if base < int(top) <= base + 8 * int(magazine["slots"])), base + 8)
-                yield (f"  {int(classes[number_of]['size']):6} bytes: {(top - base) // 8 - 1:4} of "
-                       f"{int(magazine['slots']) - 1} blocks, newest at {top - 8:#x}")
+                blocks = magazine_blocks(heap, number_of)
+                yield (f"  {int(classes[number_of]['size']):6} bytes: {len(blocks):4} of {int(magazine['slots']) - 1} blocks"
+                       + (f", newest {blocks[-1]:#x}" if blocks else ""))
         yield from owner_lines(heap["own"].address, "its own slabs")
 
 
@@ -192,15 +263,15 @@ def owner_lines(owner, name):
 class Owners(Command):
     """ebb owners: depots and heaps."""
 
+    needs_address = False
+
     def lines(self, _):
         depots = symbol("all_depots")
         for index in range(int(symbol("depot_count"))):
             yield from owner_lines(depots[index].address, f"depot {index}")
-        heap = symbol("all_heaps")
-        while int(heap) != 0:
+        for heap in heaps():
             kind = "a domain's seat" if int(heap["seat"]["domain"]) else "a thread's" if heap["attached"] else "abandoned"
-            yield from owner_lines(heap["own"].address, f"of heap {int(heap):#x}, {kind}")
-            heap = heap["next"]
+            yield from owner_lines(heap["own"].address, f"of heap {int(heap.address):#x}, {kind}")
 
 
 Prefix()
