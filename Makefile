@@ -20,7 +20,7 @@ help:
 	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
 	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
 	@echo 'make bench-full          every set (hours)'
-	@echo 'make check               the quick door before a commit: format, lints, unit, API, golden'
+	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
 	@echo 'make clean               remove build/'
 
 run: setup-run lib bench-programs setup-lab

@@ -131,12 +131,17 @@ void ebbi_unlock_owner(struct ebbi_heap *heap, struct ebbi_owner *owner)
     ebbi_lock_drop(&owner->lock);
 }
 
-bool ebbi_lock_owner_of(const struct ebbi_heap *heap, const struct ebbi_slab *slab)
+struct ebbi_owner *ebbi_lock_owner_of(const struct ebbi_heap *heap, const struct ebbi_slab *slab)
 {
     struct ebbi_owner *owner = slab->owner;
     if (owner == &heap->own) {
         ebbi_lock_take(&owner->lock);
-        return true;
+    } else if (!is_depot(owner) || heap->alone || !ebbi_lock_try(&owner->lock)) {
+        return NULL;
     }
-    return is_depot(owner) && !heap->alone && ebbi_lock_try(&owner->lock);
+    if (slab->owner != owner) { // of a block that is in use it does not change
+        ebbi_lock_drop(&owner->lock);
+        return NULL;
+    }
+    return owner;
 }

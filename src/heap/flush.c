@@ -126,9 +126,10 @@ static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count
     for (size_t i = 1; i <= ebbi_min(count, EBBI_LATELY); i++) {
         is_free |= freed[count - i] == p;
     }
-    if (ebbi_lock_owner_of(heap, slab)) {
+    struct ebbi_owner *owner = ebbi_lock_owner_of(heap, slab);
+    if (owner != NULL) {
         is_free |= ebbi_slab_is_free(slab, block);
-        ebbi_lock_drop(&slab->owner->lock);
+        ebbi_lock_drop(&owner->lock);
     }
     if (is_free) {
         ebbi_slab_report_double_free(p);

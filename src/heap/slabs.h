@@ -17,8 +17,8 @@ size_t ebbi_depots(struct ebbi_owner **first); // how many are in use
 // The owner whose slabs serve a heap (NULL: a thread without one) for a class, at this moment. Locked.
 struct ebbi_owner *ebbi_lock_owner(struct ebbi_heap *heap, unsigned class_number);
 void ebbi_unlock_owner(struct ebbi_heap *heap, struct ebbi_owner *owner);
-// Locks the slab's owner for a look, if it is one that serves the heap and none is waited for.
-bool ebbi_lock_owner_of(const struct ebbi_heap *heap, const struct ebbi_slab *slab);
+// Locks the slab's owner for a look, if it serves the heap and is not waited for. Else NULL.
+struct ebbi_owner *ebbi_lock_owner_of(const struct ebbi_heap *heap, const struct ebbi_slab *slab);
 // As ebbi_owner_take with growth; a depot borrows from others first.
 size_t ebbi_depot_take(struct ebbi_owner *owner, unsigned class_number, void **slots,
                        size_t wanted);
