@@ -19,6 +19,8 @@ using support::MiB;
 constexpr std::uint64_t alive = 0xA11FEA11FEA11FE1, dead = 0xDEADDEADDEADDEAD;
 constexpr int cold_stores = 24;
 constexpr std::size_t cold_lines = 64 * MiB / 64;
+// Few blocks of this size share a slab: malloc soon comes round to the one that was freed.
+constexpr std::size_t quickly_reused = 8192;
 
 struct Node {
     std::atomic<std::uint64_t> canary;
@@ -108,9 +110,10 @@ public:
     std::uint64_t swaps() const { return swaps_; }
 
 private:
-    static Node *make(std::uint64_t number)
+    Node *make(std::uint64_t number) const
     {
-        auto *node = static_cast<Node *>(ebb_malloc(sizeof(Node)));
+        const std::size_t bytes = freeing_ == REUSED ? quickly_reused : sizeof(Node);
+        auto *node = static_cast<Node *>(ebb_malloc(bytes));
         node->number.store(number, std::memory_order_relaxed);
         node->canary.store(alive, std::memory_order_relaxed);
         return node;
@@ -158,19 +161,16 @@ private:
         return shared_.load(std::memory_order_acquire);
     }
 
-    // Reuse takes longer than some processors keep a store back: there the order that the fence
-    // forbids, the load before the store, is made by hand.
+    // Some processors keep a store back for too short a time: every other round makes by hand the
+    // order that the fence forbids, the load before the store.
     Node *pin_late(ebb_participant *me, support::Random &random)
     {
-        if (freeing_ != REUSED) {
-            pin_without_fence(me);
-            return shared_.load(std::memory_order_acquire);
-        }
-        Node *node = shared_.load(std::memory_order_acquire);
-        for (std::size_t i = random.below(1000000); i > 0; i--)
+        Node *early = shared_.load(std::memory_order_acquire);
+        const bool by_hand = reads_ % 2 == 1;
+        for (std::size_t i = by_hand ? random.below(1000000) : 0; i > 0; i--)
             ebbi_compiler_fence();
         pin_without_fence(me);
-        return node;
+        return by_hand ? early : shared_.load(std::memory_order_acquire);
     }
 
     void let_go(ebb_participant *me, Node *old)
