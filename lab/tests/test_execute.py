@@ -166,6 +166,24 @@ def test_a_counting_tool_does_not_hide_the_wrong_allocator(layout: Layout, tmp_p
             execute.run(counted(kind, "--iters", "2000"), lost, layout)
 
 
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        ("kill -SEGV $$", "SIGSEGV: nothing on standard error; callgrind ended with '==[0-9]+==.*"),
+        ("exit 3", "exit status 3: .*; callgrind ended with '==[0-9]+== "),
+    ],
+)
+def test_what_callgrind_said_last_is_told(
+    layout: Layout, glibc: Allocator, tmp_path: Path, script: str, message: str
+) -> None:
+    program = tmp_path / "bad"
+    program.write_text(f"#!/bin/sh\n{script}\n", encoding="utf-8")
+    program.chmod(0o755)
+    bad = replace(counted("instructions", "--iters", "9"), command=[str(program), "--iters", "9"])
+    with pytest.raises(RunError, match=message):
+        execute.run(bad, glibc, layout)
+
+
 def test_system_calls_for_memory_are_counted(layout: Layout, glibc: Allocator) -> None:
     command = ["--iters", "2000", "--min", "200000", "--max", "300000"]
     figures = execute.run(counted("syscalls", *command), glibc, layout).figures

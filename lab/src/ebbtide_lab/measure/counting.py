@@ -8,7 +8,7 @@ from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import finish
+from ebbtide_lab.measure.process import ExitError, finish
 from ebbtide_lab.measure.workload import read_workload, settings_for
 from ebbtide_lab.results.model import Figures, Sample
 from ebbtide_lab.scenarios.model import Scenario
@@ -44,10 +44,19 @@ def _count(
     log = scratch / "callgrind.log"
     command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     command += ["--cache-sim=yes", f"--log-file={log}", str(layout.program(program)), *arguments]
-    output = finish(command, env=settings_for(scenario, allocator), cwd=scratch)
+    try:
+        output = finish(command, env=settings_for(scenario, allocator), cwd=scratch)
+    except ExitError as error:
+        raise RunError(f"{error}; {_last_words(log)}") from error
     figures = read_workload(output, allocator).figures
     counts = read_counts(log.read_text(encoding="utf-8"))
     return {**counts, "operations": figures["ops"] + figures.get("warm_up_ops", 0.0)}
+
+
+def _last_words(log: Path) -> str:
+    """Whether valgrind itself died or the program under it."""
+    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
+    return "callgrind ended with " + repr(lines[-1]) if lines else "callgrind wrote no line"
 
 
 def read_counts(log: str) -> Figures:
