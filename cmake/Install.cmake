@@ -15,7 +15,7 @@ configure_package_config_file(${templates}/EbbtideConfig.cmake.in EbbtideConfig.
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(EbbtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
-install(TARGETS ebbtide ebbtide_static ebbtide_conc EXPORT EbbtideTargets
+install(TARGETS ebbtide ebbtide_wait ebbtide_static ebbtide_conc EXPORT EbbtideTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT EbbtideTargets NAMESPACE Ebbtide:: DESTINATION ${package_dir})

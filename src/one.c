@@ -93,7 +93,6 @@
 #ifndef EBB_STATIC
 #include "override/cxx.c"
 #include "override/atfork.c"
-#include "override/block.c"
 #include "override/threads.c"
 #endif
 #endif

@@ -156,6 +156,18 @@ void ebb_domain_advance(struct ebb_domain *domain)
     ebbi_serve();
 }
 
+void ebb_thread_idle(void)
+{
+    int saved = errno;
+    // relaxed: by this thread, or it is of no matter
+    struct ebbi_heap *own = ebbi_load_relaxed(&ebbi_dying) ? NULL : ebbi_heap_get();
+    if (own != NULL) {
+        ebbi_domain_idle(own);
+        ebbi_serve();
+    }
+    errno = saved;
+}
+
 static struct ebb_scope no_scope(void) { return (struct ebb_scope){EBBI_SCOPE_NONE}; }
 
 struct ebb_scope ebb_region_enter(struct ebb_region *region)

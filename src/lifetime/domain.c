@@ -17,7 +17,7 @@
 #define TELL_SCOPES 1024u                 // a label learns of them so late, or by half
 #define TELL_EPOCHS 64u                   // the same of epochs
 #define FLUSH_BYTES ((uint64_t)256 << 10) // taken since the last time, for an end to flush
-#define BLOCK_BYTES ((uint64_t)64 << 10)  // the same, of a thread that waits
+#define IDLE_BYTES ((uint64_t)64 << 10)   // the same, of a thread that waits
 
 enum policy { BY_NOTHING, BY_SCOPES, BY_BYTES, BY_MS, BY_CALL, POLICIES };
 
@@ -387,16 +387,16 @@ void ebbi_scope_abandon(struct ebbi_heap *own)
     own->entered_count = 0;
 }
 
-// ---- EBB_DOMAIN_TICK -----------------------------------------------------------------------------
+// ---- the domain of threads that wait --------------------------------------------------------------
 
-void ebbi_domain_block(struct ebbi_heap *own)
+void ebbi_domain_idle(struct ebbi_heap *own)
 {
     static struct ebb_domain *threads;
-    // acquire[tick-find <- tick-found]: the domain
+    // acquire[idle-find <- idle-found]: the domain
     struct ebb_domain *domain = ebbi_load_acquire(&threads);
     if (domain == NULL) {
         domain = ebbi_domain_find("thread");
-        // release[tick-found -> tick-find]: the domain
+        // release[idle-found -> idle-find]: the domain
         ebbi_store_release(&threads, domain);
     }
     if (domain == NULL) {
@@ -412,7 +412,7 @@ void ebbi_domain_block(struct ebbi_heap *own)
     ebbi_store_relaxed(&heap->seat.scopes, heap->seat.scopes + 1); // relaxed: a count
     end_epoch(heap);
     tell(heap, heap->seat.live_told);
-    if (heap->taken_bytes - heap->seat.taken_flushed >= BLOCK_BYTES) {
+    if (heap->taken_bytes - heap->seat.taken_flushed >= IDLE_BYTES) {
         seat_flush(heap);
     }
 }

@@ -20,7 +20,7 @@ uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region);
 uintptr_t ebbi_enter_domain(struct ebbi_heap *own, struct ebb_domain *domain);
 uintptr_t ebbi_enter_heap(struct ebbi_heap *own);
 void ebbi_leave(struct ebbi_heap *own, uintptr_t before);
-void ebbi_domain_block(struct ebbi_heap *own); // the calling thread is about to wait
+void ebbi_domain_idle(struct ebbi_heap *own);  // its thread is between two units of work
 void ebbi_seats_rest(struct ebbi_heap *heap);  // its thread ends: ebbi_heap_rest
 void ebbi_seats_leave(struct ebbi_heap *heap); // then, under the registry's lock
 void ebbi_seats_flush(struct ebbi_heap *heap);

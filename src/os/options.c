@@ -32,7 +32,6 @@ static bool set[EBBI_OPTION_COUNT];
 static const char *const words[EBBI_OPTION_COUNT][4] = {
     [EBBI_OPTION_THP] = {"system", "never", "always"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
-    [EBBI_OPTION_DOMAIN_TICK] = {"off", "block"},
 };
 
 static bool parse_word(size_t id, const char *text, size_t *value)

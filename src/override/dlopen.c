@@ -8,7 +8,7 @@
 
 #include "ebbtide/detail/atomic.h"
 #include "os/options.h"
-#include "override/block.h"
+#include "override/threads.h"
 
 typedef void *(*dlopen_function)(const char *file, int mode);
 
@@ -18,8 +18,8 @@ static int cleared_flags = RTLD_DEEPBIND;
 static dlopen_function find_real(void)
 {
     dlopen_function found;
-    if (ebbi_block_prepare != NULL) { // in the shared library; while nobody holds the loader's lock
-        ebbi_block_prepare();
+    if (ebbi_threads_prepare !=
+        NULL) { // in the shared library; while nobody holds the loader's lock
         ebbi_threads_prepare();
     }
     void *symbol = dlsym(RTLD_NEXT, "dlopen");

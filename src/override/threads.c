@@ -15,7 +15,7 @@
 #include <threads.h>
 
 #include "front/fast.h"
-#include "override/block.h"
+#include "override/threads.h"
 
 #define EXPORT __attribute__((visibility("default")))
 

@@ -251,6 +251,29 @@ TEST(DomainPolicy, AdvanceWorksInsideAScopeAndWithEveryPolicy)
     }
 }
 
+// In a thread of its own: the first call puts the thread into the domain for good.
+TEST(Domain, AnIdleThreadEndsItsUnitOfWork)
+{
+    ebb_domain *domain = ebb_domain_open("thread"), *other = ebb_domain_open("not idle");
+    const std::uint64_t before = stats(domain).closed;
+    std::thread([&] {
+        errno = 12345;
+        for (int i = 0; i < 3; i++) {
+            api::release(api::allocate(100));
+            ebb_thread_idle();
+        }
+        EXPECT_EQ(errno, 12345);
+        EXPECT_EQ(stats(domain).closed, before + 3);
+        void *block = api::allocate(100);
+        EXPECT_GE(stats(domain).live_blocks, 1U) << "in the domain for good";
+        api::release(block);
+        const InDomain scope(other);
+        ebb_thread_idle();
+        EXPECT_EQ(stats(domain).closed, before + 3) << "the program's own scope is left alone";
+        EXPECT_EQ(stats(other).closed, 0U);
+    }).join();
+}
+
 TEST(Domain, SurvivorsAreCountedAsPinnedUnderItsName)
 {
     ebb_domain *domain = open_domain("survivors", EBB_DOMAIN_SCOPES, 1);

@@ -163,9 +163,14 @@ inline void join_all(Worker &w)
         join_all(w); // those may have begun others
 }
 
-// What this thread has freed may go home meanwhile; EBB_DOMAIN_TICK=block ends its epoch.
+// What this thread has freed may go home meanwhile; libebbtide_wait.so would end its epoch.
 inline void op_wait(Worker &, const Record &r)
 {
+    if (r.x() % 3 == 0) {
+        errno = 12345;
+        ebb_thread_idle();
+        RANDOM_CHECK(errno == 12345, "errno %d", errno);
+    }
     if (r.y() % 16 == 0)
         std::this_thread::sleep_for(std::chrono::milliseconds(r.x() % 8));
     else

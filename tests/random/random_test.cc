@@ -217,7 +217,7 @@ const std::vector<Setting> &settings()
         {"EBB_PIN_FENCE", {{"1", 1}, {"0", 0}, {"", no_value}}},
         {"EBB_STATS", {{"exit", 1}, {"signal", 2}, {"off", 0}, {"exi", no_value}}},
         {"EBB_STATS_SIGNAL", {{"10", 10}, {"40", 40}, {"11", 11}, {"65", no_value}}},
-        {"EBB_DOMAIN_TICK", {{"block", 1}, {"block", 1}, {"off", 0}, {"block ", no_value}}},
+        {"EBB_DEEPBIND", {{"1", 1}, {"1", 1}, {"0", 0}, {"1 ", no_value}}},
         {"EBB_REGION_DEBUG",
          {{"1", 1}, {"64k", 65536}, {"16m", 16 << 20}, {"18446744073709551616", no_value}}},
         {"EBB_NO_OPTION", {{"1", no_value}}},

@@ -186,6 +186,8 @@ extern "C" {
     ) -> c_int;
     /// Ends the current epochs of all threads.
     pub fn ebb_domain_advance(domain: *mut ebb_domain);
+    /// The calling thread has ended a unit of work and is about to wait.
+    pub fn ebb_thread_idle();
 
     /// Makes the region current in the calling thread.
     pub fn ebb_region_enter(region: *mut ebb_region) -> ebb_scope;

@@ -11,7 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-use ebbtide::region::{heap, on_heap, promote_to_heap, Domain, Options, Phase, Policy, Scope};
+use ebbtide::region::{
+    heap, on_heap, promote_to_heap, thread_idle, Domain, Options, Phase, Policy, Scope,
+};
 
 #[global_allocator]
 static ALLOCATOR: ebbtide::Ebbtide = ebbtide::Ebbtide;
@@ -238,6 +240,14 @@ fn domains_count_their_scopes() {
     assert!(kept.iter().zip(0..).all(|(text, i)| *text == i.to_string()));
     domain.advance();
     drop(kept);
+}
+
+#[test]
+fn an_idle_thread_ends_its_epoch() {
+    let domain = Domain::open("thread").unwrap();
+    let before = domain.stats().closed;
+    std::thread::spawn(thread_idle).join().unwrap();
+    assert_eq!(domain.stats().closed, before + 1);
 }
 
 #[test]

@@ -139,3 +139,10 @@ impl fmt::Debug for Domain {
             .finish()
     }
 }
+
+/// This thread has ended a unit of work and is about to wait: its epoch in the domain `thread` ends. The
+/// first call puts it there for good; a thread inside of a scope of its own is left alone.
+pub fn thread_idle() {
+    // SAFETY: any thread may call it.
+    unsafe { sys::ebb_thread_idle() }
+}

@@ -79,7 +79,7 @@ mod stats;
 mod collections;
 
 pub use alloc::AllocError;
-pub use domain::{Domain, Policy};
+pub use domain::{thread_idle, Domain, Policy};
 pub use own::{Options, Region};
 pub use phase::Phase;
 pub use polled::Polled;

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer override: the calls in which threads of unchanged programs wait. With EBB_DOMAIN_TICK=block
-// each of them ends the calling thread's epoch first; without, one branch is in the way. Only in the
-// shared library: in a program that is linked statically there is no next function to find.
+// libebbtide_wait.so, preloaded beside libebbtide.so: the calls in which threads of unchanged programs wait.
+// Each of them ends the calling thread's unit of work first (ebb_thread_idle).
 //
 // The next function (libc's, or another preload's) is tail-called: no frame of ours is on the stack
-// when a thread is cancelled in it. Its address is looked up at the first wait of the process, as most
-// programs never wait; with the option on, at load. That lookup takes the loader's lock, which a
-// thread in dlopen holds while constructors run: our dlopen looks up first.
+// when a thread is cancelled in it. All are looked up at load, which no later wait of a thread that dlopen
+// runs constructors beside has to do: the lookup takes the loader's lock.
 //
 // A signal handler may wait, too, and the thread that it interrupted may be anywhere in malloc. POSIX
-// lets it do so in the calls marked HANDLERS_TOO: they end no epoch in a thread that blocks a signal,
-// as every handler does but one installed with SA_NODEFER, which must not wait under this option.
+// lets it do so in the calls marked HANDLERS_TOO: they end nothing in a thread that blocks a signal,
+// as every handler does but one installed with SA_NODEFER, which must not wait with this library.
 //
 // Left out: sleep, usleep, pause and the sigwait family (short programs, or threads that hold
 // nothing); sem_wait, read and the recv family (called far too often, mostly without waiting).
@@ -23,12 +21,10 @@
 #include <sys/epoll.h>
 #include <sys/select.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "ebbtide/detail/atomic.h"
-#include "front/front.h"
-#include "lifetime/domain.h"
-#include "os/options.h"
-#include "override/block.h"
+#include "ebbtide/region.h"
 
 // glibc has an older pthread_cond_wait of the same name, for another layout of the condition.
 #if defined(__GLIBC__) && defined(__x86_64__)
@@ -97,11 +93,13 @@ static const struct {
 #undef NAME
 
 enum who { THREADS, HANDLERS_TOO };
-enum mode { UNKNOWN, OFF, ON };
 typedef void (*function)(void);
 
+// Weak: of the library beside this one, if there is one.
+#pragma weak ebb_thread_idle
+
 static function next[WAIT_COUNT];
-static uint32_t mode;
+static bool ready; // atomic
 
 static function find_next(const char *name, const char *version)
 {
@@ -111,24 +109,27 @@ static function find_next(const char *name, const char *version)
     return found;
 }
 
-EBBI_COLD void ebbi_block_prepare(void)
+static void prepare(void)
 {
-    (void)ebbi_start(); // reads the options, also before any constructor
+    int saved = errno;
     for (size_t i = 0; i < WAIT_COUNT; i++) {
-        // relaxed: every writer stores the same value, and `mode` publishes it
+        // relaxed: every writer stores the same value, and `ready` publishes it
         ebbi_store_relaxed(&next[i], find_next(symbols[i].name, symbols[i].version));
     }
-    bool on = ebbi_option(EBBI_OPTION_DOMAIN_TICK) != 0;
-    // release[wait-mode-set -> wait-mode-read]: the functions
-    ebbi_store_release(&mode, (uint32_t)(on ? ON : OFF));
+    // release[wait-found -> wait-find]: the functions
+    ebbi_store_release(&ready, true);
+    errno = saved;
 }
 
 __attribute__((constructor)) static void prepare_at_load(void)
 {
-    (void)ebbi_start();
-    if (ebbi_option(EBBI_OPTION_DOMAIN_TICK) != 0) {
-        ebbi_block_prepare();
+    static const char alone[] =
+        "libebbtide_wait: libebbtide.so is not preloaded beside it: waits are as without\n";
+    if (ebb_thread_idle == NULL) {
+        ssize_t written = write(STDERR_FILENO, alone, sizeof alone - 1);
+        (void)written;
     }
+    prepare();
 }
 
 static bool may_be_handler(void)
@@ -139,51 +140,26 @@ static bool may_be_handler(void)
     return !sigisemptyset(&blocked);
 }
 
-EBBI_COLD static void before_wait(enum who who)
+static function before_wait(enum who who, enum wait wait)
 {
-    int saved = errno;
-    // acquire[wait-mode-read <- wait-mode-set]: the functions
-    if (ebbi_load_acquire(&mode) == UNKNOWN) {
-        ebbi_block_prepare();
+    // acquire[wait-find <- wait-found]: the functions
+    if (!ebbi_load_acquire(&ready)) { // in a constructor that runs before ours
+        prepare();
     }
-    // relaxed: `mode` may just have been set here; `ebbi_dying` by this thread, or it is of no matter
-    bool wanted = ebbi_load_relaxed(&mode) == ON && !ebbi_load_relaxed(&ebbi_dying);
-    if (wanted && !(who == HANDLERS_TOO && may_be_handler())) {
-        struct ebbi_heap *own = ebbi_heap_get();
-        if (own != NULL) {
-            ebbi_domain_block(own);
-            ebbi_serve();
-        }
+    if (ebb_thread_idle != NULL && !(who == HANDLERS_TOO && may_be_handler())) {
+        ebb_thread_idle();
     }
-    errno = saved;
-}
-
-EBBI_INLINE bool is_off(void)
-{
-    // acquire[wait-mode-read <- wait-mode-set]: the functions
-    return ebbi_load_acquire(&mode) == OFF;
-}
-
-EBBI_INLINE function next_of(enum wait wait)
-{
-    return ebbi_load_relaxed(&next[wait]); // relaxed: ordered by `mode`
+    return ebbi_load_relaxed(&next[wait]); // relaxed: ordered by `ready`
 }
 
 // Here and not from sys/socket.h, whose type of an address is a union of pointers in glibc.
 int accept(int fd, void *address, void *length);
 int accept4(int fd, void *address, void *length, int flags);
 
-// Two functions each, so that the first one saves no registers.
 #define DEFINE(name, who, version, parameters, ...)                                                \
     typedef int call_##name parameters;                                                            \
-    EBBI_COLD static int block_##name parameters                                                   \
-    {                                                                                              \
-        before_wait(who);                                                                          \
-        return ((call_##name *)next_of(WAIT_##name))(__VA_ARGS__);                                 \
-    }                                                                                              \
     __attribute__((visibility("default"))) int name parameters                                     \
     {                                                                                              \
-        return EBBI_LIKELY(is_off()) ? ((call_##name *)next_of(WAIT_##name))(__VA_ARGS__)          \
-                                     : block_##name(__VA_ARGS__);                                  \
+        return ((call_##name *)before_wait(who, WAIT_##name))(__VA_ARGS__);                        \
     }
 WAITS(DEFINE)

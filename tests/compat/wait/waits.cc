@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Every call that block.c stands before, once: it waits as it should, and an epoch ends.
+// Every call that wait.c stands before, once: it waits as it should, and an epoch ends.
 #include <atomic>
 
-#include "block.h"
+#include "wait.h"
 
 namespace {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// What both programs of block.sh share: who closed how many epochs, work, and a place to meet.
+// What both programs of wait.sh share: who closed how many epochs, work, and a place to meet.
 #pragma once
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Waits that are cancelled, interrupted, in signal handlers and in children; and a crowd of threads.
-#include "block.h"
+#include "wait.h"
 
 namespace {
 
