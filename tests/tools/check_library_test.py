@@ -22,13 +22,13 @@ class CheckLibrary(ToolTest, unittest.TestCase):
                                "-Wl,--no-as-needed", "-lm", "-Wl,-z,execstack")
         for expected in ("needs libm.so.6", "SONAME is absent", "64 bytes of static TLS",
                          "executable stack", "does not export calloc", "does not export _Znwm",
-                         "exports f, which is not part of the surface"):
+                         "exports f, which is not in symbols.md"):
             self.assert_fails(expected, library)
 
     def test_whole_surface_passes(self):
         names = self.run_tool(self.library("")).stderr
         missing = [line.split()[-1] for line in names.splitlines() if "does not export" in line]
-        self.assertEqual(len(missing), 39)
+        self.assertLess({"malloc", "_ZdlPv", "ebb_malloc", "ebb_thread_idle"}, set(missing))
         text = "".join(f"void *{name}(void);\nvoid *{name}(void) {{ return 0; }}\n" for name in missing)
         self.assert_passes(self.library(text, "-Wl,-soname,libebbtide.so.0"))
 
