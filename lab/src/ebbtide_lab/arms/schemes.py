@@ -123,6 +123,8 @@ def _build(entry: dict[str, Any], layout: Layout) -> None:
 
 def _build_rust(layout: Layout) -> None:
     sources = layout.root / RUST_SOURCES
+    lock = [str(layout.root / "tools/lock"), str(RUST_SOURCES)]
+    peers.run(lock, layout.root, f"cannot lock the versions of {RUST_SOURCES}", dict(os.environ))
     problem = built_by_cargo(sources, layout.build / RUST_BUILD, _key(sources))
     if problem:
         raise LabError(problem)
@@ -131,7 +133,7 @@ def _build_rust(layout: Layout) -> None:
 def _key(sources: Path) -> str:
     """Changes with anything that the program is built from."""
     digest = sha256()
-    for path in sorted([*sources.glob("Cargo.*"), *sources.glob("**/*.rs")]):
+    for path in sorted([*sources.glob("Cargo.[tv]*"), *sources.glob("**/*.rs")]):
         digest.update(str(path.relative_to(sources)).encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
 
@@ -148,7 +150,9 @@ def built_by_cargo(sources: Path, target: Path, key: str) -> str:
         click.echo("Building the reclamation schemes in Rust (a minute or two) ...", err=True)
         environment = {**os.environ, "CARGO_TARGET_DIR": str(target)}
         what = f"cannot build {RUST_SOURCES}"
-        peers.run(["cargo", "build", "--release", "--quiet"], sources, what, environment)
+        peers.run(
+            ["cargo", "build", "--release", "--locked", "--quiet"], sources, what, environment
+        )
         stamp.write_text(key, encoding="utf-8")
     except LabError as error:
         return str(error)
