@@ -15,7 +15,7 @@ help:
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make nightly             ten million random steps against the model (25 minutes)'
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
-	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, conc/libebbtide_conc.a'
+	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
 	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
@@ -61,7 +61,7 @@ check: setup-test
 
 lib: setup-build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_conc
+	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_lockfree
 
 bench-programs: lib
 	@cmake --build --preset release --target bench_programs

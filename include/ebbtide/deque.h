@@ -76,7 +76,7 @@ static inline EBBI_ATOMIC(void *) * ebbi_deque_slot(struct ebb_deque_buffer *buf
     return (EBBI_ATOMIC(void *) *)(void *)(buffer + 1) + ((uint64_t)index & buffer->mask);
 }
 
-// Stores an item where there is room. For this header and conc/deque.c.
+// Stores an item where there is room. For this header and lockfree/deque.c.
 static inline void ebbi_deque_put(struct ebb_deque *deque, int64_t bottom, void *item)
 {
     struct ebb_deque_buffer *buffer = ebbi_load_relaxed(&deque->buffer); // relaxed: its own, P1

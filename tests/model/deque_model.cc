@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The work-stealing deque: ebbtide/deque.h and conc/deque.c as they are, under Relacy, their old
+// The work-stealing deque: ebbtide/deque.h and lockfree/deque.c as they are, under Relacy, their old
 // buffers retired by the library's clock. Every item is to be taken once, by somebody who sees what
 // the owner wrote into it.
 #include "stage.h"
 
 #include <memory>
 
-#include "conc/deque.c"
+#include "lockfree/deque.c"
 
 namespace {
 

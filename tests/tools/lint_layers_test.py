@@ -21,8 +21,8 @@ class LintLayers(ToolTest, unittest.TestCase):
         self.source("src/one.c", '#include "heap/heap.c"')
         self.source("include/ebbtide/queue.h")
         self.source("include/ebbtide/detail/atomic.h")
-        self.source("conc/list.h")
-        self.source("conc/queue.c", "#include <ebbtide/queue.h>", "#include <errno.h>",
+        self.source("lockfree/list.h")
+        self.source("lockfree/queue.c", "#include <ebbtide/queue.h>", "#include <errno.h>",
                     '#include "list.h"')
 
     def source(self, name, *lines):
@@ -77,25 +77,25 @@ class LintLayers(ToolTest, unittest.TestCase):
         self.source("src/one.c", '#include "heap/heap.c"', '#include "heap/heap.c"')
         self.fails('includes "heap/heap.c" twice')
 
-    def test_conc_reaches_into_the_library(self):
-        self.source("conc/queue.c", '#include "heap/heap.h"')
-        self.fails('conc/queue.c:2: "heap/heap.h" is not in conc/')
+    def test_lockfree_reaches_into_the_library(self):
+        self.source("lockfree/queue.c", '#include "heap/heap.h"')
+        self.fails('lockfree/queue.c:2: "heap/heap.h" is not in lockfree/')
 
-    def test_conc_includes_what_is_no_api(self):
-        self.source("conc/queue.c", "#include <ebbtide/detail/atomic.h>")
+    def test_lockfree_includes_what_is_no_api(self):
+        self.source("lockfree/queue.c", "#include <ebbtide/detail/atomic.h>")
         self.fails("<ebbtide/detail/atomic.h> is not part of the API")
 
-    def test_conc_includes_a_platform_header(self):
-        self.source("conc/list.h", "#include <pthread.h>")
-        self.fails("conc/list.h:2: <pthread.h> is neither a public header nor one of ISO C")
+    def test_lockfree_includes_a_platform_header(self):
+        self.source("lockfree/list.h", "#include <pthread.h>")
+        self.fails("lockfree/list.h:2: <pthread.h> is neither a public header nor one of ISO C")
 
-    def test_conc_includes_a_public_header_that_is_not_there(self):
-        self.source("conc/queue.c", "#include <ebbtide/none.h>")
+    def test_lockfree_includes_a_public_header_that_is_not_there(self):
+        self.source("lockfree/queue.c", "#include <ebbtide/none.h>")
         self.fails("<ebbtide/none.h> is neither")
 
-    def test_missing_licence_line_in_conc(self):
-        self.plant("conc/none.c", "int x;\n")
-        self.fails("conc/none.c: first line is not")
+    def test_missing_licence_line_in_lockfree(self):
+        self.plant("lockfree/none.c", "int x;\n")
+        self.fails("lockfree/none.c: first line is not")
 
     def test_long_file(self):
         self.source("src/base/base.h", *["int x;"] * 500)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Atomics whose names carry the order; the engine, the inline half of pin and unpin, and the blocks
-// of conc/ share them. Not part of the API. Each use names its partner in a comment:
+// of lockfree/ share them. Not part of the API. Each use names its partner in a comment:
 //   release[a -> b]: what it publishes      acquire[b <- a]: what is now visible
 //   full[a <-> b]: which store of each side the other's load cannot miss
 //   relaxed: why no order is needed

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// ebb::map<K, V>. Not by itself: include <ebbtide/conc.hpp>.
+// ebb::map<K, V>. Not by itself: include <ebbtide/lockfree.hpp>.
 #ifndef EBB_DETAIL_MAP_HPP
 #define EBB_DETAIL_MAP_HPP
 
-#include <ebbtide/conc.hpp>
+#include <ebbtide/lockfree.hpp>
 
 namespace ebb {
 

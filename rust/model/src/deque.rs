@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! The work-stealing deque: `include/ebbtide/deque.h` and `conc/deque.c` (D. Chase, Y. Lev, 2005;
+//! The work-stealing deque: `include/ebbtide/deque.h` and `lockfree/deque.c` (D. Chase, Y. Lev, 2005;
 //! orders after N. Le and others, 2013), whose old buffer is retired when it has grown. Items are
 //! numbers above 0, and there are two buffers.
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// For the models: what the blocks of conc/ ask of the library.
+// For the models: what the blocks of lockfree/ ask of the library.
 #ifndef EBBTIDE_RECLAIM_H
 #define EBBTIDE_RECLAIM_H
 

@@ -22,7 +22,7 @@ static size_t round_capacity(size_t items)
 
 static struct ebb_deque_buffer *buffer_create(size_t capacity)
 {
-    EBBI_CONC_ASSERT(capacity >= LEAST_CAPACITY && (capacity & (capacity - 1)) == 0);
+    EBBI_LOCKFREE_ASSERT(capacity >= LEAST_CAPACITY && (capacity & (capacity - 1)) == 0);
     struct ebb_deque_buffer *buffer = (struct ebb_deque_buffer *)ebb_malloc(
         sizeof *buffer + capacity * sizeof(EBBI_ATOMIC(void *)));
     if (buffer != NULL) {
@@ -53,7 +53,7 @@ void ebb_deque_destroy(struct ebb_deque *deque)
 {
     if (deque != NULL) {
         // relaxed: nobody else uses the deque
-        EBBI_CONC_ASSERT(ebbi_load_relaxed(&deque->top) <= ebbi_load_relaxed(&deque->bottom));
+        EBBI_LOCKFREE_ASSERT(ebbi_load_relaxed(&deque->top) <= ebbi_load_relaxed(&deque->bottom));
         ebb_free(ebbi_load_relaxed(&deque->buffer)); // relaxed: nobody else uses the deque
         ebb_free(deque);
     }
@@ -62,7 +62,7 @@ void ebb_deque_destroy(struct ebb_deque *deque)
 // Replaces the buffer. The capacity is enough for what lies between top and bottom (P5).
 static int resize(struct ebb_deque *deque, int64_t top, int64_t bottom, size_t capacity)
 {
-    EBBI_CONC_ASSERT(top <= bottom && (size_t)(bottom - top) <= capacity); // P2, P5
+    EBBI_LOCKFREE_ASSERT(top <= bottom && (size_t)(bottom - top) <= capacity); // P2, P5
     struct ebb_deque_buffer *old = ebbi_load_relaxed(&deque->buffer); // relaxed: the owner's, P1
     struct ebb_deque_buffer *buffer = buffer_create(capacity);
     if (buffer == NULL) {
@@ -76,7 +76,7 @@ static int resize(struct ebb_deque *deque, int64_t top, int64_t bottom, size_t c
     // release[deque-grow -> deque-steal]: the items that were copied
     ebbi_store_release(&deque->buffer, buffer);
     deque->room = top + (int64_t)capacity;
-    EBBI_CONC_ASSERT(old != buffer && bottom <= deque->room);
+    EBBI_LOCKFREE_ASSERT(old != buffer && bottom <= deque->room);
     ebb_retire(old);
     return 0;
 }
@@ -88,13 +88,13 @@ int ebb_deque_push_slow(struct ebb_deque *deque, void *item)
     int64_t top = ebbi_load_acquire(&deque->top);
     // relaxed: the owner's, P1
     size_t capacity = (size_t)ebbi_load_relaxed(&deque->buffer)->mask + 1;
-    EBBI_CONC_ASSERT(top <= bottom && (size_t)(bottom - top) <= capacity); // P2
-    EBBI_CONC_ASSERT(top + (int64_t)capacity >= deque->room);              // P4: `top` only grows
+    EBBI_LOCKFREE_ASSERT(top <= bottom && (size_t)(bottom - top) <= capacity); // P2
+    EBBI_LOCKFREE_ASSERT(top + (int64_t)capacity >= deque->room); // P4: `top` only grows
     deque->room = top + (int64_t)capacity;
     if (bottom >= deque->room && resize(deque, top, bottom, capacity * 2) != 0) {
         return -1;
     }
-    EBBI_CONC_ASSERT(bottom < deque->room);
+    EBBI_LOCKFREE_ASSERT(bottom < deque->room);
     ebbi_deque_put(deque, bottom, item);
     return 0;
 }
@@ -104,7 +104,7 @@ int ebb_deque_shrink(struct ebb_deque *deque)
     int64_t bottom = ebbi_load_relaxed(&deque->bottom); // relaxed: the owner's, P1
     // acquire[deque-room <- deque-take]: the slots below have been read
     int64_t top = ebbi_load_acquire(&deque->top);
-    EBBI_CONC_ASSERT(top <= bottom); // P2
+    EBBI_LOCKFREE_ASSERT(top <= bottom); // P2
     size_t capacity = round_capacity((size_t)(bottom - top));
     // relaxed: the owner's, P1
     if (capacity > ebbi_load_relaxed(&deque->buffer)->mask) {

@@ -15,7 +15,7 @@
 #include "api/support.h"
 #include "ebbtide/reclaim.h"
 
-namespace conc {
+namespace lockfree {
 
 inline void *item(std::uintptr_t number) { return reinterpret_cast<void *>(number); }
 inline std::uintptr_t number(void *item) { return reinterpret_cast<std::uintptr_t>(item); }
@@ -86,4 +86,4 @@ inline void expect_drained(std::size_t before, std::size_t more = 256)
     EXPECT_LE(live_blocks(), before + more);
 }
 
-} // namespace conc
+} // namespace lockfree

@@ -35,7 +35,7 @@ void ebb_stack_destroy(struct ebb_stack *stack)
     // relaxed: nobody else uses the stack
     struct node *node = stack != NULL ? ebbi_load_relaxed(&stack->top) : NULL;
     while (node != NULL) {
-        EBBI_CONC_ASSERT(node->next != node);
+        EBBI_LOCKFREE_ASSERT(node->next != node);
         struct node *next = node->next;
         ebb_free(node);
         node = next;
@@ -53,7 +53,7 @@ int ebb_stack_push(struct ebb_stack *stack, void *item)
     node->next = ebbi_load_relaxed(&stack->top); // relaxed: not read through here
     // release[stack-push -> stack-pop]: the node, the item and what it points to
     while (!ebbi_cas_release(&stack->top, &node->next, node)) {
-        EBBI_CONC_ASSERT(node->next != node); // S2: nobody else can have linked it
+        EBBI_LOCKFREE_ASSERT(node->next != node); // S2: nobody else can have linked it
     }
     return 0;
 }
@@ -68,7 +68,7 @@ bool ebb_stack_pop(struct ebb_stack *stack, void **item)
     while (node != NULL && !ebbi_cas_acq_rel(&stack->top, &node, node->next)) {
     }
     if (node != NULL) {
-        EBBI_CONC_ASSERT(node->next != node);
+        EBBI_LOCKFREE_ASSERT(node->next != node);
         *item = node->item;
         ebb_retire(node);
     }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The queue: order, of each producer too, counting in = out, and where its segments go.
-#include "conc/support.h"
 #include "ebbtide/queue.h"
+#include "lockfree/support.h"
 
 namespace {
 
-using conc::item;
-using conc::number;
+using lockfree::item;
+using lockfree::number;
 
 class Queue : public testing::Test {
 protected:
@@ -42,32 +42,32 @@ TEST_F(Queue, KeepsOrderThroughManySegments)
 
 TEST_F(Queue, StaysSmallWhilePushesAndPopsAlternate)
 {
-    conc::expect_drained(conc::live_blocks());
-    const std::size_t before = conc::live_blocks();
+    lockfree::expect_drained(lockfree::live_blocks());
+    const std::size_t before = lockfree::live_blocks();
     for (std::intptr_t i = 0; i < 100000; i++) {
         ASSERT_EQ(ebb_queue_push(queue_, item(static_cast<std::uintptr_t>(i))), 0);
         ASSERT_EQ(pop(), i);
     }
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 TEST_F(Queue, IsDestroyedWithItemsInIt)
 {
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     for (int round = 0; round < 20; round++) {
         ebb_queue *queue = ebb_queue_create();
         for (std::uintptr_t i = 0; i < 50000; i++)
             ASSERT_EQ(ebb_queue_push(queue, item(i)), 0);
         ebb_queue_destroy(queue);
     }
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 constexpr unsigned producers = 2;
 constexpr unsigned consumers = 2;
 
 // Items are number * producers + producer: a consumer sees each producer's in their order.
-void consume(ebb_queue *queue, conc::Ledger &ledger, const std::atomic<unsigned> &running)
+void consume(ebb_queue *queue, lockfree::Ledger &ledger, const std::atomic<unsigned> &running)
 {
     std::intptr_t last[producers] = {-1, -1};
     for (;;) {
@@ -88,10 +88,10 @@ void consume(ebb_queue *queue, conc::Ledger &ledger, const std::atomic<unsigned>
 TEST_F(Queue, WhatGoesInComesOutOnceInEachProducersOrder)
 {
     const std::size_t each = support::scaled(200000);
-    const std::size_t before = conc::live_blocks();
-    conc::Ledger ledger(each * producers);
+    const std::size_t before = lockfree::live_blocks();
+    lockfree::Ledger ledger(each * producers);
     std::atomic<unsigned> running{producers};
-    conc::run_together(producers + consumers, [&](unsigned id) {
+    lockfree::run_together(producers + consumers, [&](unsigned id) {
         if (id >= producers) {
             consume(queue_, ledger, running);
             return;
@@ -101,15 +101,15 @@ TEST_F(Queue, WhatGoesInComesOutOnceInEachProducersOrder)
         running.fetch_sub(1);
     });
     ledger.expect_each_once();
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 // Every thread does both, so consumers keep spoiling cells of slow producers.
 TEST_F(Queue, HoldsUnderEverybodyPushingAndPopping)
 {
     const std::size_t each = support::scaled(100000);
-    conc::Ledger ledger(each * 3);
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::Ledger ledger(each * 3);
+    lockfree::run_together(3, [&](unsigned id) {
         void *got;
         for (std::size_t i = 0; i < each; i++) {
             ASSERT_EQ(ebb_queue_push(queue_, item(i * 3 + id)), 0);

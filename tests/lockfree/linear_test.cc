@@ -6,20 +6,20 @@
 
 #include <gtest/gtest-spi.h>
 
-#include "conc/linear.h"
-#include "conc/support.h"
 #include "ebbtide/deque.h"
 #include "ebbtide/map.h"
 #include "ebbtide/queue.h"
 #include "ebbtide/stack.h"
+#include "lockfree/linear.h"
+#include "lockfree/support.h"
 
 namespace {
 
-using conc::item;
-using conc::number;
 using linear::History;
 using linear::Operation;
 using linear::Recorder;
+using lockfree::item;
+using lockfree::number;
 
 enum Kind { PUSH, POP, STEAL, INSERT, REPLACE, FIND, REMOVE };
 constexpr std::intptr_t NONE = -1;

@@ -4,13 +4,13 @@
 #include <set>
 #include <string>
 
-#include "conc/support.h"
 #include "ebbtide/map.h"
+#include "lockfree/support.h"
 
 namespace {
 
-using conc::item;
-using conc::number;
+using lockfree::item;
+using lockfree::number;
 
 class Map : public testing::Test {
 protected:
@@ -138,9 +138,9 @@ TEST(MapKeys, NeedBothFunctions)
 TEST_F(Map, KeepsEveryThreadsKeysWhileItGrows)
 {
     const std::size_t each = support::scaled(40000);
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     ASSERT_EQ(ebb_map_insert(map_, UINT64_MAX, item(5)), 1);
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         void *got;
         for (std::uint64_t i = 0; i < each; i++) {
             const std::uint64_t key = i * 3 + id;
@@ -157,15 +157,15 @@ TEST_F(Map, KeepsEveryThreadsKeysWhileItGrows)
     EXPECT_EQ(ebb_map_size(map_), 1U);
     ebb_map_destroy(map_);
     map_ = nullptr;
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 // A few keys, all threads: what was inserted or replaced is removed or replaced, or is still there.
 TEST_F(Map, EveryEntryLeavesOnce)
 {
     const std::size_t each = support::scaled(150000);
-    conc::Ledger ledger(each * 3);
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::Ledger ledger(each * 3);
+    lockfree::run_together(3, [&](unsigned id) {
         support::Random random(id);
         for (std::size_t i = 0; i < each; i++) {
             void *old = nullptr;
@@ -190,7 +190,7 @@ TEST_F(Map, AWalkSeesWhatStaysOnce)
     for (std::uint64_t key = 0; key < 1000; key += 2)
         ASSERT_EQ(ebb_map_insert(map_, key, item(1)), 1);
     std::atomic<bool> done{false};
-    conc::run_together(2, [&](unsigned id) {
+    lockfree::run_together(2, [&](unsigned id) {
         support::Random random(9);
         while (id == 1 && !done.load()) {
             const std::uint64_t odd = random.below(500) * 2 + 1;
@@ -253,11 +253,11 @@ TEST(MapDestroy, PassesEachEntryOnOnceAndNotBeforePinsEnd)
 TEST(MapDestroy, ComesToTheSameUnderThreads)
 {
     const std::size_t each = support::scaled(50000);
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     Destroyed destroyed;
     ebb_map_options options = {nullptr, nullptr, count_destroyed, &destroyed};
     ebb_map *map = ebb_map_create(&options);
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         support::Random random(id);
         for (std::size_t i = 0; i < each; i++) {
             ASSERT_GE(ebb_map_replace(map, random.below(50), nullptr, nullptr), 0);
@@ -266,7 +266,7 @@ TEST(MapDestroy, ComesToTheSameUnderThreads)
     });
     ebb_map_destroy(map);
     EXPECT_EQ(destroyed.entries.load(), each * 3);
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 } // namespace

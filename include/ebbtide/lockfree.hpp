@@ -2,9 +2,9 @@
 // The lock-free blocks for C++17: ebb::deque<T>, ebb::queue<T>, ebb::stack<T>, ebb::map<K, V>. Covers
 // of ebbtide/deque.h, queue.h, stack.h and map.h, which say who may call what and what it costs. A
 // trivially copyable T no larger than a pointer is kept in place; any other in a block of its own.
-// Where memory is refused they throw std::bad_alloc and nothing has changed. Link ebbtide_conc.
-#ifndef EBBTIDE_CONC_HPP
-#define EBBTIDE_CONC_HPP
+// Where memory is refused they throw std::bad_alloc and nothing has changed. Link ebbtide_lockfree.
+#ifndef EBBTIDE_LOCKFREE_HPP
+#define EBBTIDE_LOCKFREE_HPP
 
 #include <cstring>
 #include <functional>

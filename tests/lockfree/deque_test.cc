@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The work-stealing deque: order, growth, races for the last item, and where its buffers go.
-#include "conc/support.h"
 #include "ebbtide/deque.h"
+#include "lockfree/support.h"
 
 namespace {
 
-using conc::item;
-using conc::number;
+using lockfree::item;
+using lockfree::number;
 
 class Deque : public testing::Test {
 protected:
@@ -114,7 +114,7 @@ TEST(DequeCreate, RoundsItsCapacityUp)
     EXPECT_EQ(errno, ENOMEM);
 }
 
-void drain(ebb_deque *deque, conc::Ledger &ledger, const std::atomic<bool> &done)
+void drain(ebb_deque *deque, lockfree::Ledger &ledger, const std::atomic<bool> &done)
 {
     for (;;) {
         const bool last_round = done.load();
@@ -130,7 +130,7 @@ void drain(ebb_deque *deque, conc::Ledger &ledger, const std::atomic<bool> &done
 }
 
 // The owner pushes in bursts, which make the buffer grow, and pops, shrinks in between.
-void own(ebb_deque *deque, conc::Ledger &ledger, std::size_t items)
+void own(ebb_deque *deque, lockfree::Ledger &ledger, std::size_t items)
 {
     support::Random random(1);
     void *got;
@@ -149,10 +149,10 @@ void own(ebb_deque *deque, conc::Ledger &ledger, std::size_t items)
 TEST_F(Deque, WhatGoesInComesOutOnceWhileItGrowsUnderThieves)
 {
     const std::size_t items = support::scaled(2000000);
-    const std::size_t before = conc::live_blocks();
-    conc::Ledger ledger(items);
+    const std::size_t before = lockfree::live_blocks();
+    lockfree::Ledger ledger(items);
     std::atomic<bool> done{false};
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         if (id != 0) {
             drain(deque_, ledger, done);
             return;
@@ -162,16 +162,16 @@ TEST_F(Deque, WhatGoesInComesOutOnceWhileItGrowsUnderThieves)
     });
     ledger.expect_each_once();
     EXPECT_EQ(ebb_deque_size(deque_), 0U);
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 // One item at a time: the owner's pop and two steals meet over it.
 TEST_F(Deque, TheLastItemGoesToOne)
 {
     const std::size_t items = support::scaled(2000000);
-    conc::Ledger ledger(items);
+    lockfree::Ledger ledger(items);
     std::atomic<bool> done{false};
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         if (id != 0) {
             drain(deque_, ledger, done);
             return;
@@ -190,15 +190,15 @@ TEST_F(Deque, TheLastItemGoesToOne)
 // A pinned reader holds back the buffers that growth leaves behind; afterwards all of them go.
 TEST_F(Deque, OldBuffersWaitForPinsAndThenGo)
 {
-    conc::expect_drained(conc::live_blocks());
-    const std::size_t before = conc::reclaim_stats().retired_bytes;
+    lockfree::expect_drained(lockfree::live_blocks());
+    const std::size_t before = lockfree::reclaim_stats().retired_bytes;
     ebb_pin();
     for (std::uintptr_t i = 0; i < 100000; i++)
         push(i);
-    EXPECT_GE(conc::reclaim_stats().retired_bytes, before + 65536 * sizeof(void *));
+    EXPECT_GE(lockfree::reclaim_stats().retired_bytes, before + 65536 * sizeof(void *));
     ebb_unpin();
-    conc::expect_drained(conc::live_blocks());
-    EXPECT_LE(conc::reclaim_stats().retired_bytes, before + 64 * 1024);
+    lockfree::expect_drained(lockfree::live_blocks());
+    EXPECT_LE(lockfree::reclaim_stats().retired_bytes, before + 64 * 1024);
 }
 
 } // namespace

@@ -78,9 +78,9 @@ void ebb_queue_destroy(struct ebb_queue *queue)
     struct segment *segment = queue != NULL ? ebbi_load_relaxed(&queue->head) : NULL;
     while (segment != NULL) {
         struct segment *next = ebbi_load_relaxed(&segment->next); // relaxed: as above
-        EBBI_CONC_ASSERT(next == NULL || next->number == segment->number + 1);
+        EBBI_LOCKFREE_ASSERT(next == NULL || next->number == segment->number + 1);
         // relaxed: as above
-        EBBI_CONC_ASSERT(next != NULL || ebbi_load_relaxed(&queue->tail) == segment);
+        EBBI_LOCKFREE_ASSERT(next != NULL || ebbi_load_relaxed(&queue->tail) == segment);
         ebb_free(segment);
         segment = next;
     }
@@ -90,7 +90,7 @@ void ebb_queue_destroy(struct ebb_queue *queue)
 // Moves `tail` on from a segment that has a next one; whoever is first.
 static void advance_tail(struct ebb_queue *queue, struct segment *segment, struct segment *next)
 {
-    EBBI_CONC_ASSERT(next->number == segment->number + 1);
+    EBBI_LOCKFREE_ASSERT(next->number == segment->number + 1);
     // release[queue-move -> queue-enter]: the segment, as queue-link has published it
     (void)ebbi_cas_release(&queue->tail, &segment, next);
 }
@@ -99,11 +99,12 @@ static void advance_tail(struct ebb_queue *queue, struct segment *segment, struc
 static bool fill(struct cell *cell, void *item)
 {
     uintptr_t empty = EMPTY;
-    EBBI_CONC_ASSERT(ebbi_load_relaxed(&cell->state) != FULL); // relaxed: Q2, nobody else fills it
+    // relaxed: Q2, nobody else fills it
+    EBBI_LOCKFREE_ASSERT(ebbi_load_relaxed(&cell->state) != FULL);
     cell->item = item;
     // release[queue-fill -> queue-take]: the item and what it points to
     bool filled = ebbi_cas_release(&cell->state, &empty, FULL);
-    EBBI_CONC_ASSERT(filled || empty == TAKEN);
+    EBBI_LOCKFREE_ASSERT(filled || empty == TAKEN);
     return filled;
 }
 
@@ -112,7 +113,7 @@ static bool fill(struct cell *cell, void *item)
 static int append(struct ebb_queue *queue, struct segment *last, void *item)
 {
     // relaxed: Q1, as this thread has seen
-    EBBI_CONC_ASSERT(ebbi_load_relaxed(&last->pushed) >= CELLS);
+    EBBI_LOCKFREE_ASSERT(ebbi_load_relaxed(&last->pushed) >= CELLS);
     struct segment *fresh = segment_create(last->number + 1);
     struct segment *none = NULL;
     if (fresh == NULL) {
@@ -177,7 +178,7 @@ static bool take(struct cell *cell, void **item)
     }
     // acquire[queue-take <- queue-fill]: the item and what it points to
     uintptr_t before = ebbi_exchange_acquire(&cell->state, TAKEN);
-    EBBI_CONC_ASSERT(before != TAKEN); // Q2: this consumer alone claimed it
+    EBBI_LOCKFREE_ASSERT(before != TAKEN); // Q2: this consumer alone claimed it
     if (before != FULL) {
         return false;
     }
@@ -206,11 +207,11 @@ static bool leave(struct ebb_queue *queue, struct segment *first)
         return false;
     }
     // relaxed: Q1, as this thread has seen; Q3, `next` orders it
-    EBBI_CONC_ASSERT(ebbi_load_relaxed(&first->popped) >= CELLS &&
-                     ebbi_load_relaxed(&first->pushed) >= CELLS);
+    EBBI_LOCKFREE_ASSERT(ebbi_load_relaxed(&first->popped) >= CELLS &&
+                         ebbi_load_relaxed(&first->pushed) >= CELLS);
     advance_tail(queue, first, next); // Q3
     // relaxed: Q3, it does not come back
-    EBBI_CONC_ASSERT(ebbi_load_relaxed(&queue->tail) != first);
+    EBBI_LOCKFREE_ASSERT(ebbi_load_relaxed(&queue->tail) != first);
     // release[queue-move -> queue-enter]: the segment, as queue-link has published it
     if (ebbi_cas_release(&queue->head, &first, next)) {
         ebb_retire(first);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The stack: order, counting in = out, and where its nodes go.
-#include "conc/support.h"
 #include "ebbtide/stack.h"
+#include "lockfree/support.h"
 
 namespace {
 
-using conc::item;
-using conc::number;
+using lockfree::item;
+using lockfree::number;
 
 class Stack : public testing::Test {
 protected:
@@ -33,23 +33,23 @@ TEST_F(Stack, PopsTheYoungest)
 
 TEST_F(Stack, IsDestroyedWithItemsInIt)
 {
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     for (int round = 0; round < 20; round++) {
         ebb_stack *stack = ebb_stack_create();
         for (std::uintptr_t i = 0; i < 10000; i++)
             ASSERT_EQ(ebb_stack_push(stack, item(i)), 0);
         ebb_stack_destroy(stack);
     }
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 // Pops and pushes of the same few nodes: the ABA problem's home.
 TEST_F(Stack, WhatGoesInComesOutOnce)
 {
     const std::size_t each = support::scaled(300000);
-    const std::size_t before = conc::live_blocks();
-    conc::Ledger ledger(each * 4);
-    conc::run_together(4, [&](unsigned id) {
+    const std::size_t before = lockfree::live_blocks();
+    lockfree::Ledger ledger(each * 4);
+    lockfree::run_together(4, [&](unsigned id) {
         support::Random random(id);
         void *got;
         for (std::size_t i = 0; i < each; i++) {
@@ -63,7 +63,7 @@ TEST_F(Stack, WhatGoesInComesOutOnce)
     while (ebb_stack_pop(stack_, &got))
         ledger.take(got);
     ledger.expect_each_once();
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 } // namespace

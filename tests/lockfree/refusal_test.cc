@@ -3,11 +3,11 @@
 // blocks' calls (--wrap) through the functions here, which refuse from the n-th call on.
 #include <cerrno>
 
-#include "conc/support.h"
 #include "ebbtide/deque.h"
 #include "ebbtide/map.h"
 #include "ebbtide/queue.h"
 #include "ebbtide/stack.h"
+#include "lockfree/support.h"
 
 namespace {
 
@@ -51,8 +51,8 @@ int __wrap_ebb_retire_with(void *p, void (*destroy)(void *, void *), void *conte
 
 namespace {
 
-using conc::item;
-using conc::number;
+using lockfree::item;
+using lockfree::number;
 
 class Refusal : public testing::Test {
 protected:

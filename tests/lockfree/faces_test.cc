@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The C++ faces: ebbtide.hpp (guards, atomic pointers, retire with destructors, hazard pointers, RCU,
-// collectors) and ebbtide/conc.hpp (the blocks, values in place and boxed).
+// collectors) and ebbtide/lockfree.hpp (the blocks, values in place and boxed).
 #include <memory>
 #include <mutex>
 #include <string>
 
-#include "conc/support.h"
 #include "ebbtide.hpp"
-#include "ebbtide/conc.hpp"
+#include "ebbtide/lockfree.hpp"
+#include "lockfree/support.h"
 
 namespace {
 
@@ -63,10 +63,10 @@ struct Throws {
 
 TEST_F(Faces, MakeLeavesNothingBehindWhenAConstructorThrows)
 {
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     for (int i = 0; i < 10000; i++)
         EXPECT_THROW(ebb::make<Throws>(), int);
-    conc::expect_drained(before);
+    lockfree::expect_drained(before);
 }
 
 TEST_F(Faces, RetireRunsTheDestructorAfterThePin)
@@ -89,7 +89,7 @@ TEST_F(Faces, AtomicPtrUnderThreads)
 {
     ebb::atomic_ptr<Counted> current(ebb::make<Counted>(1));
     std::atomic<int> wrong{0};
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         for (std::size_t i = 0; i < support::scaled(50000); i++) {
             if (id == 0) {
                 current.replace(ebb::make<Counted>(1));
@@ -204,11 +204,11 @@ TEST_F(Faces, BlocksKeepSmallValuesInPlace)
     use_line<ebb::deque<int>>();
     use_line<ebb::queue<short>>();
     use_line<ebb::stack<double>>();
-    const std::size_t before = conc::live_blocks();
+    const std::size_t before = lockfree::live_blocks();
     ebb::deque<std::uint32_t> deque(4096);
     for (std::uint32_t i = 0; i < 4096; i++)
         deque.push(i);
-    EXPECT_LE(conc::live_blocks(), before + 300); // none for each item
+    EXPECT_LE(lockfree::live_blocks(), before + 300); // none for each item
     EXPECT_EQ(deque.size(), 4096U);
     EXPECT_EQ(deque.steal(), 0U);
     EXPECT_EQ(deque.pop(), 4095U);
@@ -243,7 +243,7 @@ TEST_F(Faces, QueueOfBoxesUnderThreads)
     ebb::queue<Big> queue;
     std::atomic<long> sum{0};
     const std::size_t each = support::scaled(20000);
-    conc::run_together(2, [&](unsigned id) {
+    lockfree::run_together(2, [&](unsigned id) {
         for (std::size_t i = 0; i < each; i++) {
             if (id == 0)
                 queue.push(Big(1));
@@ -289,7 +289,7 @@ TEST_F(Faces, MapUnderThreads)
 {
     ebb::map<int, std::string> map;
     const std::size_t each = support::scaled(30000);
-    conc::run_together(3, [&](unsigned id) {
+    lockfree::run_together(3, [&](unsigned id) {
         support::Random random(id);
         for (std::size_t i = 0; i < each; i++) {
             const int key = static_cast<int>(random.below(64));

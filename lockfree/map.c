@@ -42,7 +42,7 @@ static uint64_t place_of(const struct ebb_map *map, uint64_t key)
 
 static uint64_t prefix_of(uint64_t place, unsigned bits)
 {
-    EBBI_CONC_ASSERT(bits >= FIRST_BITS && bits <= MOST_BITS);
+    EBBI_LOCKFREE_ASSERT(bits >= FIRST_BITS && bits <= MOST_BITS);
     return place >> (64 - bits);
 }
 
@@ -65,7 +65,7 @@ static struct ebbi_map_node *bucket_node(struct ebb_map *map, struct ebbi_map_no
     do {
         if (ebbi_map_search_bucket(map, start, place, &at)) {
             ebb_free(node);
-            EBBI_CONC_ASSERT(!ebbi_map_is_entry(at.node));
+            EBBI_LOCKFREE_ASSERT(!ebbi_map_is_entry(at.node));
             return at.node;
         }
     } while (!ebbi_map_link(&at, node));
@@ -76,7 +76,7 @@ static struct ebbi_map_node *bucket_in(struct ebbi_map_table *table, uint64_t pl
 {
     // acquire[map-bucket <- map-bucket-set]: the bucket's node
     struct ebbi_map_node *node = ebbi_load_acquire(&table->buckets[prefix_of(place, table->bits)]);
-    EBBI_CONC_ASSERT(node == NULL || node->place == begin_of(place, table->bits));
+    EBBI_LOCKFREE_ASSERT(node == NULL || node->place == begin_of(place, table->bits));
     return node;
 }
 
@@ -86,10 +86,10 @@ static struct ebbi_map_node *split_bucket(struct ebb_map *map, struct ebbi_map_t
 {
     uint64_t prefix = prefix_of(place, table->bits);
     uint64_t begin = begin_of(place, table->bits);
-    EBBI_CONC_ASSERT(!ebbi_map_is_entry(whole) && whole->place <= begin);
+    EBBI_LOCKFREE_ASSERT(!ebbi_map_is_entry(whole) && whole->place <= begin);
     struct ebbi_map_node *node = whole->place == begin ? whole : bucket_node(map, whole, begin);
     if (node != NULL) {
-        EBBI_CONC_ASSERT(node->place == begin && !ebbi_map_is_entry(node));
+        EBBI_LOCKFREE_ASSERT(node->place == begin && !ebbi_map_is_entry(node));
         // release[map-bucket-set -> map-bucket]: the bucket's node
         ebbi_store_release(&table->buckets[prefix], node);
     }
@@ -124,7 +124,7 @@ static struct ebbi_map_node *bucket_of(struct ebb_map *map, uint64_t place)
 
 static struct ebbi_map_table *table_create(struct ebbi_map_table *smaller, unsigned bits)
 {
-    EBBI_CONC_ASSERT(bits == (smaller != NULL ? smaller->bits + 1 : FIRST_BITS));
+    EBBI_LOCKFREE_ASSERT(bits == (smaller != NULL ? smaller->bits + 1 : FIRST_BITS));
     struct ebbi_map_table *table = (struct ebbi_map_table *)ebb_calloc(
         1, sizeof *table + (sizeof(EBBI_ATOMIC(struct ebbi_map_node *)) << bits));
     if (table != NULL) {
@@ -164,7 +164,7 @@ static size_t entry_bytes(const struct ebb_map *map)
 static struct ebbi_map_entry *entry_create(const struct ebb_map *map, uint64_t place, uint64_t key,
                                            void *value)
 {
-    EBBI_CONC_ASSERT((place & 1) != 0);
+    EBBI_LOCKFREE_ASSERT((place & 1) != 0);
     struct ebbi_map_entry *entry = (struct ebbi_map_entry *)ebb_malloc(entry_bytes(map));
     if (entry != NULL) {
         entry->node.place = place;
@@ -188,7 +188,7 @@ static int put(struct ebb_map *map, struct ebbi_map_entry *fresh, bool replace, 
             return 0;
         } else if (ebbi_map_supplant(&at, fresh)) {
             if (old != NULL) {
-                EBBI_CONC_ASSERT(ebbi_map_is_entry(at.node));
+                EBBI_LOCKFREE_ASSERT(ebbi_map_is_entry(at.node));
                 *old = ebbi_map_entry_of(at.node)->value;
             }
             // Unlinks the one that has left.
@@ -242,7 +242,7 @@ bool ebb_map_find(struct ebb_map *map, uint64_t key, void **value)
         }
         node = ebbi_map_node_of(next);
     }
-    EBBI_CONC_ASSERT(node == NULL || node->place > place || ebbi_map_is_entry(node));
+    EBBI_LOCKFREE_ASSERT(node == NULL || node->place > place || ebbi_map_is_entry(node));
     bool found = node != NULL && node->place == place;
     if (found && value != NULL) {
         *value = ebbi_map_entry_of(node)->value;
@@ -337,9 +337,9 @@ static void destroy_entries(struct ebb_map *map)
     // relaxed: nobody else uses the map, here and below
     struct ebbi_map_node *node = ebbi_map_node_of(ebbi_load_relaxed(&map->first.next));
     while (node != NULL) {
-        uintptr_t next = ebbi_load_relaxed(&node->next); // relaxed: as above
-        EBBI_CONC_ASSERT((next & EBBI_MAP_MARK) == 0);   // else it is retired, too
-        EBBI_CONC_ASSERT(next == 0 || ebbi_map_node_of(next)->place >= node->place);
+        uintptr_t next = ebbi_load_relaxed(&node->next);   // relaxed: as above
+        EBBI_LOCKFREE_ASSERT((next & EBBI_MAP_MARK) == 0); // else it is retired, too
+        EBBI_LOCKFREE_ASSERT(next == 0 || ebbi_map_node_of(next)->place >= node->place);
         if (ebbi_map_is_entry(node) && map->options.destroy != NULL) {
             ebbi_map_destroy_entry(node, map);
         } else {
@@ -362,7 +362,7 @@ void ebb_map_destroy(struct ebb_map *map)
     struct ebbi_map_entry *entry = ebbi_load_relaxed(&map->refused);
     while (entry != NULL) {
         // relaxed: as above
-        EBBI_CONC_ASSERT((ebbi_load_relaxed(&entry->node.next) & EBBI_MAP_MARK) != 0); // M1
+        EBBI_LOCKFREE_ASSERT((ebbi_load_relaxed(&entry->node.next) & EBBI_MAP_MARK) != 0); // M1
         struct ebbi_map_entry *later = entry->later;
         ebbi_map_destroy_entry(entry, map);
         entry = later;

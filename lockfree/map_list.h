@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The list below the hash map (map.c): all nodes, sorted by their place. Private to conc/. Every
+// The list below the hash map (map.c): all nodes, sorted by their place. Private to lockfree/. Every
 // function is called inside a pin, by any thread, unless it says otherwise.
 //
 // M1  a node's `next` has the lowest bit set from the moment that the node has left the map; from then
@@ -9,14 +9,14 @@
 //     nodes before it that were unlinked earlier are out of reach for pins that begin later.
 // M3  bucket nodes stay, as do the older tables; both go with the map.
 // M4  an entry is one block: key, value and place are fixed once it is linked.
-#ifndef EBBTIDE_CONC_MAP_LIST_H
-#define EBBTIDE_CONC_MAP_LIST_H
+#ifndef EBBTIDE_LOCKFREE_MAP_LIST_H
+#define EBBTIDE_LOCKFREE_MAP_LIST_H
 
 #include <ebbtide/map.h>
 
 #include "check.h"
 
-#define EBBI_CONC_HIDDEN __attribute__((visibility("hidden")))
+#define EBBI_LOCKFREE_HIDDEN __attribute__((visibility("hidden")))
 #define EBBI_MAP_MARK ((uintptr_t)1)
 
 struct ebbi_map_node {
@@ -72,21 +72,23 @@ static inline bool ebbi_map_is_key(const struct ebb_map *map, struct ebbi_map_no
 }
 
 // Finds an entry, or where it belongs: behind those of the same place. `start` comes before it.
-EBBI_CONC_HIDDEN bool ebbi_map_search(struct ebb_map *map, struct ebbi_map_node *start,
-                                      uint64_t place, uint64_t key, struct ebbi_map_position *at);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_search(struct ebb_map *map, struct ebbi_map_node *start,
+                                          uint64_t place, uint64_t key,
+                                          struct ebbi_map_position *at);
 // Finds the bucket's node of this place, or where it belongs.
-EBBI_CONC_HIDDEN bool ebbi_map_search_bucket(struct ebb_map *map, struct ebbi_map_node *start,
-                                             uint64_t place, struct ebbi_map_position *at);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_search_bucket(struct ebb_map *map, struct ebbi_map_node *start,
+                                                 uint64_t place, struct ebbi_map_position *at);
 // The moves. False: another thread has changed the list here. Link a node that nobody knows yet; put
 // an entry in the place of the one at `at`; mark that one; unlink it once it is marked.
-EBBI_CONC_HIDDEN bool ebbi_map_link(struct ebbi_map_position *at, struct ebbi_map_node *node);
-EBBI_CONC_HIDDEN bool ebbi_map_supplant(struct ebbi_map_position *at, struct ebbi_map_entry *fresh);
-EBBI_CONC_HIDDEN bool ebbi_map_mark(struct ebbi_map_position *at);
-EBBI_CONC_HIDDEN bool ebbi_map_unlink(struct ebb_map *map, struct ebbi_map_position *at);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_link(struct ebbi_map_position *at, struct ebbi_map_node *node);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_supplant(struct ebbi_map_position *at,
+                                            struct ebbi_map_entry *fresh);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_mark(struct ebbi_map_position *at);
+EBBI_LOCKFREE_HIDDEN bool ebbi_map_unlink(struct ebb_map *map, struct ebbi_map_position *at);
 
 // Outside of a pin too: tries again what ebb_retire_with has refused.
-EBBI_CONC_HIDDEN void ebbi_map_retire_refused(struct ebb_map *map);
+EBBI_LOCKFREE_HIDDEN void ebbi_map_retire_refused(struct ebb_map *map);
 // For ebb_retire_with, context being the map: passes the entry on and frees it.
-EBBI_CONC_HIDDEN void ebbi_map_destroy_entry(void *p, void *context);
+EBBI_LOCKFREE_HIDDEN void ebbi_map_destroy_entry(void *p, void *context);
 
 #endif
