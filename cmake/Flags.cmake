@@ -42,7 +42,8 @@ function(ebbtide_compile target)
     ${EBBTIDE_WARNINGS} ${EBBTIDE_NO_BUILTINS}
     $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
     -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition)
-  target_compile_definitions(${target} PRIVATE $<$<CONFIG:Debug>:EBB_ASSERT=1>)
+  # Tests read internal headers, whose structs know more in checked builds.
+  target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:$<$<CONFIG:Debug>:EBB_ASSERT=1>>)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:ebbtide_sanitize>)
   set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE ON)
 endfunction()

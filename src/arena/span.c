@@ -4,7 +4,7 @@
 
 #define SCAN_LIMIT 16
 
-struct ebbi_lock ebbi_arena_mutex; // rank: arena
+struct ebbi_lock ebbi_arena_mutex = EBBI_LOCK(ARENA);
 struct ebbi_span *ebbi_dirty_first, *ebbi_dirty_last;
 size_t ebbi_dirty_granules;
 size_t ebbi_used_granules, ebbi_peak_granules;

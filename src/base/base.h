@@ -19,6 +19,7 @@
 #endif
 #define EBBI_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
 #define EBBI_CACHE_LINE 64u
+#define EBBI_8_TIMES(x) x, x, x, x, x, x, x, x
 
 #ifdef EBB_ASSERT
 #define EBBI_HAVE_ASSERT 1

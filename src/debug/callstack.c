@@ -78,7 +78,7 @@ static bool claim_ready(const struct claim *place)
     return ebbi_load_acquire(&place->ready) != 0;
 }
 
-static struct ebbi_lock looking; // rank: stacks; whoever has it may wait for the loader
+static struct ebbi_lock looking = EBBI_LOCK(STACKS); // whoever has it may wait for the loader
 
 void ebbi_stacks_lock(void) { ebbi_lock_take(&looking); }
 void ebbi_stacks_unlock(void) { ebbi_lock_drop(&looking); }

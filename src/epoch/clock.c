@@ -3,7 +3,7 @@
 
 #include "os/os.h"
 
-struct ebbi_clock ebbi_clock = {.now = EBBI_CLOCK_FIRST};
+struct ebbi_clock ebbi_clock = EBBI_CLOCK_NEW;
 
 static uint64_t epoch_of(uint64_t state) { return state >> EBB_PIN_SHIFT; }
 

@@ -59,6 +59,10 @@ struct ebbi_clock {
 };
 
 #define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1) // fenced until it is decided
+#define EBBI_CLOCK_NEW                                                                             \
+    {                                                                                              \
+        .now = EBBI_CLOCK_FIRST, .lock = EBBI_LOCK(CLOCK)                                          \
+    }
 #define EBBI_GRACE (EBB_EPOCH_ONE * 2)
 #define EBBI_CLOCK_TURN_MS 1000
 

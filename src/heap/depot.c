@@ -12,7 +12,8 @@
 #define MOST_DEPOTS 64
 #define TRIES 4
 
-static struct ebbi_owner all_depots[MOST_DEPOTS];
+static struct ebbi_owner all_depots[MOST_DEPOTS] = {
+    EBBI_8_TIMES(EBBI_8_TIMES({.lock = EBBI_LOCK(OWNER)}))};
 static size_t depot_count = 1; // of them in use; written under the registry lock
 
 static size_t depot_limit(void)

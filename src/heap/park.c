@@ -36,8 +36,8 @@ enum parked {
     NOTED,   // awaits that of P3
 };
 
-static struct ebbi_lock passing; // rank: parking; held over membarriers
-static bool ready;               // the kernel knows this process
+static struct ebbi_lock passing = EBBI_LOCK(PARKING); // held over membarriers
+static bool ready;                                    // the kernel knows this process
 
 static void move_down(struct ebbi_heap *heap, unsigned class_number)
 {

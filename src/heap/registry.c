@@ -15,7 +15,7 @@
 #define SPARE_HEAPS 8
 #define COLOURS 61u // lines, in the first page
 
-static struct ebbi_lock registry; // rank: registry
+static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
 // Under it.
 static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
@@ -62,6 +62,7 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     }
     heap->lane = (uint16_t)(first_lane + next_heap++ % EBBI_LANES);
     heap->own.lane = heap->lane;
+    ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);

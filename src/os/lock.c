@@ -7,6 +7,10 @@
 #define EBBI_LOCK_SPINS 64
 #endif
 
+#if EBBI_HAVE_ASSERT
+_Thread_local uint8_t ebbi_lock_held[EBBI_RANKS];
+#endif
+
 EBBI_INLINE void pause_cpu(void)
 {
 #if defined(__x86_64__)
@@ -35,7 +39,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
     for (int i = 0; i < EBBI_LOCK_SPINS; i++) {
         pause_cpu();
         // relaxed: only a hint that trying is worth it
-        if (ebbi_load_relaxed(&lock->word) == 0 && ebbi_lock_try(lock)) {
+        if (ebbi_load_relaxed(&lock->word) == 0 && ebbi_lock_claim(lock)) {
             return;
         }
     }
@@ -43,7 +47,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
         uintptr_t holder = ebbi_load_relaxed(&lock->word); // relaxed: judged by the exchanges below
         if (holder == 0) {
             // It may not be the last that slept: the next to drop the lock wakes another in vain.
-            // acquire[lock-take <- lock-drop]: as in ebbi_lock_try
+            // acquire[lock-take <- lock-drop]: as in ebbi_lock_claim
             if (ebbi_cas_acquire(&lock->word, &holder, ebbi_lock_self() | EBBI_LOCK_SLEEPERS)) {
                 return;
             }

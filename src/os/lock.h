@@ -8,7 +8,8 @@
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
 // Ranks, taken in this order and never downward: threads, stacks, start, parking, registry, owner, region,
-// label, clock, arena. docs/locks.md lists the locks.
+// label, clock, arena. Checked builds know what a thread holds and refuse to wait for a lock of a rank below;
+// to try one is allowed, and so is waiting for one of the same rank, as docs/locks.md says in which order.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 
@@ -16,9 +17,58 @@
 #include "ebbtide/detail/atomic.h"
 #include "ebbtide/detail/pin.h"
 
+enum ebbi_rank {
+    EBBI_RANK_NONE, // not said: refused
+    EBBI_RANK_THREADS,
+    EBBI_RANK_STACKS,
+    EBBI_RANK_START,
+    EBBI_RANK_PARKING,
+    EBBI_RANK_REGISTRY,
+    EBBI_RANK_OWNER,
+    EBBI_RANK_REGION,
+    EBBI_RANK_LABEL,
+    EBBI_RANK_CLOCK,
+    EBBI_RANK_ARENA,
+    EBBI_RANKS
+};
+
 struct ebbi_lock {
     EBBI_ATOMIC(uintptr_t) word;
+#if EBBI_HAVE_ASSERT
+    enum ebbi_rank rank;
+#endif
 };
+
+#if EBBI_HAVE_ASSERT
+#define EBBI_LOCK(name)                                                                            \
+    {                                                                                              \
+        0, EBBI_RANK_##name                                                                        \
+    }
+extern EBBI_HIDDEN _Thread_local uint8_t ebbi_lock_held[EBBI_RANKS]; // by the calling thread
+
+EBBI_INLINE void ebbi_lock_rank(struct ebbi_lock *lock, enum ebbi_rank rank) { lock->rank = rank; }
+
+EBBI_INLINE void ebbi_lock_expect(const struct ebbi_lock *lock)
+{
+    EBBI_ASSERT(lock->rank != EBBI_RANK_NONE);
+    for (int rank = (int)lock->rank + 1; rank < EBBI_RANKS; rank++) {
+        EBBI_ASSERT(ebbi_lock_held[rank] == 0);
+    }
+}
+
+EBBI_INLINE void ebbi_lock_count(const struct ebbi_lock *lock, int more)
+{
+    ebbi_lock_held[lock->rank] = (uint8_t)(ebbi_lock_held[lock->rank] + more);
+}
+#else
+#define EBBI_LOCK(name)                                                                            \
+    {                                                                                              \
+        0                                                                                          \
+    }
+#define ebbi_lock_rank(lock, rank) ((void)(lock))
+#define ebbi_lock_expect(lock) ((void)(lock))
+#define ebbi_lock_count(lock, more) ((void)(lock))
+#endif
 
 #define EBBI_LOCK_SLEEPERS ((uintptr_t)1)
 
@@ -41,23 +91,41 @@ EBBI_INLINE void ebbi_assert_held(const struct ebbi_lock *lock)
     EBBI_ASSERT(ebbi_lock_is_mine(lock));
 }
 
-EBBI_INLINE bool ebbi_lock_try(struct ebbi_lock *lock)
+EBBI_INLINE bool ebbi_lock_claim(struct ebbi_lock *lock)
 {
     uintptr_t expected = 0;
     // acquire[lock-take <- lock-drop]: everything done under the lock before is now visible
     return ebbi_cas_acquire(&lock->word, &expected, ebbi_lock_self());
 }
 
+EBBI_INLINE bool ebbi_lock_try(struct ebbi_lock *lock)
+{
+    bool taken = ebbi_lock_claim(lock);
+    if (taken) {
+        ebbi_lock_count(lock, 1);
+    }
+    return taken;
+}
+
 EBBI_INLINE void ebbi_lock_take(struct ebbi_lock *lock)
 {
-    if (EBBI_UNLIKELY(!ebbi_lock_try(lock))) {
+    ebbi_lock_expect(lock);
+    if (EBBI_UNLIKELY(!ebbi_lock_claim(lock))) {
         ebbi_lock_take_slow(lock);
     }
+    ebbi_lock_count(lock, 1);
+}
+
+// In the child of a fork: who held it is gone.
+EBBI_INLINE void ebbi_lock_reset(struct ebbi_lock *lock)
+{
+    ebbi_store_relaxed(&lock->word, (uintptr_t)0); // relaxed: there is no other thread
 }
 
 EBBI_INLINE void ebbi_lock_drop(struct ebbi_lock *lock)
 {
     ebbi_assert_held(lock);
+    ebbi_lock_count(lock, -1);
     // release[lock-drop -> lock-take]: publishes everything done under the lock
     uintptr_t was = ebbi_exchange_release(&lock->word, (uintptr_t)0);
     if (EBBI_UNLIKELY((was & EBBI_LOCK_SLEEPERS) != 0)) {

@@ -27,7 +27,7 @@ int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)
                       void *owner);
 #endif
 
-struct ebbi_lock ebbi_start_lock; // rank: start
+struct ebbi_lock ebbi_start_lock = EBBI_LOCK(START);
 
 static bool takes_locks; // the fork that is under way; under all of them, or of the only thread
 
@@ -75,13 +75,13 @@ static void prepare(void)
     ebbi_late_lock();
     ebbi_late_calls_lock();
     ebbi_remains_lock();
-    ebbi_regions_lock();
-    ebbi_orphans_lock();
-    ebbi_labels_lock();
     ebbi_stranded_lock();
     ebbi_limit_lock();
     ebbi_calls_lock();
     ebbi_hazards_lock();
+    ebbi_regions_lock();
+    ebbi_orphans_lock();
+    ebbi_labels_lock();
     ebbi_collectors_lock();
     ebbi_arena_lock();
     takes_locks = true;
@@ -92,13 +92,13 @@ static void drop_locks(void)
     EBBI_ASSERT(takes_locks);
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
+    ebbi_labels_unlock();
+    ebbi_orphans_unlock();
+    ebbi_regions_unlock();
     ebbi_hazards_unlock();
     ebbi_calls_unlock();
     ebbi_limit_unlock();
     ebbi_stranded_unlock();
-    ebbi_labels_unlock();
-    ebbi_orphans_unlock();
-    ebbi_regions_unlock();
     ebbi_remains_unlock();
     ebbi_late_calls_unlock();
     ebbi_late_unlock();

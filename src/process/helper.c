@@ -23,7 +23,7 @@ static uint32_t stays;   // not 0: the program has asked for it, whatever thread
 static uint32_t first_gone; // not 0: the process's first thread has ended; atomic
 static bool seen;           // every thread that the program creates is counted from its creation on
 static uint32_t own_number; // of the helper thread
-static struct ebbi_lock thread_lock; // rank: threads; start and stop; never taken by malloc or free
+static struct ebbi_lock thread_lock = EBBI_LOCK(THREADS); // start and stop; not malloc or free
 // Of a thread that is to be joined; 0: none. Taken by whoever changes it to 0; atomic.
 static uintptr_t handle;
 
@@ -297,7 +297,7 @@ void ebbi_helper_forget(bool counted)
     ebbi_store_relaxed(&threads, counted ? 1u : 0u);    // relaxed: as above
     ebbi_store_relaxed(&first_gone, counted ? 1u : 0u); // relaxed: as above; it is that one
     ebbi_store_relaxed(&leaves, 0u);                    // relaxed: as above
-    thread_lock = (struct ebbi_lock){0};
+    ebbi_lock_reset(&thread_lock);
     handle = 0;
     own_number = 0;
     ebbi_os_forget_threads();

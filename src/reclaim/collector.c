@@ -13,7 +13,7 @@ struct ebbi_collector *ebbi_collector_create(bool fenced)
     if (collector == NULL) {
         return NULL;
     }
-    *collector = (struct ebbi_collector){.clock = {.now = EBBI_CLOCK_FIRST}};
+    *collector = (struct ebbi_collector){.clock = EBBI_CLOCK_NEW};
     ebbi_clock_decide(&collector->clock, fenced);
     ebbi_registry_lock();
     collector->next = collectors;

@@ -15,7 +15,7 @@ size_t ebbi_calls_taken_count; // atomic
 // They are in one list, of all threads: the child of a fork puts back what the threads that it does not
 // have had taken and not begun. A record comes here from its queue, and goes back there, under the lock
 // of that; it begins, and ends, under this one: while fork() holds both, nothing of that happens.
-struct ebbi_calls_taken ebbi_calls_taken;
+struct ebbi_calls_taken ebbi_calls_taken = {.lock = EBBI_LOCK(OWNER)};
 
 static void taken_add(struct ebbi_calls *calls)
 {
@@ -222,7 +222,7 @@ static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *call
 static struct {
     struct ebbi_lock lock; // rank: owner
     struct ebbi_deferred deferred;
-} nobody;
+} nobody = {.lock = EBBI_LOCK(OWNER)};
 
 bool ebbi_defer_late(struct ebbi_call call)
 {

@@ -27,7 +27,7 @@ struct ebbi_hazards {
 
 static EBBI_ATOMIC(size_t) open_count;
 static EBBI_ATOMIC(struct ebbi_hazards *) hazard_rows; // oldest first; grows under the lock
-static struct ebbi_lock hazard_lock;                   // rank: owner
+static struct ebbi_lock hazard_lock = EBBI_LOCK(OWNER);
 
 static struct ebb_hazard *take_unused(struct ebbi_hazards *row)
 {

@@ -16,7 +16,7 @@ static struct {
     struct ebb_participant participant;
     bool joined;
     size_t pins;
-} late;
+} late = {.lock = EBBI_LOCK(OWNER)};
 
 void ebbi_clock_choose(void)
 {

@@ -21,7 +21,7 @@ struct queue {
 static struct {
     struct ebbi_lock lock; // rank: owner
     struct queue waiting, held;
-} remains;
+} remains = {.lock = EBBI_LOCK(OWNER)};
 
 static void queue_put(struct queue *queue, struct ebbi_sheet *sheet)
 {

@@ -13,7 +13,7 @@ static struct {
     void *large;
     size_t of_regions_count;
     void *of_regions[OF_REGIONS];
-} stranded;
+} stranded = {.lock = EBBI_LOCK(OWNER)};
 
 static void count_one(void)
 {

@@ -24,7 +24,7 @@
 static struct {
     struct ebbi_lock lock; // rank: region, after any region's
     struct ebb_region *first, *last;
-} closings;
+} closings = {.lock = EBBI_LOCK(REGION)};
 
 // Under the lock.
 static void closing_add(struct ebb_region *region)
@@ -95,6 +95,6 @@ void ebbi_closing_wait(const struct ebb_region *region)
 
 void ebbi_closings_forget(void)
 {
-    closings.lock = (struct ebbi_lock){0};
+    ebbi_lock_reset(&closings.lock);
     closings.first = NULL;
 }

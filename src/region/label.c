@@ -16,9 +16,9 @@ struct more {
 _Static_assert(sizeof(struct more) <= EBBI_GRANULE, "a granule each");
 
 struct ebbi_board ebb_lifetime_board = {.version = 1};
-static struct ebbi_lock labels_lock; // rank: label
-static struct more *more_labels;     // written under the lock; the first of the chain
-static size_t label_count;           // of labels; written under the lock
+static struct ebbi_lock labels_lock = EBBI_LOCK(LABEL);
+static struct more *more_labels; // written under the lock; the first of the chain
+static size_t label_count;       // of labels; written under the lock
 
 static struct ebbi_label *label_at(size_t index)
 {

@@ -7,14 +7,12 @@
 // ones: so the sheet stays, and stays in the list. Taking the phantom away may end it, like a free.
 #include "region/sheet.h"
 
-#include <string.h>
-
 #define SHEETS_AT_ONCE 64 // looked at under the lock
 
-static struct ebbi_lock orphans_lock; // rank: label; not with a label's
+static struct ebbi_lock orphans_lock = EBBI_LOCK(LABEL); // not with a label's
 static struct ebbi_sheet *oldest, *youngest;
-static struct ebbi_sheet *claimed_orphan; // has a phantom; under the lock
-static struct ebbi_lock orphan_pass;      // rank: region; one pass at a time, none is held with it
+static struct ebbi_sheet *claimed_orphan;                // has a phantom; under the lock
+static struct ebbi_lock orphan_pass = EBBI_LOCK(REGION); // one pass at a time, none is held with it
 
 // Under the lock, as is the next. The oldest of a label: when it becomes one, exact; when it ends, the
 // next one's time, which may be another label's and earlier; the pass makes it exact again.
@@ -228,7 +226,7 @@ void ebbi_orphans_unlock(void) { ebbi_lock_drop(&orphans_lock); }
 // The pass of another thread does not go on: its phantom goes, and the lock that it held.
 void ebbi_orphans_keep_only(void)
 {
-    memset(&orphan_pass, 0, sizeof orphan_pass);
+    ebbi_lock_reset(&orphan_pass);
     ebbi_lock_take(&orphans_lock);
     struct ebbi_sheet *ended = drop_claim();
     ebbi_lock_drop(&orphans_lock);

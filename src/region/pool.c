@@ -31,10 +31,10 @@ struct handles {
     struct handles *next;
 };
 
-static struct shelf shelves[SHELVES];
-static struct ebbi_lock handles_lock; // rank: region, after the shelves'
-static struct handles *all_handles;   // under the lock, the newest granule first
-static size_t handle_count;           // in the newest; under the lock
+static struct shelf shelves[SHELVES] = {EBBI_8_TIMES(EBBI_8_TIMES({.lock = EBBI_LOCK(REGION)}))};
+static struct ebbi_lock handles_lock = EBBI_LOCK(REGION); // after the shelves'
+static struct handles *all_handles; // under the lock, the newest granule first
+static size_t handle_count;         // in the newest; under the lock
 
 static size_t my_shelf(void) { return ((uintptr_t)ebb_self >> EBBI_GRANULE_SHIFT) % SHELVES; }
 
@@ -68,6 +68,7 @@ static struct ebb_region *handle_make(size_t home)
     if (all_handles != NULL && handle_count < HANDLES_A_GRANULE) {
         region = handle_at(all_handles, handle_count);
         memset(region, 0, sizeof *region);
+        ebbi_lock_rank(&region->lock, EBBI_RANK_REGION);
         region->home = (uint8_t)home;
         handle_count++;
     }

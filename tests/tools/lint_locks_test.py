@@ -26,6 +26,16 @@ class LintLocks(ToolTest, unittest.TestCase):
         rows = (self.root / "docs/locks.md").read_text().splitlines()[-2:]
         self.assertEqual(["| first | `lock`, `src/b/b.h` |  |", "| second | `one`, `src/a/a.c` | of all |"], rows)
 
+    def test_each_form_of_a_declaration(self):
+        self.plant("src/a/a.c", SPDX + "struct ebbi_lock one = EBBI_LOCK(SECOND); // of all\n"
+                   "struct a {\n    struct ebbi_lock lock\n        __attribute__((aligned(LINE))); // rank: first; of two lines\n};\n"
+                   "static inline void f(struct ebbi_lock lock) { (void)lock; }\n")
+        self.assert_passes("--root", self.root, "--write")
+        rows = (self.root / "docs/locks.md").read_text().splitlines()[-2:]
+        self.assertEqual(["| first | `lock`, `src/a/a.c` | of two lines |", "| second | `one`, `src/a/a.c` | of all |"], rows)
+        self.plant("src/a/a.c", SPDX + "struct ebbi_lock one = EBBI_LOCK(THIRD);\n")
+        self.assert_fails("one has no rank", "--root", self.root, "--write")
+
     def test_no_rank(self):
         self.plant("src/a/a.c", SPDX + "static struct ebbi_lock one; // of all\n")
         self.assert_fails("src/a/a.c:2: one has no rank", "--root", self.root, "--write")

@@ -11,6 +11,7 @@ struct ClockAudit : Fake {
     {
         Fake::SetUp();
         clock.now = EBBI_CLOCK_FIRST;
+        ebbi_lock_rank(&clock.lock, EBBI_RANK_CLOCK);
         ebbi_clock_audit(&clock);
         ebbi_clock_decide(&clock, false);
         for (ebb_participant &p : threads)

@@ -12,6 +12,7 @@ struct Clock : Fake, testing::WithParamInterface<bool> {
     {
         Fake::SetUp();
         clock.now = EBBI_CLOCK_FIRST;
+        ebbi_lock_rank(&clock.lock, EBBI_RANK_CLOCK);
         ebbi_clock_decide(&clock, GetParam());
         for (ebb_participant &p : threads)
             ebbi_clock_join(&clock, &p);
@@ -346,6 +347,7 @@ TEST_P(Clock, IsDecidedOnce)
     EXPECT_EQ(before, clock.now);
     struct ebbi_clock refused = {};
     refused.now = EBBI_CLOCK_FIRST;
+    ebbi_lock_rank(&refused.lock, EBBI_RANK_CLOCK);
     fake_os_refuse(FAKE_MEMBARRIER_REGISTER, 1, true);
     ebbi_clock_decide(&refused, false);
     EXPECT_TRUE(ebbi_clock_is_fenced(&refused)) << "without the kernel's help";

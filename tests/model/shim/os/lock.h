@@ -9,9 +9,15 @@ struct ebbi_lock {
     model::Placed<rl::mutex> mutex;
 };
 
+#define EBBI_LOCK(name)                                                                            \
+    {                                                                                              \
+    }
+#define ebbi_lock_rank(lock, rank) ((void)(lock))
+
 static inline bool ebbi_lock_try(struct ebbi_lock *lock) { return lock->mutex.real().try_lock($); }
 static inline void ebbi_lock_take(struct ebbi_lock *lock) { lock->mutex.real().lock($); }
 static inline void ebbi_lock_drop(struct ebbi_lock *lock) { lock->mutex.real().unlock($); }
+static inline void ebbi_lock_reset(struct ebbi_lock *) {}        // no model forks
 static inline void ebbi_assert_held(const struct ebbi_lock *) {} // Relacy looks itself
 
 #endif
