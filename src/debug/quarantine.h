@@ -6,7 +6,7 @@
 //
 //     release --> waits (pins) --> guarded --oldest, budget full--> free span
 //
-// P1  a record is written under the lock of the layer above (`remains`, of rank heap), which all
+// P1  a record is written under the lock of the layer above (`remains`, of rank owner), which all
 //     functions that say so want held; the signal handler reads those that are guarded.
 // P2  guarded: no page of it is accessible, its tags are 0, its label does not count it. The bits of a
 //     sheet stay as they were at the release, which sealed it: they say where blocks lie.

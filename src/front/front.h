@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer front: what malloc, free, retire and a region's allocation do when their fast paths (front/fast.h)
 // leave off. The one place that knows all sources of memory: what is current, classes, large objects,
-// regions. Here a thread gets its heap; on the way out it makes a pass that is wanted.
+// regions. Here a thread gets its heap; on the way out of a free or retire it makes a pass that is wanted.
 //
 // All thread-safe; ENOMEM in errno with NULL.
 #ifndef EBB_FRONT_FRONT_H

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer front: the slow malloc, free and retire. Each asks for the thread's heap first.
+// Layer front: the slow malloc, free and retire. What goes to magazines or bags asks for the thread's
+// heap first.
 #include <errno.h>
 
 #include "front/fast.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: depots, the owners of the slabs of whole-line classes, which all threads share.
 //
-// There are as many as heaps were made, at most one a processor. A refill or flush goes to the depot
+// There are as many as heaps were made, at most one a processor and two in any case. A refill or flush goes to the depot
 // of the processor that it runs on, or to the next one that is not locked: so there are about as many
 // part-full slabs of a class as threads that run at once, whatever the number of threads. A thread
 // that has no heap takes single blocks of any class from there.

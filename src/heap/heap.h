@@ -14,12 +14,12 @@
 // (depot.c), which all threads share: many half-used slabs of each class would cost more than a lock
 // that is seldom contended.
 //
-// P1  a block is in one place: the program, one magazine or outbox, or one bitmap of its slab.
+// P1  a block is in one place: the program, one magazine, outbox or bag, or one bitmap of its slab.
 // P2  magazines hold whole-line blocks of any owner, and other blocks of their own lane only.
 // P3  a magazine with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
 //     limit = base + slots; one without has its ends at `nothing`.
 //
-// The thread alone touches the fast part, the magazines and the outbox, its slow paths under the lock
+// The thread alone touches the fast part, the magazines and the outbox (while it sleeps: park.c), its slow paths under the lock
 // of the owner of the slabs concerned, which they take once per refill or flush. What waits in the
 // limbo is under the lock of the heap's own owner, as other threads let it go, too.
 #ifndef EBB_HEAP_HEAP_H
@@ -126,7 +126,8 @@ struct ebbi_heap {
 };
 
 // Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain
-// that is current, or ebbi_heap_scoped while a region is, which has none: every call is a slow one.
+// that is current, or ebbi_heap_scoped while a region is, or ebbi_heap_parked (park.c); these have no
+// magazines: every call is a slow one.
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;

@@ -16,8 +16,8 @@
 // headers. Calls (ebb_retire_with, and everything in collectors of their own) wait in records of
 // {function, pointer, context}, which are sealed and queued in the same way.
 //
-// R1  a block that has been retired is in one place: one bag, one chain, one stranded bit.
-// R2  `filling` and the bins' pointers are the owning thread's; everything else here is under the
+// R1  what has been retired is in one place: one bag, one record, one chain, one stranded bit or list.
+// R2  `filling`, what says so below and the bins' pointers are the owning thread's; everything else is under the
 //     heap's lock, so that any thread can empty the queues of one that sleeps.
 // R3  the tags of a queue do not decrease but for bags that a hazard pointer held back.
 #ifndef EBB_HEAP_LIMBO_H
@@ -28,7 +28,8 @@
 
 #define EBBI_BAG_BLOCKS 125
 #define EBBI_CALLS 40
-#define EBBI_LIMBO_BYTES 65536u // in a bag or a record, of known size: the last block may go beyond
+#define EBBI_LIMBO_BYTES                                                                           \
+    65536u // in a bag or a record, of known size: the last block, or the least number of them, may go beyond
 #define EBBI_SEEN 1024
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
 

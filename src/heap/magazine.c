@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: how large each magazine is. Under the heap's lock, by the owner.
+// Layer heap: how large each magazine is. By the heap's thread, under the lock that its refill or flush took.
 //
 // Arrays are powers of two of slots from the heap's own granule. A magazine starts small, doubles
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: memory of threads that sleep. What a thread has freed lies in its magazines, which
 // nobody else may touch while it runs; a thread that waits for hours would keep it. So the helper
-// parks the heaps of all threads at each of its passes: it points a thread's source to a heap where
+// parks the heaps of all threads that it can (P5; not those of domains) at each of its passes: it points a thread's source to a heap where
 // every call is a slow one, whose first step takes the heap back. Who has not come for it by the next
 // pass sleeps, and the helper sends the blocks of its magazines home.
 //
@@ -11,7 +11,8 @@
 //
 // P1  `parked` and `inside` are Dekker's flags: the thread stores `inside` and loads `parked`, the
 //     helper stores `parked`, makes a membarrier and loads `inside`. One of the two gives way.
-// P2  the source of a parked heap is ebbi_heap_parked. One malloc or free that had loaded the source
+// P2  the source of a parked heap is ebbi_heap_parked, unless a region or domain is current in its thread
+//     (then it does not sleep, for us). One malloc or free that had loaded the source
 //     before may still be under way, however long the thread does not run. A malloc looks at the source
 //     again behind its pop (Dekker's once more: it stores the top and loads the source) and, as the
 //     block may have gone home, puts it back. A free adds a block above those that stay or go.

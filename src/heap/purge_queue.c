@@ -144,7 +144,7 @@ size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
 // What may stay because it was in use lately: only where a helper will end it.
 static size_t since_peak(size_t peak_bytes, size_t now_bytes)
 {
-    return peak_bytes > now_bytes && ebbi_helper_wanted() ? peak_bytes - now_bytes : 0;
+    return peak_bytes > now_bytes && ebbi_helper_is_there() ? peak_bytes - now_bytes : 0;
 }
 
 void ebbi_purge_spans(void)

@@ -150,7 +150,7 @@ static bool is_empty(const struct ebbi_heap *heap)
            heap->records == NULL && !heap->had_regions;
 }
 
-void ebbi_heap_retire(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
+void ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
 {
     ebbi_assert_held(&registry);
     ebbi_lock_take(&heap->own.lock);

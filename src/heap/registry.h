@@ -31,7 +31,7 @@ struct ebbi_heap *ebbi_heap_adopt(void); // an abandoned heap or a new one; NULL
 // For a domain: a new one, in the list of all. NULL: refused.
 struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
 void ebbi_heap_push_abandoned(struct ebbi_heap *heap);
-void ebbi_heap_retire(
+void ebbi_heap_abandon(
     struct ebbi_heap *heap,
     void (*discard)(struct ebbi_heap *heap)); // its thread has gone: abandoned, or destroyed
 struct ebbi_heap *ebbi_heaps_first(void);     // of all, through `next`

@@ -42,7 +42,7 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
         sweep(heap);
     }
-    if (ebbi_helper_wanted()) {
+    if (ebbi_helper_is_there()) {
         ebbi_helper_kick();
     } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
         ask_in_time();

@@ -2,7 +2,9 @@
 // Layer lifetime: domains, and what is current in a thread.
 //
 // For each domain that it enters a thread has a heap, a *seat*: slabs and magazines as its own has, but
-// for the blocks of that domain alone, whose bins no other slab has. To enter is to let malloc and free
+// for what is allocated in that domain. The seats of all domains share a second set of bins: a block that is
+// freed while another domain is current may be handed out there, and counts under the first until it goes
+// home; between domains and the rest no block moves. To enter is to let malloc and free
 // work on that heap. The seats of ended threads wait, slabs included, for the next thread that enters.
 //
 // Epochs of a domain share its slabs. Memory of the next epoch goes first where the one before has

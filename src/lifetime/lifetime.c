@@ -139,7 +139,7 @@ static void free_larges(void *first, bool retire)
 // Free spans have come up. With a helper no end of a region waits for the kernel.
 static void tell_purge(void)
 {
-    if (ebbi_helper_wanted()) {
+    if (ebbi_helper_is_there()) {
         ebbi_helper_kick();
     } else if (ebbi_arena_dirty_bytes() >= TOLD_LEAST) {
         ebbi_purge_tick(NULL);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: a futex mutex of one word, never recursive. Zero when free; otherwise it names the thread
 // that holds it, and its low bit is set when somebody may sleep (after Drepper, "Futexes are tricky",
-// mutex 2). No critical section makes a system call that may take long, so it spins briefly and then
-// sleeps.
+// mutex 2). Those that malloc and free take are held over no system call that may take long, so it spins
+// briefly and then sleeps.
 //
 // Holding and its holder are one word, so that there is no moment between: a thread that waits for
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
-// Ranks, taken in this order and never downward: threads, stacks, start, parking, registry, owner, region,
-// label, clock, arena. Checked builds know what a thread holds and refuse to wait for a lock of a rank below;
-// to try one is allowed, and so is waiting for one of the same rank, as docs/locks.md says in which order.
+// Ranks, in the order in which they are taken: threads, stacks, start, parking, registry, owner, region,
+// label, clock, arena. Checked builds know what a thread holds and refuse to wait for a lock whose
+// rank comes before one of these; to try it is allowed, and so is to wait for one of the same rank.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
 

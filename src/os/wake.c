@@ -43,7 +43,7 @@ void ebbi_nap(uint32_t ms)
 
 void ebbi_bell_wait(uint32_t heard, uint32_t ms) { ebbi_os_wait(&bell, heard, ms); }
 
-bool ebbi_helper_wanted(void) { return ebbi_helper_state() >= EBBI_HELPER_IDLE; }
+bool ebbi_helper_is_there(void) { return ebbi_helper_state() >= EBBI_HELPER_IDLE; }
 
 void ebbi_helper_kick(void)
 {

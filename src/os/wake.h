@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: two words by which every layer says that memory can be returned. Who returns it lives far above
+// Layer os: the words by which every layer says that memory can be returned. Who returns it lives far above
 // (process/helper.c, process/pass.c); nothing here calls it.
 //
 //     NONE --kick--> WANTED --start--> NAPS <--> BUSY --nothing left--> IDLE --kick--> NAPS
@@ -11,7 +11,7 @@
 //
 // The helper touches memory in BUSY and KICKED alone. What there is to return is found under the locks: no
 // state needs an order. The bell ends its naps. Where there is no helper a pass is asked for instead, and
-// made by the thread that next leaves a slow call.
+// made by the thread that next leaves a slow free or a call of ebb_*.
 #ifndef EBB_OS_WAKE_H
 #define EBB_OS_WAKE_H
 
@@ -30,8 +30,8 @@ enum ebbi_helper_state {
 };
 
 // Any thread.
-bool ebbi_helper_wanted(void); // there is one: what is kept for a while will be returned
-void ebbi_helper_kick(void);   // there may be something to return later; creates no thread
+bool ebbi_helper_is_there(void); // or can be at once: what is kept for a while will be returned
+void ebbi_helper_kick(void);     // there may be something to return later; creates no thread
 
 // The state, for process/helper.c alone.
 uint32_t ebbi_helper_state(void);

@@ -186,7 +186,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
     ebbi_records_leave(heap);
     ebbi_seats_leave(heap);
-    ebbi_heap_retire(heap, ebbi_records_discard);
+    ebbi_heap_abandon(heap, ebbi_records_discard);
     ebbi_registry_unlock();
     ebbi_helper_kick();
 }

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer process: fork(), and the thread that is on its way to abort().
 //
-// fork() takes every lock in rank order, so that the child finds every structure whole. Before ours
+// fork() takes the locks in rank order, so that the child finds every structure whole; those of what it forgets
+// in the child (the helper, closings, a pass over orphans) are reset there. Before ours
 // the one of libc that its own fork takes afterwards: a thread that holds it (fflush(NULL)) waits for
 // a stream whose owner (getline) may be waiting for one of ours.
 //

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer process: memory goes home by itself, what was retired and has waited long enough included. A pass
 // visits every owner, the limbo, the regions and the arena. In a process with threads a sleeping helper makes
-// it (helper.c), started when there is something to return and ended when there is not; otherwise the thread
-// that leaves a slow call (os/wake.h), by time.
+// it (helper.c), woken when there is something to return; otherwise the thread that leaves a slow free or a call
+// of ebb_* (os/wake.h), by time.
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"

@@ -34,8 +34,9 @@ struct ebbi_pass {
     bool waiting;                // out: something is too young yet
     struct ebbi_expired expired; // on its way home
 };
-void ebbi_purge_pass(struct ebbi_pass *pass); // over all heaps and the arena, until nothing is left
-void ebbi_pass_serve(void); // makes the pass that is wanted (os/wake.h), if nobody is faster
+void ebbi_purge_pass(
+    struct ebbi_pass *pass); // over all owners and the arena, until nothing more is old enough
+void ebbi_pass_serve(void);  // makes the pass that is wanted (os/wake.h), if nobody is faster
 
 // ---- trim.c --------------------------------------------------------------------------------------
 size_t ebbi_trim(struct ebbi_heap *heap); // gives back all that is free; bytes

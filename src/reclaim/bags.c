@@ -8,7 +8,7 @@
 size_t ebbi_limbo_waiting_bytes;
 static size_t limit_bytes;                                // atomic; 0: nobody asked
 static struct ebbi_lock limit_lock = EBBI_LOCK(OWNER);    // nothing is taken under it
-static void (*limit_notify)(size_t bytes, void *context); // these under limit_lock
+static void (*limit_notify)(size_t bytes, void *context); // set under limit_lock, as is the next
 static void *limit_context;
 static bool limit_exceeded;
 

@@ -185,7 +185,7 @@ static void work(struct ebb_participant *me)
 {
     EBBI_ASSERT(ebbi_pin_depth(me) == 0);
     struct own own = own_of(me);
-    struct turn turn = {.alone = !ebbi_helper_wanted(), .blocks_left = BAGS_AT_ONCE};
+    struct turn turn = {.alone = !ebbi_helper_is_there(), .blocks_left = BAGS_AT_ONCE};
     turn.expired.calls_end = &turn.expired.calls;
     // relaxed: a hint
     bool press = turn.alone || ebbi_load_relaxed(&own.deferred->sealed) >= PRESSING_RECORDS;
@@ -260,7 +260,7 @@ static void attend(struct ebb_participant *me, const struct own *own)
 void ebbi_pin_attend_later(void)
 {
     struct ebb_participant *me = &ebbi_current()->pin;
-    if (!ebbi_pin_is_none(me) && !ebbi_helper_wanted()) {
+    if (!ebbi_pin_is_none(me) && !ebbi_helper_is_there()) {
         attend_at(me, ebbi_pin_depth(me) != 0 ? NOW : LATER);
     }
 }
@@ -270,7 +270,7 @@ void ebbi_pin_attend_later(void)
 static bool is_due(const struct own *own, enum ebbi_deferral deferral)
 {
     uint32_t turns = ++own->deferred->turns;
-    if (deferral == EBBI_SEALED || ebbi_helper_wanted() || turns % TURNS != 0) {
+    if (deferral == EBBI_SEALED || ebbi_helper_is_there() || turns % TURNS != 0) {
         return deferral == EBBI_SEALED;
     }
     ebbi_lock_take(&own->heap->own.lock);

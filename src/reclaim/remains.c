@@ -2,7 +2,7 @@
 // Layer reclaim: sheets of regions that were released while threads use pins or hazard pointers, or with
 // retired blocks in them.
 //
-// They wait for the grace period; the tag of each lies in its `looked`. (Large objects wait as retired ones
+// They wait for the grace period; the tag of each lies in its `tag`. (Large objects wait as retired ones
 // do.) Tags are read under the lock, so the queue is in their order, and behind a head that has to wait all
 // wait: a release looks no further. What has passed, but holds a block that a hazard pointer protects or that
 // is retired, is `held`: only passes look at these.

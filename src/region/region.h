@@ -9,7 +9,7 @@
 // P2  `owner`: set by open, enter and detach from NULL or to NULL, by the thread itself; taken away from
 //     another thread by close alone (ebbi_sheet_owner_revoke).
 // P3  a child is a user of its parent. Children are in their parent's list, under the parent's lock, from their opening to their end.
-//     A lock of one region is never taken under that of another.
+//     A lock of one region is never taken under that of another, but by fork().
 // P4  a region that is closed and has no users has ended for the program. It still is one, in the list of
 //     closing.c, while nobody can tell whether its former owner is in the middle of a free.
 #ifndef EBB_REGION_REGION_H

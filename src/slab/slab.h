@@ -57,7 +57,7 @@ struct ebbi_slab {
     uint16_t idle;     // free blocks that may hold pages: came back since the last purge
     uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
     bool has_stranded; // see ebbi_slab_strand
-    bool away;         // in no bucket: its pages are being returned (process/pass.c)
+    bool away;         // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms; // when it was made
     unsigned char unused[11];
 };

@@ -4,7 +4,7 @@ import unittest
 
 from planted import SPDX, ToolTest
 
-RANKS = SPDX + "// Ranks, taken in this order and never downward: first,\n// second. More words.\n"
+RANKS = SPDX + "// Ranks, in the order in which they are taken: first,\n// second. More words.\n"
 
 
 class LintLocks(ToolTest, unittest.TestCase):

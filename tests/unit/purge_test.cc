@@ -232,7 +232,7 @@ TEST_F(Purge, ARefusedHelperLeavesItToTheFreesAndIsAskedForAgain)
     fake_os_refuse(FAKE_START_THREAD, 1, false);
     ebbi_helper_start();
     EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
-    EXPECT_FALSE(ebbi_helper_wanted());
+    EXPECT_FALSE(ebbi_helper_is_there());
     ebb_free(ebb_malloc(MiB));
     fake_os_clock_advance(2000);
     tick();
@@ -240,7 +240,7 @@ TEST_F(Purge, ARefusedHelperLeavesItToTheFreesAndIsAskedForAgain)
     fake_os_pretend_threads();
     ebbi_helper_start();
     EXPECT_EQ(2U, fake_os_count(FAKE_START_THREAD));
-    EXPECT_TRUE(ebbi_helper_wanted());
+    EXPECT_TRUE(ebbi_helper_is_there());
 }
 
 TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
@@ -261,7 +261,7 @@ TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
     EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
     EXPECT_EQ(1U, fake_os_count(FAKE_START_THREAD));
     ebbi_helper_stop();
-    EXPECT_FALSE(ebbi_helper_wanted());
+    EXPECT_FALSE(ebbi_helper_is_there());
 }
 
 // The last thread has ended: the helper waits a little for the next one, and ends.
@@ -270,16 +270,16 @@ TEST_F(Purge, TheHelperEndsWithTheThreads)
     fake_os_reset();
     ebbi_threads_more();
     ebbi_helper_start();
-    ASSERT_TRUE(ebbi_helper_wanted());
+    ASSERT_TRUE(ebbi_helper_is_there());
     ebbi_threads_less();
-    for (int i = 0; i < 100 && ebbi_helper_wanted(); i++)
+    for (int i = 0; i < 100 && ebbi_helper_is_there(); i++)
         usleep(10000);
-    EXPECT_FALSE(ebbi_helper_wanted());
+    EXPECT_FALSE(ebbi_helper_is_there());
     ebbi_threads_more();
     ebbi_helper_start();
-    EXPECT_TRUE(ebbi_helper_wanted());
+    EXPECT_TRUE(ebbi_helper_is_there());
     ebbi_helper_stop();
-    EXPECT_FALSE(ebbi_helper_wanted());
+    EXPECT_FALSE(ebbi_helper_is_there());
 }
 
 // Forks, and tells how many helpers the child has asked for by then.
@@ -293,7 +293,7 @@ void expect_helper_in_child()
     ASSERT_EQ(1U, fake_os_count(FAKE_START_THREAD));
     pid_t child = fork();
     if (child == 0) {
-        if (ebbi_helper_wanted())
+        if (ebbi_helper_is_there())
             _exit(99);
         ebbi_threads_more();
         ebbi_helper_start();
