@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: free spans go back to the OS, oldest first; start-up, totals and fork.
 #include "arena/internal.h"
+#include "base/list.h"
 
 // Under the lock.
 static size_t purged_granules, purge_calls;
@@ -70,24 +71,13 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
 static void purging_add(struct ebbi_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(purging == NULL || purging->previous == NULL);
-    span->previous = NULL;
-    span->next = purging;
-    if (purging != NULL) {
-        purging->previous = span;
-    }
-    purging = span;
+    EBBI_LIST_PUSH(purging, span, next, previous);
 }
 
 static void purging_remove(struct ebbi_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT((span->previous != NULL ? span->previous->next : purging) == span);
-    EBBI_ASSERT(span->next == NULL || span->next->previous == span);
-    *(span->previous != NULL ? &span->previous->next : &purging) = span->next;
-    if (span->next != NULL) {
-        span->next->previous = span->previous;
-    }
+    EBBI_LIST_REMOVE(purging, span, next, previous);
 }
 
 void ebbi_arena_forked(void)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: free spans in bins, best fit, immediate coalescing.
 #include "arena/internal.h"
+#include "base/list.h"
 
 #define SCAN_LIMIT 16
 
@@ -17,13 +18,7 @@ static void bin_push(struct ebbi_span *span)
 {
     unsigned b = ebbi_bin_of(span->granules);
     EBBI_ASSERT(is_marked_used(b) == (ebbi_bins[b] != NULL));
-    EBBI_ASSERT(ebbi_bins[b] == NULL || ebbi_bins[b]->previous == NULL);
-    span->previous = NULL;
-    span->next = ebbi_bins[b];
-    if (ebbi_bins[b] != NULL) {
-        ebbi_bins[b]->previous = span;
-    }
-    ebbi_bins[b] = span;
+    EBBI_LIST_PUSH(ebbi_bins[b], span, next, previous);
     ebbi_bins_used[b / 64] |= (uint64_t)1 << (b % 64);
 }
 
@@ -31,18 +26,9 @@ static void bin_take(struct ebbi_span *span)
 {
     unsigned b = ebbi_bin_of(span->granules);
     EBBI_ASSERT(is_marked_used(b));
-    EBBI_ASSERT((span->previous != NULL ? span->previous->next : ebbi_bins[b]) == span);
-    EBBI_ASSERT(span->next == NULL || span->next->previous == span);
-    if (span->previous != NULL) {
-        span->previous->next = span->next;
-    } else {
-        ebbi_bins[b] = span->next;
-        if (ebbi_bins[b] == NULL) {
-            ebbi_bins_used[b / 64] &= ~((uint64_t)1 << (b % 64));
-        }
-    }
-    if (span->next != NULL) {
-        span->next->previous = span->previous;
+    EBBI_LIST_REMOVE(ebbi_bins[b], span, next, previous);
+    if (ebbi_bins[b] == NULL) {
+        ebbi_bins_used[b / 64] &= ~((uint64_t)1 << (b % 64));
     }
 }
 
@@ -60,12 +46,7 @@ static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
 
 static void dirty_take(struct ebbi_span *span)
 {
-    struct ebbi_span *next = span->dirty_next;
-    struct ebbi_span *previous = span->dirty_previous;
-    EBBI_ASSERT((previous != NULL ? previous->dirty_next : ebbi_dirty_first) == span);
-    EBBI_ASSERT((next != NULL ? next->dirty_previous : ebbi_dirty_last) == span);
-    *(previous != NULL ? &previous->dirty_next : &ebbi_dirty_first) = next;
-    *(next != NULL ? &next->dirty_previous : &ebbi_dirty_last) = previous;
+    EBBI_QUEUE_REMOVE(ebbi_dirty_first, ebbi_dirty_last, span, dirty_next, dirty_previous);
 }
 
 static void mark_ends(const struct ebbi_span *span, bool is_free)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "epoch/clock.h"
 
+#include "base/list.h"
 #include "os/os.h"
 
 struct ebbi_clock ebbi_clock = EBBI_CLOCK_NEW;
@@ -37,16 +38,10 @@ void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
     me->due = me->in_vain = 0;
     ebbi_store_relaxed(&me->busy, 0u); // relaxed: nobody waits for a thread that begins
     me->thread = ebbi_os_thread_number();
-    me->previous = NULL;
     ebbi_lock_take(&clock->lock);
     EBBI_ASSERT((clock->participants == NULL) == (clock->count == 0));
-    EBBI_ASSERT(clock->participants == NULL || clock->participants->previous == NULL);
     EBBI_ASSERT(clock->participants != me);
-    me->next = clock->participants;
-    if (me->next != NULL) {
-        me->next->previous = me;
-    }
-    clock->participants = me;
+    EBBI_LIST_PUSH(clock->participants, me, next, previous);
     clock->count++;
     EBBI_CLOCK_AUDIT(clock);
     ebbi_lock_drop(&clock->lock);
@@ -56,14 +51,9 @@ static void unlink_participant(struct ebbi_clock *clock, struct ebb_participant 
 {
     EBBI_ASSERT(me->now == &clock->now);
     EBBI_ASSERT(clock->count > 0);
-    EBBI_ASSERT((me->previous != NULL ? me->previous->next : clock->participants) == me);
-    EBBI_ASSERT(me->next == NULL || me->next->previous == me);
     // release[unpin -> scan]: its thread has ended, or is this one
     ebbi_store_release(&me->state, (uint64_t)0);
-    *(me->previous != NULL ? &me->previous->next : &clock->participants) = me->next;
-    if (me->next != NULL) {
-        me->next->previous = me->previous;
-    }
+    EBBI_LIST_REMOVE(clock->participants, me, next, previous);
     clock->count--;
 }
 

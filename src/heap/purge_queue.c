@@ -9,6 +9,7 @@
 // With a helper, what was in use lately may stay as well: a program that swings between two sizes
 // would fault its pages in again at each swing. That memory was resident at the peak, so the peak
 // grows by nothing; the helper forgets half of the difference at each of its passes.
+#include "base/list.h"
 #include "heap/slabs.h"
 #include "os/options.h"
 #include "os/wake.h"
@@ -28,12 +29,8 @@ void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
         (size_t)slab->free_count * ebbi_slab_class(slab)->size < ebbi_os_page_size()) {
         return;
     }
-    EBBI_ASSERT((owner->purge_first == NULL) == (owner->purge_last == NULL));
     slab->purge_queued = true;
-    slab->purge_next = NULL;
-    slab->purge_previous = owner->purge_last;
-    *(owner->purge_last != NULL ? &owner->purge_last->purge_next : &owner->purge_first) = slab;
-    owner->purge_last = slab;
+    EBBI_QUEUE_APPEND(owner->purge_first, owner->purge_last, slab, purge_next, purge_previous);
 }
 
 void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -43,11 +40,8 @@ void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab)
     if (!slab->purge_queued) {
         return;
     }
-    struct ebbi_slab *next = slab->purge_next;
-    struct ebbi_slab *previous = slab->purge_previous;
     slab->purge_queued = false;
-    *(previous != NULL ? &previous->purge_next : &owner->purge_first) = next;
-    *(next != NULL ? &next->purge_previous : &owner->purge_last) = previous;
+    EBBI_QUEUE_REMOVE(owner->purge_first, owner->purge_last, slab, purge_next, purge_previous);
 }
 
 // With huge pages, only whole ones are returned: to split one costs the program more.

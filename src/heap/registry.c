@@ -9,6 +9,7 @@
 
 #include <string.h>
 
+#include "base/list.h"
 #include "heap/blocks.h"
 #include "os/options.h"
 
@@ -75,11 +76,7 @@ static void link_heap(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
-    heap->next = all_heaps;
-    if (all_heaps != NULL) {
-        all_heaps->previous = heap;
-    }
-    all_heaps = heap;
+    EBBI_LIST_PUSH(all_heaps, heap, next, previous);
 }
 
 static struct ebbi_heap *heap_create(void)
@@ -112,10 +109,7 @@ static void heap_destroy(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.away == NULL &&
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
-    *(heap->previous != NULL ? &heap->previous->next : &all_heaps) = heap->next;
-    if (heap->next != NULL) {
-        heap->next->previous = heap->previous;
-    }
+    EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
     ebbi_span_free(ebbi_span_of(heap));
 }
 

@@ -7,6 +7,7 @@
 //
 // Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
 // settling it takes one comparison until then.
+#include "base/list.h"
 #include "heap/slabs.h"
 
 #define NEVER UINT16_MAX // the current slab stays, and one that is away
@@ -31,15 +32,9 @@ static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned buck
 {
     EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->away && slab != shelf->current);
     EBBI_ASSERT(bucket < EBBI_BUCKETS && slab->free_count < ebbi_slab_class(slab)->blocks);
-    struct ebbi_slab *first = shelf->bucket[bucket];
     slab->bucket = (uint8_t)bucket;
     slab->moves_at = (uint16_t)least_free(slab, bucket + 1);
-    slab->previous = NULL;
-    slab->next = first;
-    if (first != NULL) {
-        first->previous = slab;
-    }
-    shelf->bucket[bucket] = slab;
+    EBBI_LIST_PUSH(shelf->bucket[bucket], slab, next, previous);
 }
 
 static void shelf_remove(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -49,14 +44,8 @@ static void shelf_remove(struct ebbi_owner *owner, struct ebbi_slab *slab)
     if (slab->bucket == EBBI_NO_BUCKET) {
         return;
     }
-    if (slab->previous != NULL) {
-        slab->previous->next = slab->next;
-    } else {
-        owner->shelves[slab->class_number].bucket[slab->bucket] = slab->next;
-    }
-    if (slab->next != NULL) {
-        slab->next->previous = slab->previous;
-    }
+    struct ebbi_slab **bucket = owner->shelves[slab->class_number].bucket;
+    EBBI_LIST_REMOVE(bucket[slab->bucket], slab, next, previous);
     slab->bucket = EBBI_NO_BUCKET;
 }
 
@@ -71,22 +60,14 @@ void ebbi_shelf_send_away(struct ebbi_owner *owner, struct ebbi_slab *slab)
     }
     slab->away = true;
     slab->moves_at = NEVER;
-    slab->previous = NULL;
-    slab->next = owner->away;
-    if (owner->away != NULL) {
-        owner->away->previous = slab;
-    }
-    owner->away = slab;
+    EBBI_LIST_PUSH(owner->away, slab, next, previous);
 }
 
 void ebbi_shelf_return(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(slab->away && slab->owner == owner && slab->bucket == EBBI_NO_BUCKET);
-    *(slab->previous != NULL ? &slab->previous->next : &owner->away) = slab->next;
-    if (slab->next != NULL) {
-        slab->next->previous = slab->previous;
-    }
+    EBBI_LIST_REMOVE(owner->away, slab, next, previous);
     slab->away = false;
     slab->moves_at = 1;
     ebbi_shelf_settle(owner, slab);

@@ -5,6 +5,7 @@
 // The pass that gives pages back holds the lock for a few sheets at a time, and not while it works on
 // one. It claims the sheet where it is by a phantom block, one more in `shared`, as long as there are real
 // ones: so the sheet stays, and stays in the list. Taking the phantom away may end it, like a free.
+#include "base/list.h"
 #include "region/sheet.h"
 
 #define SHEETS_AT_ONCE 64 // looked at under the lock
@@ -19,13 +20,9 @@ static struct ebbi_lock orphan_pass = EBBI_LOCK(REGION); // one pass at a time, 
 static void list(struct ebbi_sheet *sheet)
 {
     ebbi_assert_held(&orphans_lock);
-    EBBI_ASSERT((oldest == NULL) == (youngest == NULL));
     struct ebbi_label *label = sheet->label;
     sheet->looked_ms = sheet->orphan_ms = ebbi_os_now_ms(); // the list is in its order
-    sheet->next = NULL;
-    sheet->previous = youngest;
-    *(youngest != NULL ? &youngest->next : &oldest) = sheet;
-    youngest = sheet;
+    EBBI_QUEUE_APPEND(oldest, youngest, sheet, next, previous);
     // relaxed: a figure, written under the lock, as is the next
     if (ebbi_load_relaxed(&label->oldest_ms) == 0) {
         ebbi_store_relaxed(&label->oldest_ms, sheet->orphan_ms); // relaxed: as above
@@ -37,13 +34,9 @@ static void list(struct ebbi_sheet *sheet)
 static void unlist(struct ebbi_sheet *sheet)
 {
     ebbi_assert_held(&orphans_lock);
-    EBBI_ASSERT(oldest != NULL && youngest != NULL);
-    EBBI_ASSERT(sheet->previous != NULL || oldest == sheet);
-    EBBI_ASSERT(sheet->next != NULL || youngest == sheet);
     EBBI_ASSERT(sheet != claimed_orphan);
     struct ebbi_label *label = sheet->label;
-    *(sheet->previous != NULL ? &sheet->previous->next : &oldest) = sheet->next;
-    *(sheet->next != NULL ? &sheet->next->previous : &youngest) = sheet->previous;
+    EBBI_QUEUE_REMOVE(oldest, youngest, sheet, next, previous);
     ebbi_count(&label->demoted, (uint64_t)-1);
     ebbi_count(&label->demoted_bytes, -(uint64_t)ebbi_sheet_bytes(sheet));
     if (ebbi_load_relaxed(&label->demoted) == 0) {          // relaxed: changes under the lock alone

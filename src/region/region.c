@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer region: how regions begin and end.
 #include "region/region.h"
+#include "base/list.h"
 
 #include <string.h>
 
@@ -135,11 +136,7 @@ void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
 {
     ebbi_assert_held(&region->lock);
     EBBI_ASSERT(region->sheet_count > 0 && region->held_bytes >= ebbi_sheet_bytes(sheet));
-    EBBI_ASSERT(sheet->previous != NULL || region->sheets == sheet);
-    *(sheet->previous != NULL ? &sheet->previous->next : &region->sheets) = sheet->next;
-    if (sheet->next != NULL) {
-        sheet->next->previous = sheet->previous;
-    }
+    EBBI_LIST_REMOVE(region->sheets, sheet, next, previous);
     if (region->look == sheet) {
         region->look = sheet->next;
     }

@@ -2,6 +2,7 @@
 // Layer region: allocating. In the cursor; else in a hole of a sheet of which a quarter of the blocks has
 // been freed (holes are refilled by bump allocation after Blackburn and McKinley's Immix, 2008); else in a
 // new sheet.
+#include "base/list.h"
 #include "region/region.h"
 
 #define LOOKS 4 // sheets that are looked at before the region grows
@@ -114,11 +115,7 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
         return false;
     }
     EBBI_ASSERT(sheet->next == NULL && sheet->previous == NULL && sheet->region == region);
-    sheet->next = region->sheets;
-    if (region->sheets != NULL) {
-        region->sheets->previous = sheet;
-    }
-    region->sheets = sheet;
+    EBBI_LIST_PUSH(region->sheets, sheet, next, previous);
     region->sheet_count++;
     hold(region, ebbi_sheet_bytes(sheet));
     ebbi_sheet_restart(sheet, cursor);
