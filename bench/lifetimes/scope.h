@@ -14,7 +14,7 @@
 #ifndef EBB_BENCH_LIFETIMES_SCOPE_H
 #define EBB_BENCH_LIFETIMES_SCOPE_H
 
-#include "../common.h"
+#include "harness/common.h"
 
 #include <ebbtide/region.h>
 

@@ -4,7 +4,7 @@
 #ifndef EBB_BENCH_RECLAIM_HARNESS_H
 #define EBB_BENCH_RECLAIM_HARNESS_H
 
-#include "../common.h"
+#include "harness/common.h"
 
 #include <pthread.h>
 

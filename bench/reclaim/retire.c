@@ -4,8 +4,8 @@
 // in 16 timed. Schemes work in batches of powers of two, so which one of the 16 it is
 // changes at random. Beside threads that are registered and idle, each advance of the
 // scheme's clock has them to look at. Fails unless all was reclaimed in the end.
-#include "../histogram.h"
-#include "../timer.h"
+#include "harness/histogram.h"
+#include "harness/timer.h"
 #include "idlers.h"
 
 enum { PERIOD = 16 };

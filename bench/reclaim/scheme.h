@@ -21,7 +21,7 @@
 #ifndef EBB_BENCH_RECLAIM_SCHEME_H
 #define EBB_BENCH_RECLAIM_SCHEME_H
 
-#include "../common.h"
+#include "harness/common.h"
 
 #include "ebbtide/detail/atomic.h"
 

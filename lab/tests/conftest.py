@@ -14,7 +14,7 @@ from ebbtide_lab.results.model import Row, Sample
 from ebbtide_lab.scenarios.model import Bar, Scenario
 
 COMPILE = ("gcc", "-std=gnu17", "-O2", "-fPIC", "-fno-builtin-malloc", "-pthread")
-SHARED = ("common.c", "histogram.c", "timer.c")
+SHARED = tuple(f"harness/{name}.c" for name in ("common", "histogram", "timer"))
 SCOPE = tuple(f"lifetimes/{name}.c" for name in ("scope", "scope_report", "scope_sampler"))
 LIFETIMES = tuple(f"lifetimes/{name}" for name in ("object", "open", "enter", "release", "slack"))
 PROGRAMS = (
@@ -57,15 +57,15 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     folder = tmp_path_factory.mktemp("programs")
     bench = find_root() / "bench"
     shared = folder / "shared.o"
-    includes = f"-I{find_root() / 'include'}"
-    _compile([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", includes, "-r")
+    includes = (f"-I{find_root() / 'include'}", f"-I{bench}")
+    _compile([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", *includes, "-r")
     (folder / "lifetimes").mkdir()
-    for name in PROGRAMS + LIFETIMES:
-        flags = ("-D_GNU_SOURCE", includes, "-Wl,--no-as-needed", "-lm")
-        _compile([bench / f"{name}.c", shared], folder / name, *flags)
+    for name in tuple(f"malloc/{name}" for name in PROGRAMS) + LIFETIMES:
+        flags = ("-D_GNU_SOURCE", *includes, "-Wl,--no-as-needed", "-lm")
+        _compile([bench / f"{name}.c", shared], folder / name.removeprefix("malloc/"), *flags)
     for name in ("true", "launch"):
-        _compile([bench / f"{name}.c"], folder / name, "-D_GNU_SOURCE")
+        _compile([bench / f"harness/{name}.c"], folder / name, "-D_GNU_SOURCE")
     for name in ("floor", "witness"):
         target = folder / f"libebb_{name}.so"
-        _compile([bench / f"{name}.c"], target, "-D_GNU_SOURCE", "-shared")
+        _compile([bench / f"harness/{name}.c"], target, "-D_GNU_SOURCE", "-shared")
     return Layout.of(folder / "no-library.so", folder)

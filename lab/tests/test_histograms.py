@@ -20,7 +20,7 @@ COMPILE = ("gcc", "-std=gnu17", "-O2", "-D_GNU_SOURCE", "-fno-builtin-malloc", "
 # Reads values, one a line: prints where each is counted, then the report of all,
 # recorded in two histograms and merged as two threads' would be.
 DRIVER = """
-#include "histogram.h"
+#include "harness/histogram.h"
 #include <inttypes.h>
 #include <stdio.h>
 static const struct bench_program program = {"driver", "for a test", NULL, 0};
@@ -50,7 +50,7 @@ def programs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("histograms")
     bench = find_root() / "bench"
     (folder / "driver.c").write_text(DRIVER, encoding="utf-8")
-    for source in (folder / "driver.c", *(bench / f"{each}.c" for each in WORKLOADS)):
+    for source in (folder / "driver.c", *(bench / f"malloc/{each}.c" for each in WORKLOADS)):
         parts = [str(source), *(str(bench / part) for part in SHARED + SCOPE)]
         includes = ["-I", str(bench), "-I", str(find_root() / "include")]
         flags = [*includes, "-o", str(folder / source.stem), "-lm", "-ldl"]

@@ -226,9 +226,13 @@ def server_layout(layout: Layout) -> Layout:
     sources = [*(root / "examples" / "http").glob("*.c"), *LLHTTP.glob("*.c")]
     target = ["-o", str(layout.programs / "http_server"), "-ljansson"]
     subprocess.run([*COMPILE, *headers, *map(str, sources), *target], check=True, timeout=120)
-    parts = [root / "bench" / name for name in ("http_load.c", *SHARED)]
+    parts = [root / "bench" / name for name in ("http/http_load.c", *SHARED)]
     target = ["-o", str(layout.programs / "http_load")]
-    subprocess.run([*COMPILE, "-D_GNU_SOURCE", *map(str, parts), *target], check=True, timeout=60)
+    subprocess.run(
+        [*COMPILE, "-D_GNU_SOURCE", f"-I{root / 'bench'}", *map(str, parts), *target],
+        check=True,
+        timeout=60,
+    )
     return layout
 
 

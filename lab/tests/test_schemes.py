@@ -290,7 +290,12 @@ def test_a_program_of_bench_runs_as_a_scheme(tmp_path: Path) -> None:
     sources = [bench / name for name in SHARED] + [
         bench / "reclaim" / name for name in ("retire.c", "harness.c")
     ]
-    flags = ["-D_GNU_SOURCE", '-DSCHEME_HEADER="scheme_free.h"', f"-I{find_root() / 'include'}"]
+    flags = [
+        "-D_GNU_SOURCE",
+        '-DSCHEME_HEADER="scheme_free.h"',
+        f"-I{find_root() / 'include'}",
+        f"-I{bench}",
+    ]
     command = [*COMPILE, *flags, *map(str, sources), "-o", str(folder / "retire")]
     subprocess.run(command, check=True, timeout=60)
     found = schemes.find("free/glibc", place)

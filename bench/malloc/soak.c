@@ -3,9 +3,9 @@
 // Does resident memory creep, does throughput sag, does one epoch have worse
 // latencies than the others? Every block carries the mark of its slot, which is
 // checked when it is freed.
-#include "common.h"
-#include "histogram.h"
-#include "timer.h"
+#include "harness/common.h"
+#include "harness/histogram.h"
+#include "harness/timer.h"
 
 #include <math.h>
 

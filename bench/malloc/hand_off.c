@@ -3,7 +3,7 @@
 // iteration a thread drains its own ring (reads the first byte, frees), then
 // visits a random slot: a full one is sent with probability R %, else freed; an
 // empty one gets a block with both ends written. A full ring: drain and yield.
-#include "common.h"
+#include "harness/common.h"
 
 #include <pthread.h>
 #include <sched.h>

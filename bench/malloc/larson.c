@@ -3,7 +3,7 @@
 // thread frees a random one and allocates another of random size, and after
 // rounds * chunks of these starts its successor on the same lane and exits. So
 // blocks outlive the threads that made them. Runs for a fixed time.
-#include "common.h"
+#include "harness/common.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -5,7 +5,7 @@
 // hands out memory that is cold and scattered. How it places nodes and whether it
 // touches them itself is what the time shows, and what cache misses under
 // callgrind show better.
-#include "common.h"
+#include "harness/common.h"
 
 static uint64_t node_count = 1000000;
 static uint64_t round_count = 5;

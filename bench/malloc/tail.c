@@ -2,9 +2,9 @@
 // tail: the loop of random-mixed on one or more threads, with every 16th malloc and
 // every 16th free timed into two histograms per thread. The mean hides a refill, a
 // purge or a page fault; the high percentiles show them.
-#include "block.h"
-#include "histogram.h"
-#include "timer.h"
+#include "harness/block.h"
+#include "harness/histogram.h"
+#include "harness/timer.h"
 
 #include <pthread.h>
 

@@ -14,10 +14,10 @@
 //
 // Survivors (variants 2 and 3) wait in a bounded queue and are linked through their
 // own bytes: the harness has no array for them, whose pages would be resident.
-#include "common.h"
-#include "histogram.h"
+#include "harness/common.h"
+#include "harness/histogram.h"
+#include "harness/timer.h"
 #include "lifetimes/scope_report.h"
-#include "timer.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

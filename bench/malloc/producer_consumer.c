@@ -3,7 +3,7 @@
 // 1..256 blocks pass through a bounded queue under one lock, so the queue is the
 // same for every allocator and its memory is fixed. A block is marked by its place
 // in the batch.
-#include "common.h"
+#include "harness/common.h"
 
 #include <pthread.h>
 

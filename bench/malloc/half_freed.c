@@ -2,9 +2,9 @@
 // half-freed: many blocks of a page, every second one freed, then random slots toggled for some
 // seconds. There is always memory to give back, and the figure is how long one call waits for
 // that: each is timed. A second thread sleeps, so that helpers that start with threads run.
-#include "block.h"
-#include "histogram.h"
-#include "timer.h"
+#include "harness/block.h"
+#include "harness/histogram.h"
+#include "harness/timer.h"
 
 #include <pthread.h>
 

@@ -5,7 +5,7 @@
 // each of them is in the histogram. So nothing is left out by co-ordination with the server (Tene,
 // "How NOT to measure latency", 2013). One thread; it does not spin, so its own wake-up is in each
 // figure, alike for every arm, and told as `late`: from due to sent.
-#include "histogram.h"
+#include "harness/histogram.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

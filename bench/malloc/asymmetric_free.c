@@ -4,7 +4,7 @@
 // through a bounded queue to a thread that checks and frees it. The allocating
 // thread frees nothing: when the queue is full it waits. Memory must not ratchet:
 // what others free has to come back to the one who allocates.
-#include "block.h"
+#include "harness/block.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

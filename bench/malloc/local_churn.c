@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // local-churn: each thread toggles slots of its own, nothing is shared. Iterations
 // per CPU second show the allocator, per wall second also its scaling.
-#include "block.h"
+#include "harness/block.h"
 
 #include <pthread.h>
 

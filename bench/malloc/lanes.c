@@ -2,7 +2,7 @@
 // random-mixed-lanes: one thread toggles random slots with a linear generator;
 // a new block has min + r % (max - min + 1) bytes and both its ends are
 // written. Lanes: small 16..2048, medium 4096..32768, mixed 16..32768.
-#include "block.h"
+#include "harness/block.h"
 
 static uint64_t slot_count = 400;
 static uint64_t op_count = 10000000;

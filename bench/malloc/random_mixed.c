@@ -2,7 +2,7 @@
 // random-mixed: one thread toggles random slots. A full slot is freed, an empty
 // one gets a block of 16 + (r & 1023) bytes, clamped, whose first byte is
 // written. One op is one malloc or one free; the final drain is timed.
-#include "block.h"
+#include "harness/block.h"
 
 static uint64_t slot_count = 400;
 static uint64_t op_count = 20000000;

@@ -2,7 +2,7 @@
 // burst-idle: threads fill memory with small blocks, free all of them or all but
 // a few survivors, then sleep. Resident memory is read while nobody allocates:
 // the threads stay alive, as those of a pool would.
-#include "common.h"
+#include "harness/common.h"
 
 #include <pthread.h>
 

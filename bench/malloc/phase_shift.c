@@ -4,7 +4,7 @@
 // until the phase ends. At its end they free their blocks but for one in eight:
 // those are carried over, and threads of the next phase free them halfway through
 // it. Judged by memory: how much is resident for each live byte.
-#include "block.h"
+#include "harness/block.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
