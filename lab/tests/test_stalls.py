@@ -15,9 +15,9 @@ from click.testing import CliRunner, Result
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.machine import stalls
-from ebbtide_lab.machine.image import Process, Torn
-from ebbtide_lab.machine.stalls import Stalls
+from ebbtide_lab.inspect import stalls
+from ebbtide_lab.inspect.image import Process, Torn
+from ebbtide_lab.inspect.stalls import Stalls
 
 BOARD, NOW, HEAD, CHANGED, WAITING = 0x1000, 0x2000, 0x2008, 0x2010, 0x2018
 FIRST = 0x3000

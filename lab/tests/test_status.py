@@ -16,9 +16,9 @@ from test_stalls import WAITS, build, started
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.machine import lifetimes
-from ebbtide_lab.machine.image import Torn
-from ebbtide_lab.machine.lifetimes import HEAD, ROW, Label, Status
+from ebbtide_lab.inspect import lifetimes
+from ebbtide_lab.inspect.image import Torn
+from ebbtide_lab.inspect.lifetimes import HEAD, ROW, Label, Status
 from ebbtide_lab.show.status import human_age, human_bytes, print_status
 
 BOARD = 0x1000

@@ -7,7 +7,8 @@ from dataclasses import asdict
 
 import click
 
-from ebbtide_lab.machine import doctor, noise, stalls
+from ebbtide_lab.inspect import stalls
+from ebbtide_lab.machine import doctor, noise
 from ebbtide_lab.machine.doctor import Machine
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.doctor import print_findings, print_noise

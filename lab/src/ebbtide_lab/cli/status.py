@@ -10,8 +10,8 @@ from rich.console import Console
 from rich.live import Live
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.machine import lifetimes
-from ebbtide_lab.machine.lifetimes import Status
+from ebbtide_lab.inspect import lifetimes
+from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.status import print_status, render_status
 

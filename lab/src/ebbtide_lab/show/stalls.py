@@ -5,7 +5,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ebbtide_lab.machine.stalls import Pin, Stalls
+from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show.units import ABSENT
 
 PINS_SHOWN = 20

@@ -6,7 +6,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ebbtide_lab.machine.lifetimes import MOST_ROWS, Label, Status
+from ebbtide_lab.inspect.lifetimes import MOST_ROWS, Label, Status
 from ebbtide_lab.show.units import ABSENT, short
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB")

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.machine.image import Memory, Process, Torn
+from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 SYMBOL = "ebb_reclaim_board"
 LIBRARY = "libebbtide"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.machine.image import Memory, Process, Torn
+from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 SYMBOL = "ebb_lifetime_board"
 ANY_SYMBOL = "ebb_version"  # what every Ebbtide exports, also one without the board
