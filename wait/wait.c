@@ -6,9 +6,9 @@
 // when a thread is cancelled in it. All are looked up at load, which no later wait of a thread that dlopen
 // runs constructors beside has to do: the lookup takes the loader's lock.
 //
-// A signal handler may wait, too, and the thread that it interrupted may be anywhere in malloc. POSIX
-// lets it do so in the calls marked HANDLERS_TOO: they end nothing in a thread that blocks a signal,
-// as every handler does but one installed with SA_NODEFER, which must not wait with this library.
+// A signal handler may wait, too, and the thread that it interrupted may be anywhere in malloc. So nothing
+// is ended in a thread that blocks a signal, as every handler does but one installed with SA_NODEFER and no
+// mask: such a handler must not wait with this library.
 //
 // Left out: sleep, usleep, pause and the sigwait family (short programs, or threads that hold
 // nothing); sem_wait, read and the recv family (called far too often, mostly without waiting).
@@ -35,44 +35,41 @@
 #define CONDITIONS ""
 #endif
 
-// WAIT(name, who may call it, version, parameters, arguments...); all return int.
+// WAIT(name, version, parameters, arguments...); all return int.
 #define WAITS(WAIT)                                                                                \
-    WAIT(accept, HANDLERS_TOO, "", (int fd, void *address, void *length), fd, address, length)     \
-    WAIT(accept4, HANDLERS_TOO, "", (int fd, void *address, void *length, int flags), fd, address, \
-         length, flags)                                                                            \
-    WAIT(clock_nanosleep, HANDLERS_TOO, "",                                                        \
+    WAIT(accept, "", (int fd, void *address, void *length), fd, address, length)                   \
+    WAIT(accept4, "", (int fd, void *address, void *length, int flags), fd, address, length,       \
+         flags)                                                                                    \
+    WAIT(clock_nanosleep, "",                                                                      \
          (clockid_t clock, int flags, const struct timespec *time, struct timespec *left), clock,  \
          flags, time, left)                                                                        \
-    WAIT(epoll_pwait, THREADS, "",                                                                 \
+    WAIT(epoll_pwait, "",                                                                          \
          (int fd, struct epoll_event *events, int most, int timeout, const sigset_t *mask), fd,    \
          events, most, timeout, mask)                                                              \
-    WAIT(epoll_wait, THREADS, "", (int fd, struct epoll_event *events, int most, int timeout), fd, \
-         events, most, timeout)                                                                    \
-    WAIT(nanosleep, HANDLERS_TOO, "", (const struct timespec *time, struct timespec *left), time,  \
-         left)                                                                                     \
-    WAIT(poll, HANDLERS_TOO, "", (struct pollfd * fds, nfds_t nfds, int timeout), fds, nfds,       \
-         timeout)                                                                                  \
-    WAIT(ppoll, HANDLERS_TOO, "",                                                                  \
+    WAIT(epoll_wait, "", (int fd, struct epoll_event *events, int most, int timeout), fd, events,  \
+         most, timeout)                                                                            \
+    WAIT(nanosleep, "", (const struct timespec *time, struct timespec *left), time, left)          \
+    WAIT(poll, "", (struct pollfd * fds, nfds_t nfds, int timeout), fds, nfds, timeout)            \
+    WAIT(ppoll, "",                                                                                \
          (struct pollfd * fds, nfds_t nfds, const struct timespec *timeout, const sigset_t *mask), \
          fds, nfds, timeout, mask)                                                                 \
-    WAIT(pselect, HANDLERS_TOO, "",                                                                \
+    WAIT(pselect, "",                                                                              \
          (int nfds, fd_set *in, fd_set *out, fd_set *except, const struct timespec *timeout,       \
           const sigset_t *mask),                                                                   \
          nfds, in, out, except, timeout, mask)                                                     \
-    WAIT(select, HANDLERS_TOO, "",                                                                 \
-         (int nfds, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout), nfds, in,   \
-         out, except, timeout)                                                                     \
-    WAIT(pthread_cond_timedwait, THREADS, CONDITIONS,                                              \
+    WAIT(select, "", (int nfds, fd_set *in, fd_set *out, fd_set *except, struct timeval *timeout), \
+         nfds, in, out, except, timeout)                                                           \
+    WAIT(pthread_cond_timedwait, CONDITIONS,                                                       \
          (pthread_cond_t * condition, pthread_mutex_t * mutex, const struct timespec *until),      \
          condition, mutex, until)                                                                  \
-    WAIT(pthread_cond_wait, THREADS, CONDITIONS,                                                   \
-         (pthread_cond_t * condition, pthread_mutex_t * mutex), condition, mutex)                  \
+    WAIT(pthread_cond_wait, CONDITIONS, (pthread_cond_t * condition, pthread_mutex_t * mutex),     \
+         condition, mutex)                                                                         \
     WAITS_OF_GLIBC(WAIT)
 
 // What std::condition_variable waits by until a time.
 #ifdef __GLIBC__
 #define WAITS_OF_GLIBC(WAIT)                                                                       \
-    WAIT(pthread_cond_clockwait, THREADS, "",                                                      \
+    WAIT(pthread_cond_clockwait, "",                                                               \
          (pthread_cond_t * condition, pthread_mutex_t * mutex, clockid_t clock,                    \
           const struct timespec *until),                                                           \
          condition, mutex, clock, until)
@@ -80,19 +77,18 @@
 #define WAITS_OF_GLIBC(WAIT)
 #endif
 
-#define INDEX(name, who, version, parameters, ...) WAIT_##name,
+#define INDEX(name, version, parameters, ...) WAIT_##name,
 enum wait { WAITS(INDEX) WAIT_COUNT };
 #undef INDEX
 
 // Arrays, not pointers that the loader would have to relocate in every process.
-#define NAME(name, who, version, parameters, ...) {#name, version},
+#define NAME(name, version, parameters, ...) {#name, version},
 static const struct {
     char name[24];
     char version[12];
 } symbols[WAIT_COUNT] = {WAITS(NAME)};
 #undef NAME
 
-enum who { THREADS, HANDLERS_TOO };
 typedef void (*function)(void);
 
 // Weak: of the library beside this one, if there is one.
@@ -140,13 +136,13 @@ static bool may_be_handler(void)
     return !sigisemptyset(&blocked);
 }
 
-static function before_wait(enum who who, enum wait wait)
+static function before_wait(enum wait wait)
 {
     // acquire[wait-find <- wait-found]: the functions
     if (!ebbi_load_acquire(&ready)) { // in a constructor that runs before ours
         prepare();
     }
-    if (ebb_thread_idle != NULL && !(who == HANDLERS_TOO && may_be_handler())) {
+    if (ebb_thread_idle != NULL && !may_be_handler()) {
         ebb_thread_idle();
     }
     return ebbi_load_relaxed(&next[wait]); // relaxed: ordered by `ready`
@@ -156,10 +152,10 @@ static function before_wait(enum who who, enum wait wait)
 int accept(int fd, void *address, void *length);
 int accept4(int fd, void *address, void *length, int flags);
 
-#define DEFINE(name, who, version, parameters, ...)                                                \
+#define DEFINE(name, version, parameters, ...)                                                     \
     typedef int call_##name parameters;                                                            \
     __attribute__((visibility("default"))) int name parameters                                     \
     {                                                                                              \
-        return ((call_##name *)before_wait(who, WAIT_##name))(__VA_ARGS__);                        \
+        return ((call_##name *)before_wait(WAIT_##name))(__VA_ARGS__);                             \
     }
 WAITS(DEFINE)

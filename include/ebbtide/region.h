@@ -152,8 +152,8 @@ EBB_EXPORT void ebb_domain_advance(struct ebb_domain *domain) EBB_NOEXCEPT;
 // The calling thread has ended a unit of work and is about to wait: for event loops and workers that know
 // no scopes. The first call puts it into the domain named "thread", for good, if nothing is current; each
 // one ends its epoch there, and what it has taken since its last flush goes home if it is 64 KiB or more.
-// Nothing happens in a thread that is in a region, a domain or the heap by its own choice. Keeps errno. Not
-// for signal handlers. O(1), and O(free blocks of the thread) when they go home. libebbtide_wait.so calls it
+// Nothing happens in a thread that is in a region or another domain by its own choice (ebb_heap_enter counts
+// as no scope). Keeps errno. Not for signal handlers. O(1), and O(free blocks of the thread) when they go home. libebbtide_wait.so calls it
 // before each wait of a program that is not changed.
 EBB_EXPORT void ebb_thread_idle(void) EBB_NOEXCEPT;
 

@@ -18,9 +18,8 @@ static int cleared_flags = RTLD_DEEPBIND;
 static dlopen_function find_real(void)
 {
     dlopen_function found;
-    if (ebbi_threads_prepare !=
-        NULL) { // in the shared library; while nobody holds the loader's lock
-        ebbi_threads_prepare();
+    if (ebbi_threads_prepare != NULL) {
+        ebbi_threads_prepare(); // in the shared library; while nobody holds the loader's lock
     }
     void *symbol = dlsym(RTLD_NEXT, "dlopen");
     __builtin_memcpy(&found, &symbol, sizeof found);

@@ -116,7 +116,9 @@ void on_signal(int)
     const int saved = errno;
     pollfd fd = {place->pipe_ends[0], POLLIN, 0};
     const timespec none = {0, 0};
-    handled = handled + (poll(&fd, 1, 0) == 0 && nanosleep(&none, nullptr) == 0);
+    epoll_event event;
+    handled = handled + (poll(&fd, 1, 0) == 0 && nanosleep(&none, nullptr) == 0 &&
+                         epoll_wait(place->events, &event, 1, 0) == 0);
     errno = saved;
 }
 
