@@ -9,7 +9,7 @@ RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
-	@echo 'make test                build and run the tests, plain and under sanitizers (39 minutes)'
+	@echo 'make test                build and run the tests, plain and under sanitizers (20 to 45 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo "make test-glibc          glibc's own 400 programs for malloc and threads, preloaded (10 minutes)"
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
@@ -17,7 +17,7 @@ help:
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
 	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
-	@echo 'make bench               the quick set beside every peer, and its report (10 minutes)'
+	@echo 'make bench               the quick set beside every peer, and its report'
 	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
 	@echo 'make bench-full          every set (hours)'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
