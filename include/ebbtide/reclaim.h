@@ -98,7 +98,8 @@ EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
 // Waits until every pin that was there when it was called has ended.
 EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
 // Waits until all destructors that were passed to ebb_retire_with before, by any thread, have run.
-// Not to be called in a destructor (abort).
+// Not to be called in a destructor (abort), nor by who holds back such a call with a hazard pointer of its
+// own: that would be waited for, too.
 EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
 // Frees and destroys what can go now, of all threads' but for the youngest few blocks that the
 // other threads still collect. Does not wait. Returns the bytes of blocks freed.
@@ -126,8 +127,8 @@ enum {
 
 // NULL with errno = ENOMEM when refused, EINVAL for unknown flags.
 EBB_EXPORT struct ebb_collector *ebb_collector_create(unsigned flags) EBB_NOEXCEPT;
-// Frees and destroys all that was retired into it, then the collector; waits for hazard pointers. No
-// thread may be pinned in it (abort) or use it any more. Not inside a pin of the default collector
+// Frees and destroys all that was retired into it, then the collector; waits for hazard pointers (so the
+// caller has none set into what waits there). No thread may be pinned in it (abort) or use it any more. Not inside a pin of the default collector
 // (abort: it runs destructors). In a destructor it only marks the collector: all this is done when the
 // thread's outermost run of destructors has ended. Nothing is done for NULL; twice, or for what is
 // none: abort. O(what waits + collectors that were created later).
