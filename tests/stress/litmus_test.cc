@@ -161,16 +161,19 @@ private:
         return shared_.load(std::memory_order_acquire);
     }
 
-    // Some processors keep a store back for too short a time: every other round makes by hand the
-    // order that the fence forbids, the load before the store.
+    // Reuse takes longer than some processors keep a store back: there the order that the fence
+    // forbids, the load before the store, is made by hand.
     Node *pin_late(ebb_participant *me, support::Random &random)
     {
-        Node *early = shared_.load(std::memory_order_acquire);
-        const bool by_hand = reads_ % 2 == 1;
-        for (std::size_t i = by_hand ? random.below(1000000) : 0; i > 0; i--)
+        if (freeing_ != REUSED) {
+            pin_without_fence(me);
+            return shared_.load(std::memory_order_acquire);
+        }
+        Node *node = shared_.load(std::memory_order_acquire);
+        for (std::size_t i = random.below(1000000); i > 0; i--)
             ebbi_compiler_fence();
         pin_without_fence(me);
-        return by_hand ? early : shared_.load(std::memory_order_acquire);
+        return node;
     }
 
     void let_go(ebb_participant *me, Node *old)
