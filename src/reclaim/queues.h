@@ -7,7 +7,7 @@
 #include "heap/slabs.h"
 #include "reclaim/reclaim.h"
 
-// ---- bags.c: the queues; under the heap's lock but for ebbi_bag_check ---------------------------------------------------
+// ---- bags.c: the queues; under the heap's lock but for ebbi_bag_check ------------------------------
 void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag); // aborts on misuse
 void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag);       // with a new tag
 struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);           // which is not empty
