@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A thread's operations, one after the other. Each block carries a mark of its slot at both ends; it is held against
+// them when the block ends, so that an allocator that gives memory twice is found.
+#include <errno.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "trace/replay/replay.h"
+
+enum {
+    BUFFER_WORDS = 4096,
+    PAGE = 4096,
+    STACK_BYTES = 256 * 1024,
+    ALIGN = 16,
+    SMALLER = 16,
+    SPINS = 100
+};
+
+#define PARTLY ((uint64_t)1 << 63) // of a slot's size: the program did not touch the whole block
+
+struct thread {
+    uint32_t number;
+    uint64_t chunk, chunk_end; // of replay.chunks
+    uint32_t chunk_at;         // words of the chunk that were read
+    const uint64_t *at, *end;
+    uint64_t *buffer;
+    uint64_t turn; // of the chunk, serial
+    bool has_turn;
+    uint64_t net;
+};
+
+static _Atomic uint32_t running;
+static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
+
+// The next words into the buffer; what is left of an operation that was cut stays at its start.
+static bool fill(struct thread *thread)
+{
+    while (thread->chunk < thread->chunk_end &&
+           thread->chunk_at == replay.chunks[thread->chunk].words) {
+        thread->chunk++;
+        thread->chunk_at = 0;
+    }
+    if (thread->chunk == thread->chunk_end) {
+        return false;
+    }
+    const struct program_chunk *chunk = &replay.chunks[thread->chunk];
+    size_t left = (size_t)(thread->end - thread->at);
+    memmove(thread->buffer, thread->at, left * sizeof(uint64_t));
+    size_t count = chunk->words - thread->chunk_at;
+    count = count < BUFFER_WORDS - left ? count : BUFFER_WORDS - left;
+    ssize_t want = (ssize_t)(count * sizeof(uint64_t));
+    if (pread(replay.fd, thread->buffer + left, (size_t)want,
+              (off_t)(chunk->at + thread->chunk_at * sizeof(uint64_t))) != want) {
+        fail("cannot read the program");
+    }
+    thread->chunk_at += (uint32_t)count;
+    thread->at = thread->buffer;
+    thread->end = thread->buffer + left + count;
+    return true;
+}
+
+static bool has_words(struct thread *thread, size_t count)
+{
+    while ((size_t)(thread->end - thread->at) < count) {
+        if (!fill(thread)) {
+            return false;
+        }
+    }
+    return true;
+}
+
+static uint64_t stamp_of(const struct slot *slot)
+{
+    return ((uint64_t)(slot - replay.slots) + 1) * 0x9e3779b97f4a7c15U;
+}
+
+static uint64_t size_of(const struct slot *slot) { return slot->size & ~PARTLY; }
+
+// The mark at the end of a block stands where the program touched all of it.
+static uint64_t *last_word(void *block, uint64_t size)
+{
+    return (uint64_t *)((char *)block + size - sizeof(uint64_t));
+}
+
+static void put_stamps(const struct slot *slot, char *block)
+{
+    uint64_t size = size_of(slot), stamp = stamp_of(slot);
+    if (size < SMALLER) {
+        memset(block, (int)(stamp >> 56), size);
+        return;
+    }
+    memcpy(block, &stamp, sizeof stamp);
+    if ((slot->size & PARTLY) == 0) {
+        memcpy(last_word(block, size), &stamp, sizeof stamp);
+    }
+}
+
+static bool has_first_stamp(const struct slot *slot, const char *block)
+{
+    uint64_t stamp = stamp_of(slot);
+    return memcmp(block, &stamp, sizeof stamp) == 0;
+}
+
+static bool has_stamps(const struct slot *slot, char *block)
+{
+    uint64_t size = size_of(slot), stamp = stamp_of(slot);
+    if (size < SMALLER) {
+        return size == 0 || (block[0] == (char)(stamp >> 56) && block[size - 1] == block[0]);
+    }
+    return has_first_stamp(slot, block) &&
+           ((slot->size & PARTLY) != 0 ||
+            memcmp(last_word(block, size), &stamp, sizeof stamp) == 0);
+}
+
+static void count_damage(bool is_whole)
+{
+    if (!is_whole && !replay.is_floor) {
+        atomic_fetch_add(&replay.damage.contents, 1);
+    }
+}
+
+static void refused(uint64_t size)
+{
+    if (atomic_fetch_add(&replay.damage.refused, 1) == 0) {
+        atomic_store(&replay.damage.refused_bytes, size);
+    }
+}
+
+// A byte a page, from where the block was touched before.
+static void touch_pages(char *block, uint64_t from, uint64_t touched)
+{
+    for (uint64_t at = (from + PAGE - 1) & ~(uint64_t)(PAGE - 1); at < touched; at += PAGE) {
+        block[at] = 1;
+    }
+}
+
+static void hand_out(struct slot *slot, char *block, uint64_t size, uint64_t from, uint64_t touched)
+{
+    touch_pages(block, from, touched);
+    slot->size = touched < size ? size | PARTLY : size;
+    put_stamps(slot, block);
+    // release[slot-full -> slot-take]: the size and the stamps
+    __atomic_store_n(&slot->block, block, __ATOMIC_RELEASE);
+}
+
+// An empty block stands for one that was refused, so that its end has something to end.
+static void receive(struct slot *slot, char *block, uint64_t size, uint64_t touched, uint64_t align)
+{
+    if (block == NULL) {
+        refused(size);
+        hand_out(slot, malloc(0), 0, 0, 0);
+        return;
+    }
+    count_damage((uintptr_t)block % align == 0 || size < align);
+    hand_out(slot, block, size, 0, touched);
+}
+
+static bool is_zero(const char *block, uint64_t size)
+{
+    return size == 0 || (block[0] == 0 && block[size - 1] == 0 && block[size / 2] == 0);
+}
+
+static void make_zero(struct slot *slot, uint64_t size, uint64_t touched)
+{
+    char *block = calloc(1, size);
+    count_damage(block == NULL || is_zero(block, touched));
+    receive(slot, block, size, touched, ALIGN);
+}
+
+static void make_aligned(struct slot *slot, uint64_t size, uint64_t touched, unsigned shift)
+{
+    void *block = NULL;
+    uint64_t align = (uint64_t)1 << shift;
+    if (posix_memalign(&block, align < sizeof(void *) ? sizeof(void *) : align, size) != 0) {
+        block = NULL;
+    }
+    receive(slot, block, size, touched, align);
+}
+
+// S2: another thread's object may still be on its way.
+static void await_block(struct slot *slot)
+{
+    // acquire[slot-take <- slot-full]: the size and the stamps are now visible
+    for (int i = 0; __atomic_load_n(&slot->block, __ATOMIC_ACQUIRE) == NULL; i++) {
+        if (i > SPINS) {
+            (void)sched_yield();
+        }
+    }
+}
+
+static void end_block(struct slot *slot)
+{
+    void *block = slot->block;
+    count_damage(has_stamps(slot, block));
+    slot->block = NULL;
+    free(block);
+}
+
+static void resize(struct slot *slot, uint64_t size, uint64_t touched)
+{
+    uint64_t old = size_of(slot);
+    count_damage(has_stamps(slot, slot->block));
+    char *block = realloc(slot->block, size);
+    if (block == NULL) {
+        refused(size);
+        return;
+    }
+    count_damage(old < SMALLER || size < SMALLER || has_first_stamp(slot, block));
+    hand_out(slot, block, size, old < touched ? old : touched, touched);
+}
+
+static void keep_pace(uint64_t time_us)
+{
+    uint64_t now = now_us() - replay.start_us;
+    if (time_us > now) {
+        uint64_t delay = time_us - now;
+        struct timespec left = {(time_t)(delay / 1000000), (long)(delay % 1000000 * 1000)};
+        (void)nanosleep(&left, NULL);
+    }
+}
+
+static void take_turn(struct thread *thread, uint64_t turn, const uint64_t *words)
+{
+    if (replay.is_serial && thread->has_turn) {
+        pass_turn(thread->turn + 1);
+    }
+    if (replay.is_paced) {
+        keep_pace(words[0]);
+    }
+    wait_for_turn(turn);
+    thread->turn = turn;
+    thread->has_turn = true;
+    if (words[1] != thread->net) {
+        atomic_fetch_add(&replay.damage.sums, 1);
+    }
+}
+
+static void *run_thread(void *argument);
+
+static void spawn(uint32_t number)
+{
+    pthread_attr_t attributes;
+    pthread_t thread;
+    atomic_fetch_add(&running, 1);
+    (void)pthread_attr_init(&attributes);
+    (void)pthread_attr_setstacksize(&attributes, STACK_BYTES);
+    (void)pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
+    int error = pthread_create(&thread, &attributes, run_thread, (void *)(uintptr_t)number);
+    if (error != 0) {
+        fail("cannot create a thread: %s", strerror(error));
+    }
+    (void)pthread_attr_destroy(&attributes);
+}
+
+// The two words behind a wide operation's first.
+static uint64_t wide_size(const struct thread *thread) { return thread->at[1]; }
+static uint64_t wide_touched(const struct thread *thread) { return thread->at[2] >> 8; }
+
+static void do_wide(struct thread *thread, enum operation kind, struct slot *slot)
+{
+    uint64_t size = wide_size(thread), touched = wide_touched(thread);
+    switch (kind) {
+    case DO_WIDE_MALLOC:
+        receive(slot, malloc(size), size, touched, ALIGN);
+        break;
+    case DO_WIDE_CALLOC:
+        make_zero(slot, size, touched);
+        break;
+    case DO_WIDE_ALIGNED:
+        make_aligned(slot, size, touched, thread->at[2] & 63);
+        break;
+    case DO_WIDE_REALLOC_OTHERS:
+        await_block(slot);
+        thread->net -= size_of(slot);
+        resize(slot, size, touched);
+        break;
+    default:
+        thread->net -= size_of(slot);
+        resize(slot, size, touched);
+        break;
+    }
+    thread->net += size;
+}
+
+static void do_other(struct thread *thread, enum operation kind, uint64_t word)
+{
+    switch (kind) {
+    case DO_MARK:
+        take_turn(thread, word & TURN_MASK, thread->at + 1);
+        break;
+    case DO_SAMPLE:
+        take_sample(thread->at[1], thread->at[2]);
+        break;
+    case DO_SPAWN:
+        spawn((uint32_t)word);
+        break;
+    case DO_START:
+        thread->net = 0;
+        break;
+    default:
+        fail("the program has no such operation");
+    }
+}
+
+static size_t words_of(enum operation kind)
+{
+    return (kind >= DO_WIDE_MALLOC && kind <= DO_SAMPLE) ? OPERATION_WORDS : 1;
+}
+
+static void step(struct thread *thread)
+{
+    uint64_t word = *thread->at, size = (uint32_t)word;
+    enum operation kind = (enum operation)(word >> 60);
+    struct slot *slot = &replay.slots[(word >> 32) & SLOT_MASK];
+    switch (kind) {
+    case DO_MALLOC:
+        receive(slot, malloc(size), size, size, ALIGN);
+        thread->net += size;
+        break;
+    case DO_CALLOC:
+        make_zero(slot, size, size);
+        thread->net += size;
+        break;
+    case DO_FREE_OTHERS:
+        await_block(slot);
+        thread->net -= size_of(slot);
+        end_block(slot);
+        break;
+    case DO_FREE:
+        thread->net -= size_of(slot);
+        end_block(slot);
+        break;
+    case DO_REALLOC_OTHERS:
+        await_block(slot);
+        thread->net += size - size_of(slot);
+        resize(slot, size, size);
+        break;
+    case DO_REALLOC:
+        thread->net += size - size_of(slot);
+        resize(slot, size, size);
+        break;
+    case DO_WIDE_MALLOC:
+    case DO_WIDE_CALLOC:
+    case DO_WIDE_REALLOC:
+    case DO_WIDE_REALLOC_OTHERS:
+    case DO_WIDE_ALIGNED:
+        do_wide(thread, kind, slot);
+        break;
+    default:
+        do_other(thread, kind, word);
+        break;
+    }
+}
+
+static void run(uint32_t number, uint64_t *buffer)
+{
+    struct thread thread = {.number = number, .buffer = buffer, .at = buffer, .end = buffer};
+    thread.chunk = replay.first_chunk[number];
+    thread.chunk_end = replay.first_chunk[number + 1];
+    while (has_words(&thread, 1)) {
+        size_t count = words_of((enum operation)(*thread.at >> 60));
+        if (!has_words(&thread, count)) {
+            fail("the program is cut off");
+        }
+        step(&thread);
+        thread.at += count;
+    }
+    if (replay.is_serial && thread.has_turn) {
+        pass_turn(thread.turn + 1);
+    }
+}
+
+static void run_with_buffer(uint32_t number)
+{
+    uint64_t *buffer = map_shared(BUFFER_WORDS * sizeof(uint64_t));
+    run(number, buffer);
+    (void)munmap(buffer, BUFFER_WORDS * sizeof(uint64_t));
+}
+
+static void *run_thread(void *argument)
+{
+    run_with_buffer((uint32_t)(uintptr_t)argument);
+    (void)pthread_mutex_lock(&end_lock);
+    if (atomic_fetch_sub(&running, 1) == 1) {
+        (void)pthread_cond_signal(&ended);
+    }
+    (void)pthread_mutex_unlock(&end_lock);
+    return NULL;
+}
+
+void run_first_thread(void) { run_with_buffer(replay.head.first); }
+
+void await_threads(void)
+{
+    (void)pthread_mutex_lock(&end_lock);
+    while (atomic_load(&running) > 0) {
+        (void)pthread_cond_wait(&ended, &end_lock);
+    }
+    (void)pthread_mutex_unlock(&end_lock);
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Ends a recording: however its process ended, the last events of its threads are in the spool beside it.
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "trace/tool/tool.h"
+
+// Where the thread's stream ends in the file.
+static uint64_t end_of(const struct recording *recording, uint32_t thread)
+{
+    for (size_t i = 0; i < recording->stream_count; i++) {
+        const struct stream *stream = &recording->streams[i];
+        if (stream->thread == thread) {
+            struct trace_block last;
+            memcpy(&last, recording->blocks[stream->first + stream->count - 1], sizeof last);
+            return last.offset + last.raw_bytes;
+        }
+    }
+    return 0;
+}
+
+// Events that became a block just before the process was killed lie behind the slot's offset; those of a recording
+// that had stopped before do not reach it.
+static void append_slot(int fd, const struct recording *recording, const struct trace_slot *slot)
+{
+    if (slot->is_used != 1 || slot->bytes == 0 || slot->bytes > TRACE_RAW_BYTES ||
+        slot->offset != end_of(recording, slot->thread)) {
+        return;
+    }
+    struct trace_block block = {.magic = TRACE_BLOCK_MAGIC,
+                                .thread = slot->thread,
+                                .offset = slot->offset,
+                                .raw_bytes = slot->bytes,
+                                .ends = 1};
+    write_block(fd, recording->path, &block, slot->events);
+}
+
+static void append_spool(int fd, const struct recording *recording, const char *spool)
+{
+    int from = open(spool, O_RDONLY | O_CLOEXEC);
+    struct stat status;
+    if (from < 0 || fstat(from, &status) != 0 || status.st_size < TRACE_SLOT_BYTES) {
+        return; // it never had a slot
+    }
+    size_t bytes = (size_t)status.st_size;
+    const unsigned char *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, from, 0);
+    (void)close(from);
+    if (data == MAP_FAILED) {
+        fail("cannot map %s: %s", spool, strerror(errno));
+    }
+    const struct trace_spool *head = (const void *)data;
+    if (head->magic != TRACE_SPOOL_MAGIC || head->version != TRACE_VERSION) {
+        fail("%s is no spool of a recording", spool);
+    }
+    for (size_t i = 1; i <= head->slots && (i + 1) * TRACE_SLOT_BYTES <= bytes; i++) {
+        append_slot(fd, recording, (const void *)(data + i * TRACE_SLOT_BYTES));
+    }
+    (void)munmap((void *)(uintptr_t)data, bytes);
+}
+
+void finish_recording(const char *path)
+{
+    char spool[PATH_MAX];
+    if (snprintf(spool, sizeof spool, "%s.spool", path) >= (int)sizeof spool) {
+        fail("%s: the name is too long", path);
+    }
+    struct recording recording;
+    recording_open(&recording, path);
+    if (!recording.is_finished) {
+        int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+        if (fd < 0) {
+            fail("cannot write %s: %s", path, strerror(errno));
+        }
+        append_spool(fd, &recording, spool);
+        struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};
+        write_block(fd, path, &trailer, NULL);
+        (void)close(fd);
+    }
+    recording_close(&recording);
+    (void)unlink(spool);
+}
