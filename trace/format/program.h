@@ -22,6 +22,7 @@ enum {
     SLOT_BITS = 28,
     SAMPLES = 512,       // of memory over the run, about
     OPERATION_WORDS = 3, // of a wide one, a mark and a sample
+    CHUNK_WORDS = 8192,  // of a chunk, at most
 };
 
 #define SLOT_MASK (((uint64_t)1 << SLOT_BITS) - 1)

@@ -36,7 +36,7 @@ void *map_shared(size_t bytes)
     return p;
 }
 
-static void read_part(void *to, uint64_t bytes, uint64_t at)
+void read_program(void *to, uint64_t bytes, uint64_t at)
 {
     char *p = to;
     while (bytes > 0) {
@@ -56,7 +56,7 @@ static void open_program(const char *path)
     if (replay.fd < 0) {
         fail("cannot open %s: %s", path, strerror(errno));
     }
-    read_part(&replay.head, sizeof replay.head, 0);
+    read_program(&replay.head, sizeof replay.head, 0);
     if (memcmp(replay.head.magic, PROGRAM_MAGIC, sizeof replay.head.magic) != 0 ||
         replay.head.version != PROGRAM_VERSION) {
         fail("%s is no compiled recording of this version; make one by `ebb-trace compile`", path);
@@ -78,7 +78,7 @@ static void open_chunks(void)
     uint64_t count = replay.head.chunks, thread = 0;
     struct program_chunk *chunks = map_shared(count * sizeof *chunks);
     uint64_t *first = map_shared((replay.head.threads + (uint64_t)2) * sizeof *first);
-    read_part(chunks, count * sizeof *chunks, replay.head.chunks_at);
+    read_program(chunks, count * sizeof *chunks, replay.head.chunks_at);
     qsort(chunks, count, sizeof *chunks, by_thread);
     for (uint64_t i = 0; i < count; i++) {
         if (chunks[i].thread >= replay.head.threads) {

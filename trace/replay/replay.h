@@ -58,6 +58,7 @@ extern struct replay replay;
 
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *map_shared(size_t bytes);
+void read_program(void *to, uint64_t bytes, uint64_t at);
 
 // threads.c
 void run_first_thread(void);

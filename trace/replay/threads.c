@@ -24,11 +24,6 @@ enum {
 #define PARTLY ((uint64_t)1 << 63) // of a slot's size: the program did not touch the whole block
 
 struct thread {
-    uint32_t number;
-    uint64_t chunk, chunk_end; // of replay.chunks
-    uint32_t chunk_at;         // words of the chunk that were read
-    const uint64_t *at, *end;
-    uint64_t *buffer;
     uint64_t turn; // of the chunk, serial
     bool has_turn;
     uint64_t net;
@@ -38,49 +33,12 @@ static _Atomic uint32_t running;
 static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
-// The next words into the buffer; what is left of an operation that was cut stays at its start.
-static bool fill(struct thread *thread)
-{
-    while (thread->chunk < thread->chunk_end &&
-           thread->chunk_at == replay.chunks[thread->chunk].words) {
-        thread->chunk++;
-        thread->chunk_at = 0;
-    }
-    if (thread->chunk == thread->chunk_end) {
-        return false;
-    }
-    const struct program_chunk *chunk = &replay.chunks[thread->chunk];
-    size_t left = (size_t)(thread->end - thread->at);
-    memmove(thread->buffer, thread->at, left * sizeof(uint64_t));
-    size_t count = chunk->words - thread->chunk_at;
-    count = count < BUFFER_WORDS - left ? count : BUFFER_WORDS - left;
-    ssize_t want = (ssize_t)(count * sizeof(uint64_t));
-    if (pread(replay.fd, thread->buffer + left, (size_t)want,
-              (off_t)(chunk->at + thread->chunk_at * sizeof(uint64_t))) != want) {
-        fail("cannot read the program");
-    }
-    thread->chunk_at += (uint32_t)count;
-    thread->at = thread->buffer;
-    thread->end = thread->buffer + left + count;
-    return true;
-}
-
-static bool has_words(struct thread *thread, size_t count)
-{
-    while ((size_t)(thread->end - thread->at) < count) {
-        if (!fill(thread)) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static uint64_t stamp_of(const struct slot *slot)
+static inline uint64_t stamp_of(const struct slot *slot)
 {
     return ((uint64_t)(slot - replay.slots) + 1) * 0x9e3779b97f4a7c15U;
 }
 
-static uint64_t size_of(const struct slot *slot) { return slot->size & ~PARTLY; }
+static inline uint64_t size_of(const struct slot *slot) { return slot->size & ~PARTLY; }
 
 // The mark at the end of a block stands where the program touched all of it.
 static uint64_t *last_word(void *block, uint64_t size)
@@ -88,7 +46,7 @@ static uint64_t *last_word(void *block, uint64_t size)
     return (uint64_t *)((char *)block + size - sizeof(uint64_t));
 }
 
-static void put_stamps(const struct slot *slot, char *block)
+static inline void put_stamps(const struct slot *slot, char *block)
 {
     uint64_t size = size_of(slot), stamp = stamp_of(slot);
     if (size < SMALLER) {
@@ -101,13 +59,13 @@ static void put_stamps(const struct slot *slot, char *block)
     }
 }
 
-static bool has_first_stamp(const struct slot *slot, const char *block)
+static inline bool has_first_stamp(const struct slot *slot, const char *block)
 {
     uint64_t stamp = stamp_of(slot);
     return memcmp(block, &stamp, sizeof stamp) == 0;
 }
 
-static bool has_stamps(const struct slot *slot, char *block)
+static inline bool has_stamps(const struct slot *slot, char *block)
 {
     uint64_t size = size_of(slot), stamp = stamp_of(slot);
     if (size < SMALLER) {
@@ -118,7 +76,7 @@ static bool has_stamps(const struct slot *slot, char *block)
             memcmp(last_word(block, size), &stamp, sizeof stamp) == 0);
 }
 
-static void count_damage(bool is_whole)
+static inline void count_damage(bool is_whole)
 {
     if (!is_whole && !replay.is_floor) {
         atomic_fetch_add(&replay.damage.contents, 1);
@@ -133,14 +91,15 @@ static void refused(uint64_t size)
 }
 
 // A byte a page, from where the block was touched before.
-static void touch_pages(char *block, uint64_t from, uint64_t touched)
+static inline void touch_pages(char *block, uint64_t from, uint64_t touched)
 {
     for (uint64_t at = (from + PAGE - 1) & ~(uint64_t)(PAGE - 1); at < touched; at += PAGE) {
         block[at] = 1;
     }
 }
 
-static void hand_out(struct slot *slot, char *block, uint64_t size, uint64_t from, uint64_t touched)
+static inline void hand_out(struct slot *slot, char *block, uint64_t size, uint64_t from,
+                            uint64_t touched)
 {
     touch_pages(block, from, touched);
     slot->size = touched < size ? size | PARTLY : size;
@@ -150,7 +109,8 @@ static void hand_out(struct slot *slot, char *block, uint64_t size, uint64_t fro
 }
 
 // An empty block stands for one that was refused, so that its end has something to end.
-static void receive(struct slot *slot, char *block, uint64_t size, uint64_t touched, uint64_t align)
+static inline void receive(struct slot *slot, char *block, uint64_t size, uint64_t touched,
+                           uint64_t align)
 {
     if (block == NULL) {
         refused(size);
@@ -161,12 +121,12 @@ static void receive(struct slot *slot, char *block, uint64_t size, uint64_t touc
     hand_out(slot, block, size, 0, touched);
 }
 
-static bool is_zero(const char *block, uint64_t size)
+static inline bool is_zero(const char *block, uint64_t size)
 {
     return size == 0 || (block[0] == 0 && block[size - 1] == 0 && block[size / 2] == 0);
 }
 
-static void make_zero(struct slot *slot, uint64_t size, uint64_t touched)
+static inline void make_zero(struct slot *slot, uint64_t size, uint64_t touched)
 {
     char *block = calloc(1, size);
     count_damage(block == NULL || is_zero(block, touched));
@@ -194,7 +154,7 @@ static void await_block(struct slot *slot)
     }
 }
 
-static void end_block(struct slot *slot)
+static inline void end_block(struct slot *slot)
 {
     void *block = slot->block;
     count_damage(has_stamps(slot, block));
@@ -258,13 +218,12 @@ static void spawn(uint32_t number)
     (void)pthread_attr_destroy(&attributes);
 }
 
-// The two words behind a wide operation's first.
-static uint64_t wide_size(const struct thread *thread) { return thread->at[1]; }
-static uint64_t wide_touched(const struct thread *thread) { return thread->at[2] >> 8; }
-
-static void do_wide(struct thread *thread, enum operation kind, struct slot *slot)
+// `words`: the two behind a wide operation's first.
+static void do_wide(struct thread *thread, enum operation kind, struct slot *slot,
+                    const uint64_t *words)
 {
-    uint64_t size = wide_size(thread), touched = wide_touched(thread);
+    uint64_t size = words[0], touched = words[1] >> 8;
+    thread->net += size;
     switch (kind) {
     case DO_WIDE_MALLOC:
         receive(slot, malloc(size), size, touched, ALIGN);
@@ -273,38 +232,35 @@ static void do_wide(struct thread *thread, enum operation kind, struct slot *slo
         make_zero(slot, size, touched);
         break;
     case DO_WIDE_ALIGNED:
-        make_aligned(slot, size, touched, thread->at[2] & 63);
+        make_aligned(slot, size, touched, words[1] & 63);
         break;
     case DO_WIDE_REALLOC_OTHERS:
-        await_block(slot);
-        thread->net -= size_of(slot);
-        resize(slot, size, touched);
-        break;
+        await_block(slot); // fall through
     default:
         thread->net -= size_of(slot);
         resize(slot, size, touched);
         break;
     }
-    thread->net += size;
 }
 
-static void do_other(struct thread *thread, enum operation kind, uint64_t word)
+static void do_other(struct thread *thread, enum operation kind, const uint64_t *at)
 {
     switch (kind) {
     case DO_MARK:
-        take_turn(thread, word & TURN_MASK, thread->at + 1);
+        take_turn(thread, *at & TURN_MASK, at + 1);
         break;
     case DO_SAMPLE:
-        take_sample(thread->at[1], thread->at[2]);
+        take_sample(at[1], at[2]);
         break;
     case DO_SPAWN:
-        spawn((uint32_t)word);
+        spawn((uint32_t)*at);
         break;
     case DO_START:
         thread->net = 0;
         break;
     default:
-        fail("the program has no such operation");
+        do_wide(thread, kind, &replay.slots[(*at >> 32) & SLOT_MASK], at + 1);
+        break;
     }
 }
 
@@ -313,63 +269,54 @@ static size_t words_of(enum operation kind)
     return (kind >= DO_WIDE_MALLOC && kind <= DO_SAMPLE) ? OPERATION_WORDS : 1;
 }
 
-static void step(struct thread *thread)
+// No operation goes over the end of a chunk: the words behind it are zeroes, which harm nobody but a damaged program.
+static void run_chunk(struct thread *thread, const uint64_t *at, const uint64_t *end)
 {
-    uint64_t word = *thread->at, size = (uint32_t)word;
-    enum operation kind = (enum operation)(word >> 60);
-    struct slot *slot = &replay.slots[(word >> 32) & SLOT_MASK];
-    switch (kind) {
-    case DO_MALLOC:
-        receive(slot, malloc(size), size, size, ALIGN);
-        thread->net += size;
-        break;
-    case DO_CALLOC:
-        make_zero(slot, size, size);
-        thread->net += size;
-        break;
-    case DO_FREE_OTHERS:
-        await_block(slot);
-        thread->net -= size_of(slot);
-        end_block(slot);
-        break;
-    case DO_FREE:
-        thread->net -= size_of(slot);
-        end_block(slot);
-        break;
-    case DO_REALLOC_OTHERS:
-        await_block(slot);
-        thread->net += size - size_of(slot);
-        resize(slot, size, size);
-        break;
-    case DO_REALLOC:
-        thread->net += size - size_of(slot);
-        resize(slot, size, size);
-        break;
-    case DO_WIDE_MALLOC:
-    case DO_WIDE_CALLOC:
-    case DO_WIDE_REALLOC:
-    case DO_WIDE_REALLOC_OTHERS:
-    case DO_WIDE_ALIGNED:
-        do_wide(thread, kind, slot);
-        break;
-    default:
-        do_other(thread, kind, word);
-        break;
+    struct slot *slots = replay.slots;
+    while (at < end) {
+        uint64_t word = *at, size = (uint32_t)word;
+        enum operation kind = (enum operation)(word >> 60);
+        struct slot *slot = &slots[(word >> 32) & SLOT_MASK];
+        switch (kind) {
+        case DO_MALLOC:
+            receive(slot, malloc(size), size, size, ALIGN);
+            thread->net += size;
+            break;
+        case DO_FREE_OTHERS:
+            await_block(slot); // fall through
+        case DO_FREE:
+            thread->net -= size_of(slot);
+            end_block(slot);
+            break;
+        case DO_CALLOC:
+            make_zero(slot, size, size);
+            thread->net += size;
+            break;
+        case DO_REALLOC_OTHERS:
+            await_block(slot); // fall through
+        case DO_REALLOC:
+            thread->net += size - size_of(slot);
+            resize(slot, size, size);
+            break;
+        default:
+            do_other(thread, kind, at);
+            at += words_of(kind) - 1;
+            break;
+        }
+        at++;
     }
 }
 
-static void run(uint32_t number, uint64_t *buffer)
+static void run(uint32_t number, uint64_t *words)
 {
-    struct thread thread = {.number = number, .buffer = buffer, .at = buffer, .end = buffer};
-    thread.chunk = replay.first_chunk[number];
-    thread.chunk_end = replay.first_chunk[number + 1];
-    while (has_words(&thread, 1)) {
-        size_t count = words_of((enum operation)(*thread.at >> 60));
-        if (!has_words(&thread, count)) {
-            fail("the program is cut off");
+    struct thread thread = {0};
+    for (uint64_t i = replay.first_chunk[number]; i < replay.first_chunk[number + 1]; i++) {
+        const struct program_chunk *chunk = &replay.chunks[i];
+        if (chunk->words > CHUNK_WORDS) {
+            fail("the program has a chunk of %u words", chunk->words);
         }
-        step(&thread);
-        thread.at += count;
+        read_program(words, chunk->words * sizeof(uint64_t), chunk->at);
+        run_chunk(&thread, words, words + chunk->words);
     }
     if (replay.is_serial && thread.has_turn) {
         pass_turn(thread.turn + 1);
@@ -378,9 +325,10 @@ static void run(uint32_t number, uint64_t *buffer)
 
 static void run_with_buffer(uint32_t number)
 {
-    uint64_t *buffer = map_shared(BUFFER_WORDS * sizeof(uint64_t));
-    run(number, buffer);
-    (void)munmap(buffer, BUFFER_WORDS * sizeof(uint64_t));
+    size_t bytes = (CHUNK_WORDS + OPERATION_WORDS) * sizeof(uint64_t);
+    uint64_t *words = map_shared(bytes);
+    run(number, words);
+    (void)munmap(words, bytes);
 }
 
 static void *run_thread(void *argument)

@@ -8,8 +8,6 @@
 #include "trace/format/program.h"
 #include "trace/tool/tool.h"
 
-enum { CHUNK_WORDS = 8192 };
-
 #define NO_SLOT UINT32_MAX
 
 // Slots that wait for a thread's next mark, then for anybody; linked by `next`.
@@ -123,7 +121,8 @@ static uint32_t take_slot(struct compiler *compiler)
 
 static void drop_slot(struct compiler *compiler, size_t stream, uint32_t slot)
 {
-    struct slot_list *list = compiler->is_alone ? &compiler->free : &compiler->threads[stream].freed;
+    struct slot_list *list =
+        compiler->is_alone ? &compiler->free : &compiler->threads[stream].freed;
     list->last = list->first == NO_SLOT ? slot : list->last;
     compiler->next[slot] = list->first;
     list->first = slot;
