@@ -19,7 +19,7 @@
 #include "trace/record/text.h"
 
 enum {
-    LEVEL = 3,
+    LEVEL = 1,     // twice as fast as 3 for a tenth more bytes
     HIGH_FD = 900, // programs close what lies below
     NAMES_MAX = 10000,
 };
