@@ -131,6 +131,9 @@ void walk_open(struct walk *walk, const struct recording *recording)
 
 void walk_close(struct walk *walk)
 {
+    for (size_t i = 0; i < walk->recording->stream_count; i++) {
+        cursor_close(&walk->cursors[i]);
+    }
     free(walk->objects.entries);
     free(walk->cursors);
     free(walk->marks);
