@@ -20,7 +20,7 @@ from ebbtide_lab.judge.stats import Ratio
 from ebbtide_lab.results import journal
 from ebbtide_lab.results.model import Histogram, Results, Row, Sample
 from ebbtide_lab.scenarios.model import Bar, Scenario
-from ebbtide_lab.show import seeds
+from ebbtide_lab.show import published
 from ebbtide_lab.show.report import cells, charts, grid, html, markdown, matrix, model, percentiles
 from ebbtide_lab.show.report.scaling import families
 from ebbtide_lab.show.report.workload import command_of
@@ -202,41 +202,46 @@ def test_an_arm_that_cannot_run_a_row_is_no_warning(page: model.Page) -> None:
     assert not any("lanes-count" in f"{each.what}{each.why}" for each in page.warnings)
 
 
-# --- the seed tables ------------------------------------------------------------------
+# --- the published tables ------------------------------------------------------------------
 
 
-def test_seed_tables_are_those_of_the_seeds_with_notes(results: Results, page: model.Page) -> None:
-    entries = [each for document in page.seeds for each in document.entries]
-    expected = seeds.tables(results)
+def test_published_tables_are_those_of_the_command_with_notes(
+    results: Results, page: model.Page
+) -> None:
+    entries = [each for document in page.published for each in document.entries]
+    expected = published.tables(results)
     assert [each.title for each in entries] == [each.title for each in expected]
     for entry, table in zip(entries, expected, strict=True):
         assert [[cell.text for cell in line] for line in entry.table.rows] == table.rows
         assert entry.notes == table.notes
-    assert [each.title.split(":")[0] for each in page.seeds] == ["Seed 003", "Seed 004"]
+    assert [each.title.split(":")[0] for each in page.published] == [
+        "Published 003",
+        "Published 004",
+    ]
 
 
-def test_seed_tables_are_in_both_files_and_in_the_navigation(page: model.Page) -> None:
+def test_published_tables_are_in_both_files_and_in_the_navigation(page: model.Page) -> None:
     text, marked = html.render(page), markdown.render(page)
-    assert '<li><a href="#seed-tables">' in text
-    assert "## The seed tables" in marked
-    for entry in (each for document in page.seeds for each in document.entries):
+    assert '<li><a href="#published-tables">' in text
+    assert "## The published tables" in marked
+    for entry in (each for document in page.published for each in document.entries):
         assert text.count(f"<caption><span>{escape(entry.table.caption)}") == 1
         for number, note in enumerate(entry.notes, 1):
             assert f"<li>{escape(note)}</li>" in text
             assert f"\n{number}. {grid.escape(note)}" in marked
 
 
-def test_a_failed_run_of_a_seed_row_is_marked(page: model.Page) -> None:
-    entries = [each for document in page.seeds for each in document.entries]
+def test_a_failed_run_of_a_published_row_is_marked(page: model.Page) -> None:
+    entries = [each for document in page.published for each in document.entries]
     states = {cell.state for each in entries for line in each.table.rows for cell in line}
     assert cells.FAILED in states
 
 
-def test_without_seed_rows_there_are_no_seed_tables(small: Path) -> None:
+def test_without_published_rows_there_are_no_published_tables(small: Path) -> None:
     found = model.page(journal.load(small))
-    assert found.seeds == []
-    assert "seed-tables" not in html.render(found)
-    assert "seed tables" not in markdown.render(found)
+    assert found.published == []
+    assert "published-tables" not in html.render(found)
+    assert "published tables" not in markdown.render(found)
 
 
 # --- what must be in plain sight --------------------------------------------------

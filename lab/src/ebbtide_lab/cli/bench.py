@@ -23,7 +23,7 @@ from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.results.model import Results, Sample
 from ebbtide_lab.scenarios import model as scenarios
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
-from ebbtide_lab.show import seeds, tables
+from ebbtide_lab.show import published, tables
 from ebbtide_lab.show.console import open_console
 
 EXIT_FAILED = 1
@@ -170,7 +170,7 @@ def _measure(layout: Layout, request: Request) -> None:
         session = Session(_executor(layout, request.planted), journal, console)
         results = session.run(steps, request.budget_s)
     tables.print_results(results, console)
-    seeds.print_tables(results, console)
+    published.print_tables(results, console)
     console.print(f"Raw results: {folder}", soft_wrap=True)
     if results.interrupted:
         console.print(f"To go on: {request.resume_line(folder)}", soft_wrap=True, markup=False)

@@ -21,7 +21,7 @@ VERBS = {
     "compare": "compare",
     "doctor": "doctor",
     "status": "status",
-    "seeds": "seeds",
+    "published": "published",
 }
 
 

@@ -15,7 +15,8 @@ from ebbtide_lab.arms.allocators import (
 )
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
-from ebbtide_lab.show.report import matrix, seeds
+from ebbtide_lab.show.published import LEGEND
+from ebbtide_lab.show.report import matrix, published
 from ebbtide_lab.show.report.cells import (
     ALONE,
     GAIN,
@@ -29,13 +30,12 @@ from ebbtide_lab.show.report.cells import (
 )
 from ebbtide_lab.show.report.scaling import scaling
 from ebbtide_lab.show.report.workload import Chart, Section, section
-from ebbtide_lab.show.seeds import LEGEND
 from ebbtide_lab.show.units import ABSENT
 
 ENOUGH_RUNS = 5
 AGREED_NOISE = 0.9  # the share of rows whose A/A interval must contain 1.00
-SEED_LEGEND = (
-    "What the five seed documents measured, beside what the same work gives here. "
+PUBLISHED_LEGEND = (
+    "What five earlier systems published, beside what the same work gives here. "
     f"{LEGEND} This is the other way round than everywhere else in this report."
 )
 GLOSSARY = {
@@ -84,8 +84,8 @@ class Page:
     memory: list[Table]
     bars: Table | None
     scaling: list[Chart]
-    seeds: list[seeds.Document]
-    seed_legend: str
+    published: list[published.Document]
+    published_legend: str
     sections: list[Section]
     machine: Table
     allocators: Table
@@ -112,8 +112,8 @@ def page(results: Results) -> Page:
         memory=matrix.matrices(results, rows, ratios, verdict.PEAK_RSS),
         bars=matrix.bars(rows, anchor),
         scaling=scaling(results, facts.get("cores", "?")),
-        seeds=seeds.documents(results),
-        seed_legend=SEED_LEGEND,
+        published=published.documents(results),
+        published_legend=PUBLISHED_LEGEND,
         sections=[
             section(row, results, ratios, anchor[row.group, row.scenario.name]) for row in rows
         ],
