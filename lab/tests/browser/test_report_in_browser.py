@@ -114,7 +114,7 @@ def test_the_navigation_leads_to_the_published_tables(view: View) -> None:
     section = view.page.get_by_role("region", name="The published tables", exact=True)
     assert section.locator("h2").is_visible()
     assert section.locator("table").count() > 3
-    assert section.locator(".wide + ol").first.get_by_role("listitem").count() > 1
+    assert section.locator(".foot + ol").first.get_by_role("listitem").count() > 1
 
 
 def test_focus_is_seen_and_the_skip_link_comes_first(view: View) -> None:

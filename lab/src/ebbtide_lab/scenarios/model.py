@@ -24,10 +24,12 @@ OWN_ARM = "ebbtide"
 class Bar:
     """One claim that a row must meet; which limit applies depends on the kind.
 
-    figure: an arm's `figure`. against: an arm's figure (the row's cost, unless it says
-    otherwise) over that of the best of `peers`, which is the least of them under at_most and
-    the most under at_least. unchanged: an arm's cost over its cost in another row, `row`,
-    is at most as far above 1 as Ebbtide strays from itself in either; there is no limit.
+    speed: Ebbtide's over its best peer's, shown as the ratio of their costs, which is at
+    most 1 over the limit. figure: an arm's `figure`. against: an arm's figure (the row's
+    cost, unless it says otherwise) over that of the best of `peers`, which is the least of
+    them under at_most and the most under at_least, where more is better. unchanged: an arm's
+    cost over its cost in another row, `row`, is at most as far above 1 as Ebbtide strays
+    from itself in either; there is no limit.
     """
 
     kind: str

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -17,15 +18,16 @@ from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN
 from ebbtide_lab.published.model import SCENARIO_SET, Document, Line, Table, load_all
 from ebbtide_lab.results.model import Results
 from ebbtide_lab.show import published_figures
+from ebbtide_lab.show.fit import Grid
 from ebbtide_lab.show.published_figures import FAILED, Rows
 from ebbtide_lab.show.report.grid import escape, grid
-from ebbtide_lab.show.units import ABSENT
+from ebbtide_lab.show.units import ABSENT, DIRECTION
 
 BEST = "*"  # marks the best peer of a row
 RATIO = "to best"
 LEGEND = (
-    f"{BEST} is the best peer of the row; '{RATIO}' is Ebbtide's figure over that one's, "
-    "turned so that below 1 Ebbtide is the better."
+    f"{BEST} is the best peer of the row; '{RATIO}' is Ebbtide's cost over that one's: of a "
+    "rate, that one's over Ebbtide's."
 )
 GAP_COLUMNS = 2  # between two columns of the terminal's table
 
@@ -161,8 +163,7 @@ def print_tables(results: Results, console: Console) -> None:
     """Prints nothing when nothing of the set was measured."""
     found = tables(results)
     for heading, own in _by_document(found):
-        console.print()
-        console.rule(Text(heading, style="bold"))
+        console.print(Text(f"\n{heading}", style="bold underline"))
         for table in own:
             _print_table(table, console)
     if found:
@@ -172,24 +173,36 @@ def print_tables(results: Results, console: Console) -> None:
 def _print_table(table: PublishedTable, console: Console) -> None:
     console.print(Text(f"\n{table.title}", style="bold"))
     console.print(Text(_caption(table), style="dim"))
-    for columns in split(table, console.width):
-        console.print(_drawn(table, columns))
+    blocks = split(table, console.width)
+    if all(_width(table, columns) <= console.width for columns in blocks):
+        for columns in blocks:
+            console.print(_drawn(table, columns))
+    else:
+        _stacked(table).print(console)
+    console.print(Text(DIRECTION, style="dim"))
     for number, note in enumerate(table.notes, 1):
         console.print(Padding(Text(f"[{number}] {note}", style="dim"), (0, 0, 0, 2), expand=False))
 
 
 def split(table: PublishedTable, width: int) -> list[list[int]]:
     """Columns by block, so that each block fits the width; every block has the label."""
-    widths = [
-        max(len(row[at]) for row in (table.headings, *table.rows)) + GAP_COLUMNS
-        for at in range(len(table.headings))
-    ]
     blocks = [[0]]
-    for at in range(1, len(widths)):
-        if len(blocks[-1]) > 1 and sum(widths[each] for each in blocks[-1]) + widths[at] > width:
+    for at in range(1, len(table.headings)):
+        if len(blocks[-1]) > 1 and _width(table, [*blocks[-1], at]) > width:
             blocks.append([0])
         blocks[-1].append(at)
     return blocks
+
+
+def _width(table: PublishedTable, columns: list[int]) -> int:
+    every = (table.headings, *table.rows)
+    return sum(max(len(row[at]) for row in every) + GAP_COLUMNS for at in columns)
+
+
+def _stacked(table: PublishedTable) -> Grid:
+    """For a window that is narrower than a label and one column."""
+    rows = [[escape_markup(cell) for cell in row] for row in table.rows]
+    return Grid("", table.headings, rows=rows)
 
 
 def _drawn(table: PublishedTable, columns: list[int]) -> RichTable:
@@ -225,6 +238,15 @@ def markdown(results: Results) -> str:
 def _markdown_of(table: PublishedTable) -> str:
     headings = [escape(each) for each in table.headings]
     drawn = grid(headings, (map(escape, row) for row in table.rows))
-    lines = [f"### {escape(table.title)}", "", escape(_caption(table)), "", drawn, ""]
+    lines = [
+        f"### {escape(table.title)}",
+        "",
+        escape(_caption(table)),
+        "",
+        drawn,
+        "",
+        DIRECTION,
+        "",
+    ]
     lines += [f"{number}. {escape(note)}" for number, note in enumerate(table.notes, 1)]
     return "\n".join(lines).rstrip()

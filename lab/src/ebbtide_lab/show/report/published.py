@@ -9,6 +9,7 @@ from ebbtide_lab.show import published
 from ebbtide_lab.show.published import PublishedTable
 from ebbtide_lab.show.published_figures import FAILED as FAILED_TEXT
 from ebbtide_lab.show.report.cells import FAILED, Cell, Table
+from ebbtide_lab.show.units import DIRECTION
 
 FIRST_HEADING = "line"
 
@@ -40,7 +41,7 @@ def documents(results: Results) -> list[Document]:
 def _entry(found: PublishedTable) -> Entry:
     headings = [FIRST_HEADING, *found.headings[1:]]
     body = [[_cell(text) for text in row] for row in found.rows]
-    return Entry(found.title, Table(_caption(found), headings, body), found.notes)
+    return Entry(found.title, Table(_caption(found), headings, body, foot=DIRECTION), found.notes)
 
 
 def _cell(text: str) -> Cell:
