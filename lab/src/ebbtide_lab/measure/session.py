@@ -9,10 +9,10 @@ from itertools import groupby
 from time import monotonic
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
 from ebbtide_lab.base.errors import LabError, NotRunError, RunError
+from ebbtide_lab.measure.progress import open_progress
 from ebbtide_lab.results.journal import Journal, Key, fold
 from ebbtide_lab.results.model import Refusal, Results, Row, Sample, same_work
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
@@ -132,8 +132,8 @@ class Session:
         end = monotonic() + budget_s if budget_s is not None else math.inf
         spent: dict[Key, float] = {}
         skipped = 0
-        with _progress(self._console) as bar:
-            task = bar.add_task("", total=sum(step.scenario.estimate_s for step in steps))
+        total_s = sum(step.scenario.estimate_s for step in steps)
+        with open_progress(self._console, len(steps), total_s) as told:
             for block in _blocks(steps):
                 key = block[0].key
                 started = monotonic()
@@ -141,9 +141,9 @@ class Session:
                     skipped += len(block)
                     continue
                 for step in block:
-                    bar.update(task, description=f"{step.scenario.name} under {step.arm.name}")
+                    told.begin(f"{step.scenario.name} under {step.arm.name}")
                     self._run_step(step)
-                    bar.advance(task, step.scenario.estimate_s)
+                    told.end(step.scenario.estimate_s)
                 spent[key] = monotonic() - started
         if skipped:
             self._console.print(f"Left out {skipped} of {len(steps)} runs to stay within the time.")
@@ -170,14 +170,3 @@ def _blocks(steps: list[Step]) -> list[list[Step]]:
     each arm has as many runs as the others. The first block of each always runs."""
     same = groupby(steps, key=lambda step: (step.round, step.key))
     return [list(block) for _, block in same]
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<36.36}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )
