@@ -27,7 +27,7 @@ from ebbtide_lab.show import published, tables
 from ebbtide_lab.show.console import open_console
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+SIGNALLED = 128  # the exit status is so much more than the signal
 DEMO_SETS = ("quick", "apps")
 DEMO_BUDGET_S = 285.0
 TOOLS = {"instructions": "valgrind", "syscalls": "strace"}
@@ -207,5 +207,5 @@ def _programs_of(sets: list[ScenarioSet]) -> list[str]:
 
 def _exit_status(results: Results) -> int:
     if results.interrupted:
-        return EXIT_INTERRUPTED
+        return SIGNALLED + results.interrupted
     return EXIT_FAILED if any(row.failures for row in results.rows) else 0

@@ -2,11 +2,14 @@
 """Carries out a plan: every arm of every scenario, interleaved, with progress."""
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic
+from types import FrameType
 
 from rich.console import Console
 
@@ -75,8 +78,24 @@ def _turned(arms: list[Allocator], by: int) -> list[Allocator]:
     return arms[cut:] + arms[:cut]
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, taken as Ctrl-C is."""
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Session:
-    """Carries out a plan. Ctrl-C ends it and keeps what is finished."""
+    """Carries out a plan. Ctrl-C or SIGTERM ends it and keeps what is finished."""
 
     def __init__(self, execute: Execute, journal: Journal, console: Console) -> None:
         self._execute = execute
@@ -90,9 +109,11 @@ class Session:
         left = self._without_finished(steps)
         results = Results(list(self._rows.values()), self._journal.arms, self._journal.facts)
         try:
-            self._run_all(left, budget_s)
-        except KeyboardInterrupt:
-            results.interrupted = True
+            with _sigterm_interrupts():
+                self._run_all(left, budget_s)
+        except KeyboardInterrupt as interrupt:
+            terminated = isinstance(interrupt, Terminated)
+            results.interrupted = signal.SIGTERM if terminated else signal.SIGINT
         return results
 
     def _open_row(self, step: Step) -> None:
