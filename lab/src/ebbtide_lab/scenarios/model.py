@@ -4,6 +4,7 @@
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from ebbtide_lab.base.errors import LabError
@@ -12,12 +13,20 @@ from ebbtide_lab.base.layout import SCENARIO_SETS
 KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme", "http")
 # Kinds that run under a counting tool: the count repeats, and time means nothing.
 COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
+# The kinds whose commands hold places, as in {scratch}, and which; {{ and }} are braces.
+OF_PROGRAMS = ("scratch", "workloads", "python")
+PLACES = {
+    "command": OF_PROGRAMS,
+    "server": OF_PROGRAMS,
+    "http": ("programs", "workloads", "port"),
+}
 FULL = "full"
 BAR_KINDS = (
     *("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all"),
     *("against", "unchanged"),
 )
 OWN_ARM = "ebbtide"
+BRACES = "{{ and }} are braces"
 
 
 @dataclass(frozen=True)
@@ -112,10 +121,26 @@ class Scenario:
             raise LabError(f"{where}: a row of kind http wants a client")
         if self.scoped and self.kind not in ("workload", "http"):
             raise LabError(f"{where}: only a row of kind workload or http is scoped")
+        for text in (*self.command, *self.ready, *self.client, *self.stop, self.stdin):
+            check_places(text, PLACES.get(self.kind), where)
         for bar in self.bars:
             bar.check(where)
             if bar.kind == "own_cost" and not self.floor:
                 raise LabError(f"{where}: a bar on own cost wants floor = true")
+
+
+def check_places(text: str, known: tuple[str, ...] | None, where: str) -> None:
+    """Whether `str.format` can fill them in; a kind that has none takes braces as they are."""
+    if known is None:
+        return
+    try:
+        fields_of = [part[1:] for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError as error:
+        raise LabError(f"{where}: {text!r}: {error}; {BRACES}") from error
+    for name, form, conversion in fields_of:
+        if name not in known or form or conversion:
+            places = ", ".join(f"{{{each}}}" for each in known)
+            raise LabError(f"{where}: {text!r}: no place {name!r}; there are {places}; {BRACES}")
 
 
 @dataclass(frozen=True)
