@@ -16,6 +16,7 @@ from ebbtide_lab.arms import schemes
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli import complete
 from ebbtide_lab.measure import execute
 from ebbtide_lab.measure.process import need_program
 from ebbtide_lab.measure.session import Execute, Session, plan
@@ -44,9 +45,13 @@ class Asked(TypedDict):
 
 
 @click.command("bench")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete.workloads)
 @click.option("--runs", type=click.IntRange(1, 1000), help="Runs of each arm (default: the set's).")
-@click.option("--arms", help="Comma-separated allocators (default: the set's).")
+@click.option(
+    "--arms",
+    help="Comma-separated allocators (default: the set's).",
+    shell_complete=complete.arms,
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the raw results.")
 @click.option("--resume", is_flag=True, help="Go on with the runs that --out's folder holds.")
 @click.option(
@@ -73,7 +78,11 @@ def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]
 
 
 @click.command("demo")
-@click.option("--arms", help="Comma-separated allocators (default: the sets').")
+@click.option(
+    "--arms",
+    help="Comma-separated allocators (default: the sets').",
+    shell_complete=complete.arms,
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the raw results.")
 @click.option("--budget", default=DEMO_BUDGET_S, show_default=True, help="Seconds to stay within.")
 @click.pass_obj
