@@ -7,7 +7,7 @@ from statistics import median
 from rich.console import Console
 from rich.markup import escape
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, NOT_BUILT, Allocator
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.judge.stats import Ratio, modes
 from ebbtide_lab.machine import card
@@ -27,9 +27,17 @@ RATIO_HEADINGS = (
 def print_allocators(arms: list[Allocator], console: Console) -> None:
     table = Grid("Allocators", ["allocator", "version", "shared object", "state"], left=4)
     for arm in arms:
-        state = f"[red]missing:[/] {escape(arm.problem)}" if arm.problem else "[green]works[/]"
-        table.add(arm.name, arm.version or ABSENT, str(arm.path or "the program's own"), state)
+        path = str(arm.path or (ABSENT if arm.problem else "the program's own"))
+        table.add(arm.name, arm.version or ABSENT, escape(path), _state(arm))
     table.print(console)
+
+
+def _state(arm: Allocator) -> str:
+    if not arm.problem:
+        return "[green]works[/]"
+    if arm.problem == NOT_BUILT:
+        return f"[yellow]{NOT_BUILT}[/]"
+    return f"[red]missing:[/] {escape(arm.problem)}"
 
 
 def print_results(results: Results, console: Console) -> None:
