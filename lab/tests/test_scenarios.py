@@ -87,6 +87,7 @@ def test_shipped_workloads_exist() -> None:
         ('command = ["lanes"]', "command = []", "command is missing"),
         ('command = ["lanes"]', 'command = ["lanes"]\nsped = 1', "unknown key sped"),
         ("at_least = 1", "at_least = 1, at_most = 2", "either at_least or at_most"),
+        ("at_least = 1", "at_least = 0", "at_least of a bar of kind speed is above 0"),
         ('kind = "workload"', 'kind = "command"\nscoped = true', "only a row of kind workload"),
         ('kind = "speed"', 'kind = "own_cost"', "wants floor = true"),
         ('kind = "speed"', 'kind = "charm"', "no bar is of kind"),

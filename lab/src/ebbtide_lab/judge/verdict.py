@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, is_peer
 from ebbtide_lab.judge.stats import Ratio, ratio
 from ebbtide_lab.results.model import Row
-from ebbtide_lab.scenarios.model import Bar
+from ebbtide_lab.scenarios.model import TURNED, Bar
 
 PEAK_RSS = "peak_rss_kb"
 MICRO_AT_MOST = 1 / 1.15  # the bar on the geometric mean of the micro set
@@ -101,9 +101,9 @@ def judge(row: Row, bar: Bar, rows: Sequence[Row] = ()) -> Outcome:
 
 
 def _limit_of(bar: Bar) -> float | None:
-    """The most that is allowed. Of a ratio always, as it is one of costs: `at_least` is on
-    what more of is better, and turns over. A figure by itself keeps its `at_least`."""
-    if bar.at_least is not None and bar.kind != "figure":
+    """The most that is allowed. `at_least` of a speed or a rate over another turns over,
+    as their ratio is one of costs; a figure by itself keeps it."""
+    if bar.at_least is not None and bar.kind in TURNED:
         return 1 / bar.at_least
     return bar.at_most
 

@@ -25,6 +25,7 @@ BAR_KINDS = (
     *("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all"),
     *("against", "unchanged"),
 )
+TURNED = ("speed", "against")  # whose at_least is shown as a cost of at most one over it
 OWN_ARM = "ebbtide"
 BRACES = "{{ and }} are braces"
 
@@ -55,6 +56,8 @@ class Bar:
         limits = [each for each in (self.at_least, self.at_most) if each is not None]
         if len(limits) != (0 if self.kind == "unchanged" else 1):
             raise LabError(f"{where}: a bar wants either at_least or at_most; unchanged, neither")
+        if self.kind in TURNED and self.at_least is not None and self.at_least <= 0:
+            raise LabError(f"{where}: at_least of a bar of kind {self.kind} is above 0")
         if (self.kind == "figure") != bool(self.figure) and self.kind != "against":
             raise LabError(f"{where}: `figure` belongs to bars of kind figure or against")
         if (self.kind == "against") != bool(self.peers):
