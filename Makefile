@@ -18,7 +18,7 @@ help:
 	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make bench               the quick set beside every peer, and its report'
-	@echo 'make bench-seeds         the tables of the seeds, beside every peer (under an hour)'
+	@echo 'make bench-seeds         what five earlier systems published, beside every peer (under an hour)'
 	@echo 'make bench-full          every set (hours)'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
 	@echo 'make clean               remove build/'
@@ -30,7 +30,7 @@ bench: setup-run lib bench-programs setup-lab
 	$(EBB) bench --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
 
 bench-seeds: setup-run lib bench-programs setup-lab
-	$(EBB) bench seeds --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+	$(EBB) bench published --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
 
 bench-full: setup-run lib bench-programs setup-lab
 	$(EBB) bench full --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status

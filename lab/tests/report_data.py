@@ -28,8 +28,8 @@ PEERS = [name for name in SPEEDS if name not in ("ebbtide", "floor", "ebbtide-ag
 RUNS = 7
 THREADS = (1, 2, 4, 8)
 WHY_NOT = "reserves more address space than valgrind has"
-# Of the set `seeds`: tables with notes, with arms that do not run, with a failed run.
-SEED_ROWS = ("003-random-mixed", "004-instructions-lanes-small")
+# Of the set `published`: tables with notes, with arms that do not run, with a failed run.
+PUBLISHED_ROWS = ("003-random-mixed", "004-instructions-lanes-small")
 FAILURES = {
     "broken": ("ebbtide", "rpmalloc"),
     "larson-t8": ("snmalloc",),
@@ -46,7 +46,7 @@ def allocators(problem: str = "") -> list[Allocator]:
 
 
 def scenarios() -> list[Scenario]:
-    """Workloads, a family by threads, series, latencies, counts, programs, seed rows."""
+    """Workloads, a family by threads, series, latencies, counts, programs, published rows."""
     plain = [
         Scenario(
             f"random-mixed-{slots}",
@@ -105,7 +105,7 @@ def scenarios() -> list[Scenario]:
             without={"snmalloc": WHY_NOT, "scudo": WHY_NOT, "nothing-of-this-session": WHY_NOT},
         ),
         Scenario("broken", "workload", ["broken"], micro=True, bars=[Bar("speed", at_least=1)]),
-        *(each for each in load_all()["seeds"].scenarios if each.name in SEED_ROWS),
+        *(each for each in load_all()["published"].scenarios if each.name in PUBLISHED_ROWS),
     ]
 
 
@@ -157,9 +157,9 @@ def folder(where: Path, rows: list[Scenario] | None = None, problem: str = "") -
             if arm.name in scenario.without:
                 continue
             if arm.name in FAILURES.get(scenario.name, ()):
-                journal.write("seeds", scenario, arm.name, f"ended by SIGSEGV: {HOSTILE}")
+                journal.write("published", scenario, arm.name, f"ended by SIGSEGV: {HOSTILE}")
                 continue
             for _ in range(3 if scenario.name == "python3" else RUNS):
-                journal.write("seeds", scenario, arm.name, sample(scenario, arm.name, rng))
+                journal.write("published", scenario, arm.name, sample(scenario, arm.name, rng))
     journal.close()
     return where

@@ -198,7 +198,10 @@ def with_a_program_that_stays(layout: Layout, folder: Path, runs: Path, waits: P
     return replace(layout, programs=programs)
 
 
-def test_ctrl_c_keeps_the_finished_runs(layout: Layout, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("sent", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_ctrl_c_and_sigterm_keep_the_finished_runs(
+    layout: Layout, tmp_path: Path, sent: signal.Signals, status: int
+) -> None:
     """A real signal to a real session, sent in its second run, which has no other end."""
     out, waits = tmp_path / "out", tmp_path / "waits"
     places = with_a_program_that_stays(layout, tmp_path, out / "runs.jsonl", waits)
@@ -210,9 +213,10 @@ def test_ctrl_c_keeps_the_finished_runs(layout: Layout, tmp_path: Path) -> None:
         while not waits.is_dir():
             assert ebb.poll() is None
             time.sleep(0.01)
-        ebb.send_signal(signal.SIGINT)
+        ebb.send_signal(sent)
         output, _ = ebb.communicate(timeout=60)
-    assert ebb.returncode == 130
+    assert ebb.returncode == status
+    assert "To go on: ebb" in output
     assert "--resume" in output
     assert len(journal.load(out).rows[0].samples["glibc"]) == 1
 

@@ -207,6 +207,16 @@ def test_few_runs_are_told_of() -> None:
     assert any("fewer than 5 runs" in each for each in compared(few, few).warnings)
 
 
+def test_two_runs_of_a_time_are_not_judged_and_said_so() -> None:
+    rows = {arm: [10.0, 10.1] for arm in ("ebbtide", "glibc", "jemalloc")}
+    before, after = session({"x": rows}), session({"x": {**rows, "ebbtide": [20.0, 20.1]}})
+    found = compared(before, after)
+    assert not found.got_worse
+    assert any("1 times are not judged: fewer than 3 runs" in each for each in found.warnings)
+    after.rows[0].samples["ebbtide"] = [sample(10, rss_kb=1200)] * 2
+    assert [each.figure for each in compared(before, after).regressions] == ["peak_rss_kb"]
+
+
 def test_a_count_that_was_nought_may_rise() -> None:
     def counted(calls: float) -> Results:
         row = Row("set", scenario("x"), {"ebbtide": [Sample({"cpu": calls})]})
@@ -256,6 +266,7 @@ def test_compare_lists_a_slow_down_first_and_fails(layout: Layout, tmp_path: Pat
     assert 0 < result.output.index("set/slower") < result.output.index("set/faster")
     assert "set/same" not in result.output
     assert "estimated by the 2 peers that did not change" in result.output
+    assert result.output.count("B/A is the cost in B over the cost in A: below 1 is better") == 2
     lenient = invoke(layout, "compare", str(before), str(after), "--threshold", "8")
     assert lenient.exit_code == 0
     other = invoke(layout, "compare", str(before), str(after), "--arm", "glibc")

@@ -255,6 +255,43 @@ def test_a_peer_that_cannot_be_built_is_missing_with_the_reason(
     )
 
 
+def test_listing_builds_nothing_and_says_what_is_not_built(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = [f"{key} = {value!r}\n" for key, value in ENTRY.items() if key != "version"]
+    layout = checkout(tmp_path, "[[crate]]\nversion = 'mallctl'\n" + "".join(lines))
+    monkeypatch.setattr(peers, "build", lambda *_: pytest.fail("a listing builds"))
+    monkeypatch.setattr(Layout, "of", lambda *_: layout)
+    done = CliRunner(env={"COLUMNS": "400"}).invoke(main, ["peers"])
+    assert done.exit_code == 0, done.output
+    shown = {
+        name: line for line in done.output.splitlines() for name in ("toy", "floor") if name in line
+    }
+    assert set(shown) == {"toy", "floor"}
+    assert all("not built" in line for line in shown.values()), done.output
+    assert CliRunner().invoke(main, ["list"]).exit_code == 0
+
+
+def test_what_is_built_is_listed_as_it_is_found(cache: Path, tmp_path: Path) -> None:
+    lines = [f"{key} = {value!r}\n" for key, value in ENTRY.items() if key != "version"]
+    version = "version = { file = 'VERSION', pattern = '^toy (.+)$' }\n"
+    layout = checkout(tmp_path, "[[crate]]\n" + "".join(lines) + version)
+    (tmp_path / "build").mkdir()
+    cache.rename(layout.build / "peers")
+    assert allocators.look_up("toy", layout).problem == allocators.NOT_BUILT
+    built = allocators.find("toy", layout)
+    assert (built.problem, built.version) == ("", "4.5 (crate toy-sys 1.0.0)")
+    assert allocators.look_up("toy", layout) == built
+
+
+def test_a_recipe_that_is_wrong_is_listed_with_its_problem(tmp_path: Path) -> None:
+    lines = [
+        f"{key} = {value!r}\n" for key, value in ENTRY.items() if key not in ("version", "language")
+    ]
+    layout = checkout(tmp_path, "[[crate]]\nversion = 'mallctl'\n" + "".join(lines))
+    assert "toy has no 'language'" in allocators.look_up("toy", layout).problem
+
+
 def test_every_recipe_of_the_lab_is_whole(layout: Layout) -> None:
     catalogue = allocators.load_catalogue(layout)
     recipes = [peers.Recipe.of(each) for each in catalogue.values() if each["kind"] == "crate"]

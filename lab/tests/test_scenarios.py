@@ -6,6 +6,7 @@ import pytest
 from ebbtide_lab.arms import allocators, ways
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.measure import execute
 from ebbtide_lab.scenarios import model as scenarios
 
 GOOD = """
@@ -86,6 +87,7 @@ def test_shipped_workloads_exist() -> None:
         ('command = ["lanes"]', "command = []", "command is missing"),
         ('command = ["lanes"]', 'command = ["lanes"]\nsped = 1', "unknown key sped"),
         ("at_least = 1", "at_least = 1, at_most = 2", "either at_least or at_most"),
+        ("at_least = 1", "at_least = 0", "at_least of a bar of kind speed is above 0"),
         ('kind = "workload"', 'kind = "command"\nscoped = true', "only a row of kind workload"),
         ('kind = "speed"', 'kind = "own_cost"', "wants floor = true"),
         ('kind = "speed"', 'kind = "charm"', "no bar is of kind"),
@@ -104,6 +106,43 @@ def test_a_bad_file_is_refused(tmp_path: Path, old: str, new: str, message: str)
     path.write_text(GOOD.replace(old, new))
     with pytest.raises(LabError, match=message):
         scenarios.load(path)
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("['{scrach}/x']", r"bad.toml, scenario one: '{scrach}/x': no place 'scrach'; there are"),
+        ("['{']", r"bad.toml, scenario one: '{': .*; {{ and }} are braces"),
+        ("['a', '}']", "bad.toml, scenario one: '}'"),
+        ("['{}']", "no place ''"),
+        ("['{scratch.name}']", "no place 'scratch.name'"),
+        ("['{scratch!r}']", "no place 'scratch'"),
+    ],
+)
+def test_a_place_that_is_not_there_names_file_and_row(
+    tmp_path: Path, command: str, message: str
+) -> None:
+    path = tmp_path / "bad.toml"
+    text = GOOD.replace('["lanes"]', command).replace('"workload"', '"command"')
+    path.write_text(text)
+    with pytest.raises(LabError, match=message) as raised:
+        scenarios.load(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_doubled_braces_reach_the_program_as_braces(layout: Layout, tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    text = GOOD.replace('["lanes"]', "['sh', '-c', 'true ${{HOME}} && echo {{a}}']")
+    path.write_text(text.replace('"workload"', '"command"').replace("bars", "output = '{a}'\nbars"))
+    (found,) = scenarios.load(path).scenarios
+    glibc = allocators.find("glibc", layout)
+    assert execute.run(found, glibc, layout).figures
+
+
+def test_what_fills_no_places_takes_braces_as_they_are(tmp_path: Path) -> None:
+    path = tmp_path / "good.toml"
+    path.write_text(GOOD.replace('["lanes"]', "['lanes', '{']"))
+    assert scenarios.load(path).scenarios[0].command == ["lanes", "{"]
 
 
 def test_a_good_file_loads(tmp_path: Path) -> None:

@@ -393,7 +393,7 @@ def test_the_report_names_refusals_and_bars_in_both_forms(tmp_path: Path) -> Non
     for text in (html.render(page), markdown.render(page)):
         assert "sdd counts nothing" in text
         assert "ebbtide-fenced: cpu over that of ck/glibc" in text
-        assert "Cost of reclamation over" in text
+        assert "Cost of reclamation: Ebbtide" in text
 
 
 def test_two_sessions_of_schemes_are_compared(tmp_path: Path) -> None:

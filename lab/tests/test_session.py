@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+import io
 import json
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from conftest import arm, sample, scenario
 from rich.console import Console
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import NotRunError, RunError
+from ebbtide_lab.measure import progress
 from ebbtide_lab.measure.session import Execute, Session, plan
 from ebbtide_lab.results.journal import Journal, load
 from ebbtide_lab.results.model import Results, Sample
@@ -132,3 +136,28 @@ def test_budget_leaves_out_whole_blocks_but_never_the_first(tmp_path: Path) -> N
     results, lines = run(tmp_path, lambda each, of: sample(1.0), budget_s=0.0, rounds=5)
     assert len(lines) == 3
     assert not results.interrupted
+
+
+def test_without_a_terminal_a_long_run_is_told_of_while_it_lasts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "EVERY_S", 0.01)
+    log = io.StringIO()
+
+    def execute(_: Scenario, of: Allocator) -> Sample:
+        deadline = time.monotonic() + 30
+        while f"now row under {of.name}" not in log.getvalue() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return sample(1.0)
+
+    steps = list(plan([group(scenario(runs=1))], {"set": ARMS}, None))
+    journal = Journal(tmp_path, ARMS)
+    Session(execute, journal, Console(file=log, width=30)).run(steps, None)
+    journal.close()
+    told = log.getvalue().splitlines()
+    assert any(line.endswith("0 of 3 runs; now row under a") for line in told)
+    assert any(line.lstrip().startswith("67% after") for line in told)
+
+
+def test_lines_come_at_least_every_ten_seconds() -> None:
+    assert 0 < progress.EVERY_S < 10

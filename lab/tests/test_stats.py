@@ -26,6 +26,15 @@ def test_ratio_is_not_moved_by_one_outlier() -> None:
     assert ratio([10, 10, 10, 10, 500], [10, 10, 10, 10, 10]).value == 1.0
 
 
+@pytest.mark.parametrize("runs", [1, 2])
+def test_fewer_than_three_runs_on_either_side_give_no_interval(runs: int) -> None:
+    many, few = [10.0, 10.1, 9.9], [20.0, 20.1][:runs]
+    for found in (ratio(few, many), ratio(many, few)):
+        assert not found.has_interval
+        assert found.contains(1.0)
+    assert ratio(many, many).has_interval
+
+
 def test_ratio_repeats() -> None:
     assert ratio([1, 2, 3], [2, 3, 4]) == ratio([1, 2, 3], [2, 3, 4])
 

@@ -201,7 +201,7 @@ def status(*arguments: str) -> Result:
 
 
 def flat(result: Result) -> str:
-    return result.output.replace("\n", " ")
+    return " ".join(result.output.split())
 
 
 def made_up(folder: Path, source: str = MADE_UP, library: str = "libebbtide.so.0.9.7") -> Path:

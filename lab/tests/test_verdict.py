@@ -25,7 +25,8 @@ def test_best_peer_is_the_cheapest_and_never_the_floor_or_ourselves() -> None:
 def test_speed_bar(limit: float, holds: bool) -> None:
     found = row(samples(ebbtide=5, glibc=9, jemalloc=6))
     outcome = verdict.judge(found, Bar("speed", at_least=limit))
-    assert outcome.value == pytest.approx(1.2)
+    assert outcome.value == pytest.approx(5 / 6)
+    assert outcome.claim == f"cost over the best peer's <= {1 / limit:.4g}"
     assert outcome.holds is holds
 
 
@@ -85,7 +86,8 @@ def test_of_a_rate_the_best_peer_is_the_one_with_the_most(limit: float, holds: b
     found = row({arm: [sample(1, ops=rate)] for arm, rate in rates.items()})
     bar = Bar("against", at_least=limit, figure="ops", peers=["a/glibc", "b/glibc"])
     outcome = verdict.judge(found, bar)
-    assert (outcome.value, outcome.best, outcome.holds) == (2.0, "b/glibc", holds)
+    assert (outcome.value, outcome.best, outcome.holds) == (0.5, "b/glibc", holds)
+    assert outcome.claim == f"cost by ops over that of a/glibc or b/glibc <= {1 / limit:.4g}"
 
 
 def test_a_bar_without_one_of_its_peers_or_its_arm_does_not_hold() -> None:

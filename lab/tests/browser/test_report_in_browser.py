@@ -108,13 +108,13 @@ def test_tab_reaches_every_table(view: View) -> None:
     pytest.fail(f"{TABS} presses of Tab did not reach every table")
 
 
-def test_the_navigation_leads_to_the_seed_tables(view: View) -> None:
-    view.page.get_by_role("link", name="Seed tables").click()
+def test_the_navigation_leads_to_the_published_tables(view: View) -> None:
+    view.page.get_by_role("link", name="Published tables").click()
     assert view.page.evaluate("() => scrollY") > HEIGHT
-    section = view.page.get_by_role("region", name="The seed tables", exact=True)
+    section = view.page.get_by_role("region", name="The published tables", exact=True)
     assert section.locator("h2").is_visible()
     assert section.locator("table").count() > 3
-    assert section.locator(".wide + ol").first.get_by_role("listitem").count() > 1
+    assert section.locator(".foot + ol").first.get_by_role("listitem").count() > 1
 
 
 def test_focus_is_seen_and_the_skip_link_comes_first(view: View) -> None:

@@ -19,6 +19,8 @@ EBBTIDE = "ebbtide"
 EBBTIDE_AGAIN = "ebbtide-again"  # the A/A arm
 GLIBC = "glibc"
 FLOOR = "floor"
+FLOOR_FILE = "libebb_floor.so"
+NOT_BUILT = "not built"
 # Ebbtide's other ways to reclaim; they run in rows of kind scheme alone.
 EBBTIDE_WAYS = ("ebbtide-fenced", "ebbtide-call", "ebbtide-hazard")
 OWN = (EBBTIDE, EBBTIDE_AGAIN, *EBBTIDE_WAYS)
@@ -140,10 +142,14 @@ def _find_installed(entry: dict[str, Any]) -> Allocator:
     return Allocator(entry["name"], None, problem=f"install the package {entry['package']}")
 
 
+def _cache(layout: Layout) -> Path:
+    return layout.build / "peers"
+
+
 def _build_from_crate(entry: dict[str, Any], layout: Layout) -> Allocator:
     try:
         recipe = peers.Recipe.of(entry)
-        built = peers.build(recipe, layout.build / "peers")
+        built = peers.build(recipe, _cache(layout))
     except LabError as error:
         return Allocator(entry["name"], None, problem=str(error))
     if recipe.statement is None:
@@ -221,7 +227,7 @@ def find(name: str, layout: Layout) -> Allocator:
     if name == GLIBC:
         return _glibc()
     if name == FLOOR:
-        return _own(name, layout.program("libebb_floor.so"), "bench/ builds it")
+        return _own(name, layout.program(FLOOR_FILE), "bench/ builds it")
     catalogue = load_catalogue(layout)
     if name not in catalogue:
         known = ", ".join(names(layout))
@@ -230,6 +236,24 @@ def find(name: str, layout: Layout) -> Allocator:
     if entry["kind"] == "installed":
         return _find_installed(entry)
     return _build_from_crate(entry, layout)
+
+
+def look_up(name: str, layout: Layout) -> Allocator:
+    """As `find`, but builds nothing: what would have to be is NOT_BUILT."""
+    try:
+        built = _is_built(name, layout)
+    except LabError as error:
+        return Allocator(name, None, problem=str(error))
+    return find(name, layout) if built else Allocator(name, None, problem=NOT_BUILT)
+
+
+def _is_built(name: str, layout: Layout) -> bool:
+    if name == FLOOR:
+        return (layout.programs / FLOOR_FILE).is_file()
+    entry = load_catalogue(layout).get(name, {})
+    if entry.get("kind") != "crate":
+        return True
+    return peers.is_built(peers.Recipe.of(entry), _cache(layout))
 
 
 def libc_path() -> Path:

@@ -2,7 +2,7 @@
 """Ways to group memory by phase as arms: allocator+way, and the options that choose it.
 
 The programs of rows that are `scoped` take the options; the allocator is preloaded as
-ever. A domain's policies are those of the seed: per-request and batch-1 are one policy
+ever. A domain's policies are those of the published 002: per-request and batch-1 are one policy
 by two names, so their difference is noise.
 """
 

@@ -16,6 +16,7 @@ from ebbtide_lab.arms import schemes
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli import complete
 from ebbtide_lab.measure import execute
 from ebbtide_lab.measure.process import need_program
 from ebbtide_lab.measure.session import Execute, Session, plan
@@ -23,11 +24,11 @@ from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.results.model import Results, Sample
 from ebbtide_lab.scenarios import model as scenarios
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
-from ebbtide_lab.show import seeds, tables
+from ebbtide_lab.show import published, tables
 from ebbtide_lab.show.console import open_console
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+SIGNALLED = 128  # the exit status is so much more than the signal
 DEMO_SETS = ("quick", "apps")
 DEMO_BUDGET_S = 285.0
 TOOLS = {"instructions": "valgrind", "syscalls": "strace"}
@@ -44,9 +45,13 @@ class Asked(TypedDict):
 
 
 @click.command("bench")
-@click.argument("names", nargs=-1, metavar="[NAME]...")
+@click.argument("names", nargs=-1, metavar="[NAME]...", shell_complete=complete.workloads)
 @click.option("--runs", type=click.IntRange(1, 1000), help="Runs of each arm (default: the set's).")
-@click.option("--arms", help="Comma-separated allocators (default: the set's).")
+@click.option(
+    "--arms",
+    help="Comma-separated allocators (default: the set's).",
+    shell_complete=complete.arms,
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the raw results.")
 @click.option("--resume", is_flag=True, help="Go on with the runs that --out's folder holds.")
 @click.option(
@@ -73,7 +78,11 @@ def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]
 
 
 @click.command("demo")
-@click.option("--arms", help="Comma-separated allocators (default: the sets').")
+@click.option(
+    "--arms",
+    help="Comma-separated allocators (default: the sets').",
+    shell_complete=complete.arms,
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for the raw results.")
 @click.option("--budget", default=DEMO_BUDGET_S, show_default=True, help="Seconds to stay within.")
 @click.pass_obj
@@ -170,7 +179,7 @@ def _measure(layout: Layout, request: Request) -> None:
         session = Session(_executor(layout, request.planted), journal, console)
         results = session.run(steps, request.budget_s)
     tables.print_results(results, console)
-    seeds.print_tables(results, console)
+    published.print_tables(results, console)
     console.print(f"Raw results: {folder}", soft_wrap=True)
     if results.interrupted:
         console.print(f"To go on: {request.resume_line(folder)}", soft_wrap=True, markup=False)
@@ -207,5 +216,5 @@ def _programs_of(sets: list[ScenarioSet]) -> list[str]:
 
 def _exit_status(results: Results) -> int:
     if results.interrupted:
-        return EXIT_INTERRUPTED
+        return SIGNALLED + results.interrupted
     return EXIT_FAILED if any(row.failures for row in results.rows) else 0

@@ -13,8 +13,11 @@ from ebbtide_lab.show.console import open_console
 @click.command("peers")
 @click.pass_obj
 def peers_command(layout: Layout) -> None:
-    """List the allocators with their versions; builds those that come as sources."""
-    found = [allocators.find(name, layout) for name in allocators.names(layout)]
+    """List the allocators with their versions.
+
+    Nothing is built for that: what is not built yet is built when it is measured.
+    """
+    found = [allocators.look_up(name, layout) for name in allocators.names(layout)]
     tables.print_allocators(found, open_console())
 
 

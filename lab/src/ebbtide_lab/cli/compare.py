@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from ebbtide_lab.arms.allocators import EBBTIDE
+from ebbtide_lab.cli import complete
 from ebbtide_lab.judge import compare
 from ebbtide_lab.results import journal
 from ebbtide_lab.show.comparison import print_comparison
@@ -19,7 +20,13 @@ THRESHOLD_PERCENT = 2.0
 @click.command("compare")
 @click.argument("before", metavar="A", type=click.Path(path_type=Path))
 @click.argument("after", metavar="B", type=click.Path(path_type=Path))
-@click.option("--arm", default=EBBTIDE, show_default=True, help="The allocator to compare.")
+@click.option(
+    "--arm",
+    default=EBBTIDE,
+    show_default=True,
+    help="The allocator to compare.",
+    shell_complete=complete.arm,
+)
 @click.option(
     "--threshold",
     type=click.FloatRange(0, 1000),

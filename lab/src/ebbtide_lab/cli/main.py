@@ -21,7 +21,7 @@ VERBS = {
     "compare": "compare",
     "doctor": "doctor",
     "status": "status",
-    "seeds": "seeds",
+    "published": "published",
 }
 
 
@@ -45,7 +45,12 @@ class Main(click.Group):
             raise click.ClickException(str(error)) from error
 
 
-@click.group(cls=Main, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Main,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog='Completion in bash: eval "$(_EBB_COMPLETE=bash_source ebb)"; zsh and fish likewise.',
+)
+@click.version_option(package_name="ebbtide-lab", prog_name="ebb")
 @click.option("--lib", type=click.Path(path_type=Path), help="Ebbtide's shared library.")
 @click.option("--programs", type=click.Path(path_type=Path), help="Folder of the built bench/.")
 @click.pass_context

@@ -14,6 +14,7 @@ from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import EBBTIDE, Allocator
 from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli import complete
 from ebbtide_lab.measure import preload
 
 EXIT_UNPROVED = 3
@@ -22,7 +23,14 @@ PROOF_POLL_S = 0.01
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
-@click.option("--with", "name", default=EBBTIDE, show_default=True, help="The allocator.")
+@click.option(
+    "--with",
+    "name",
+    default=EBBTIDE,
+    show_default=True,
+    help="The allocator.",
+    shell_complete=complete.allocator,
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run_command(layout: Layout, name: str, command: tuple[str, ...]) -> None:

@@ -21,7 +21,8 @@ bootstrap's resamples:
   arm's may differ from their middle, and a draw of that size is added.
 
 Only times are corrected: memory and counts do not drift with the machine. A row is a
-regression when its interval lies wholly above 1 and its value above the threshold.
+regression when its interval lies wholly above 1 and its value above the threshold; a time
+of fewer than three runs has no interval and is not judged.
 A change of the workload program moves every arm, and so looks like a drift.
 """
 
@@ -36,6 +37,7 @@ from ebbtide_lab.arms.allocators import Allocator, is_ours
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.judge.stats import (
     MEDIAN,
+    MIN_RUNS,
     Ratio,
     beyond_noise,
     interval,
@@ -79,11 +81,19 @@ class Change:
     def judged(self) -> Ratio:
         return self.corrected or self.plain
 
+    @property
+    def is_judged(self) -> bool:
+        """A time wants an interval. Memory and counts repeat: their value will do."""
+        return self.judged.has_interval or not _is_time(self.figure)
+
     def is_regression(self, threshold: float) -> bool:
-        return self.judged.low > 1 and self.judged.value > 1 + threshold
+        return self.judged.value > 1 + threshold and self._is_apart(self.judged.low > 1)
 
     def is_improvement(self, threshold: float) -> bool:
-        return self.judged.high < 1 and self.judged.value < 1 / (1 + threshold)
+        return self.judged.value < 1 / (1 + threshold) and self._is_apart(self.judged.high < 1)
+
+    def _is_apart(self, told: bool) -> bool:
+        return told if self.judged.has_interval else self.is_judged
 
 
 @dataclass
@@ -110,7 +120,7 @@ class Comparison:
     def unseen(self) -> float | None:
         """How much slower half of the times that are no regressions may be at least, for
         all that these runs tell: the median upper end of their intervals, less 1."""
-        times = [each for each in self.changes if _is_time(each.figure)]
+        times = [each for each in self.changes if _is_time(each.figure) and each.is_judged]
         highs = [each.judged.high for each in times if not each.is_regression(self.threshold)]
         return median(highs) - 1 if highs else None
 
@@ -207,6 +217,11 @@ def _warn_of_few_runs(found: Comparison) -> None:
         found.warnings.append(
             f"{len(few)} rows have fewer than {FEW_RUNS} runs: their intervals mean little"
         )
+    untold = [each for each in found.changes if not each.is_judged]
+    if untold:
+        found.warnings.append(
+            f"{len(untold)} times are not judged: fewer than {MIN_RUNS} runs give no interval"
+        )
     plain = [each for each in found.changes if _is_time(each.figure) and not each.corrected]
     if plain:
         found.warnings.append(
@@ -282,17 +297,20 @@ def correct(before: Costs, after: Costs, arm: str, seed: int = 1) -> tuple[Ratio
 
     All other arms are peers that did not change.
     """
-    rng = np.random.default_rng(seed)
-    old, new = (resampled(rng, costs, UNDISTURBED) for costs in (before, after))
     moves = {
         name: math.log(quantile(after[name], UNDISTURBED) / quantile(before[name], UNDISTURBED))
         for name in before
     }
-    draws = {name: np.log(new[name] / old[name]) for name in before}
     peers = [name for name in moves if name != arm]
+    drift = median(moves[peer] for peer in peers)
+    value = math.exp(moves[arm] - drift)
+    if min(len(values) for values in (*before.values(), *after.values())) < MIN_RUNS:
+        return Ratio(value), math.exp(drift)
+    rng = np.random.default_rng(seed)
+    old, new = (resampled(rng, costs, UNDISTURBED) for costs in (before, after))
+    draws = {name: np.log(new[name] / old[name]) for name in before}
     noise = median(float(np.var(draws[peer], ddof=1)) for peer in peers)
     unequal = beyond_noise([moves[peer] for peer in peers], noise)
-    drift = median(moves[peer] for peer in peers)
     own = draws[arm] - np.median([draws[peer] for peer in peers], axis=0)
     corrected = np.exp(own + rng.normal(0, unequal, own.shape))
-    return interval(math.exp(moves[arm] - drift), corrected), math.exp(drift)
+    return interval(value, corrected), math.exp(drift)

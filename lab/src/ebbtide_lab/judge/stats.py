@@ -22,13 +22,21 @@ EXPLAINED_BY_NOISE = 2.5
 # spread inside them; evenly spread values, cut in half, reach 3.5.
 MODE_SEPARATION = 5.0
 MODES_MIN_SAMPLES = 6
+MIN_RUNS = 3  # with fewer the draws are little but the runs themselves
+UNKNOWN = (-math.inf, math.inf)
 
 
 @dataclass(frozen=True)
 class Ratio:
+    """With too few runs there is no interval: it excludes nothing."""
+
     value: float
-    low: float
-    high: float
+    low: float = UNKNOWN[0]
+    high: float = UNKNOWN[1]
+
+    @property
+    def has_interval(self) -> bool:
+        return (self.low, self.high) != UNKNOWN
 
     def contains(self, value: float) -> bool:
         return self.low <= value <= self.high
@@ -39,12 +47,14 @@ def ratio(
 ) -> Ratio:
     """The ratio of two medians (or other quantiles) with its percentile bootstrap interval.
 
-    The arms are resampled apart. One sample an arm gives an interval of no width,
-    so callers show how many runs there were.
+    The arms are resampled apart.
     """
+    value = quantile(numerator, q) / quantile(denominator, q)
+    if min(len(numerator), len(denominator)) < MIN_RUNS:
+        return Ratio(value)
     rng = np.random.default_rng(seed)
     draws = _draw(rng, numerator, q) / _draw(rng, denominator, q)
-    return interval(quantile(numerator, q) / quantile(denominator, q), draws)
+    return interval(value, draws)
 
 
 def quantile(values: Sequence[float], q: float) -> float:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Compares Ebbtide with its peers in one row, and holds the row against its bars."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean, median
@@ -8,10 +9,10 @@ from statistics import geometric_mean, median
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, is_peer
 from ebbtide_lab.judge.stats import Ratio, ratio
 from ebbtide_lab.results.model import Row
-from ebbtide_lab.scenarios.model import Bar
+from ebbtide_lab.scenarios.model import TURNED, Bar
 
 PEAK_RSS = "peak_rss_kb"
-MICRO_AT_LEAST = 1.15  # the bar on the geometric mean of the micro set
+MICRO_AT_MOST = 1 / 1.15  # the bar on the geometric mean of the micro set
 LEAN_PEERS = ("jemalloc", "mimalloc")  # the bar on memory names these families
 
 
@@ -63,15 +64,15 @@ def against(row: Row, arm: str, name: str | None = None) -> Ratio | None:
 
 
 def geometric_means(rows: list[Row]) -> dict[str, float]:
-    """Each peer's time over Ebbtide's, the geometric mean over the rows of the micro set:
-    above 1, Ebbtide is the faster. Worst peer last; without peers that lack a row."""
+    """Ebbtide's time over each peer's, the geometric mean over the rows of the micro set:
+    below 1, Ebbtide is the faster. Worst peer last; without peers that lack a row."""
     medians = [_medians(row, [EBBTIDE, *peers_of(row)]) for row in rows if row.scenario.micro]
     medians = [each for each in medians if EBBTIDE in each and len(each) > 1]
     if not medians:
         return {}
     peers = set.intersection(*(set(each) for each in medians)) - {EBBTIDE}
-    means = {peer: geometric_mean(each[peer] / each[EBBTIDE] for each in medians) for peer in peers}
-    return dict(sorted(means.items(), key=lambda item: item[1]))
+    means = {peer: geometric_mean(each[EBBTIDE] / each[peer] for each in medians) for peer in peers}
+    return dict(sorted(means.items(), key=lambda item: -item[1]))
 
 
 def noise(row: Row) -> Ratio | None:
@@ -87,15 +88,24 @@ def judge(row: Row, bar: Bar, rows: Sequence[Row] = ()) -> Outcome:
     of the session, for bars that look at another one."""
     if bar.arm not in row.samples:
         why = row.failures.get(bar.arm) or row.not_run.get(bar.arm) or "not run"
-        return Outcome(_claim(row, bar, bar.at_most), None, "", False, why)
+        return Outcome(_claim(row, bar, _limit_of(bar)), None, "", False, why)
     if bar.kind == "unchanged":
         return _judge_unchanged(row, bar, rows)
     value, best = MEASURES[bar.kind](row, bar)
-    claim = _claim(row, bar, bar.at_most)
+    limit = _limit_of(bar)
+    claim = _claim(row, bar, limit)
     if value is None:
         return Outcome(claim, None, "", False, _lack(row, bar))
-    holds = value >= bar.at_least if bar.at_least is not None else value <= (bar.at_most or 0)
+    holds = value <= limit if limit is not None else value >= (bar.at_least or 0)
     return Outcome(claim, value, best, holds)
+
+
+def _limit_of(bar: Bar) -> float | None:
+    """The most that is allowed. `at_least` of a speed or a rate over another turns over,
+    as their ratio is one of costs; a figure by itself keeps it."""
+    if bar.at_least is not None and bar.kind in TURNED:
+        return 1 / bar.at_least
+    return bar.at_most
 
 
 def _lack(row: Row, bar: Bar) -> str:
@@ -106,14 +116,17 @@ def _lack(row: Row, bar: Bar) -> str:
 def _claim(row: Row, bar: Bar, at_most: float | None) -> str:
     whose = "" if bar.arm == EBBTIDE else f"{bar.arm}: "
     figure = bar.figure or row.scenario.cost
-    what = LABELS[bar.kind].format(figure=figure, row=bar.row, peers=" or ".join(bar.peers))
-    return f"{whose}{what} {_limit(bar.at_least, at_most)}".rstrip()
+    turned = bar.kind == "against" and bar.at_least is not None
+    what = LABELS["rate" if turned else bar.kind].format(
+        figure=figure, row=bar.row, peers=" or ".join(bar.peers)
+    )
+    return f"{whose}{what} {_limit(bar, at_most)}".rstrip()
 
 
-def _limit(at_least: float | None, at_most: float | None) -> str:
-    if at_least is not None:
-        return f">= {at_least:g}"
-    return "" if at_most is None else f"<= {at_most:g}"
+def _limit(bar: Bar, at_most: float | None) -> str:
+    if at_most is not None:
+        return f"<= {at_most:.4g}"
+    return "" if bar.at_least is None else f">= {bar.at_least:g}"
 
 
 def _judge_unchanged(row: Row, bar: Bar, rows: Sequence[Row]) -> Outcome:
@@ -144,7 +157,7 @@ Measure = tuple[float | None, str]
 
 def _speed(row: Row, _: Bar) -> Measure:
     compared = compare(row)
-    return (1 / compared.ratio.value, compared.best) if compared else (None, "")
+    return (compared.ratio.value, compared.best) if compared else (None, "")
 
 
 def own_costs(row: Row) -> dict[str, float]:
@@ -187,9 +200,11 @@ def _against(row: Row, bar: Bar) -> Measure:
     peers = {peer: figures[peer] for peer in bar.peers if peer in figures}
     if bar.arm not in figures or len(peers) < len(bar.peers) or min(peers.values()) <= 0:
         return None, ""
-    choose = min if bar.at_least is None else max
-    best = choose(peers, key=peers.__getitem__)
-    return figures[bar.arm] / peers[best], best
+    if bar.at_least is None:
+        best = min(peers, key=peers.__getitem__)
+        return figures[bar.arm] / peers[best], best
+    best = max(peers, key=peers.__getitem__)  # of a rate: its cost is one over it
+    return peers[best] / figures[bar.arm] if figures[bar.arm] > 0 else math.inf, best
 
 
 def _glibc_time(row: Row, _: Bar) -> Measure:
@@ -206,12 +221,13 @@ def _glibc_rss(row: Row, _: Bar) -> Measure:
 
 
 LABELS = {
-    "speed": "speed over the best peer",
+    "speed": "cost over the best peer's",
     "own_cost": "own cost over the best peer's",
     "rss": "peak RSS over the leanest of jemalloc, mimalloc",
     "rss_of_all": "peak RSS over the leanest peer",
     "figure": "{figure}",
     "against": "{figure} over that of {peers}",
+    "rate": "cost by {figure} over that of {peers}",
     "unchanged": "{figure} over that in {row}, as A/A may stray:",
     "glibc_time": "time over glibc",
     "glibc_rss": "peak RSS above glibc, MB",

@@ -2,17 +2,20 @@
 """Carries out a plan: every arm of every scenario, interleaved, with progress."""
 
 import math
+import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic
+from types import FrameType
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
 from ebbtide_lab.base.errors import LabError, NotRunError, RunError
+from ebbtide_lab.measure.progress import open_progress
 from ebbtide_lab.results.journal import Journal, Key, fold
 from ebbtide_lab.results.model import Refusal, Results, Row, Sample, same_work
 from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
@@ -75,8 +78,24 @@ def _turned(arms: list[Allocator], by: int) -> list[Allocator]:
     return arms[cut:] + arms[:cut]
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, taken as Ctrl-C is."""
+
+
+@contextmanager
+def _sigterm_interrupts() -> Iterator[None]:
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 class Session:
-    """Carries out a plan. Ctrl-C ends it and keeps what is finished."""
+    """Carries out a plan. Ctrl-C or SIGTERM ends it and keeps what is finished."""
 
     def __init__(self, execute: Execute, journal: Journal, console: Console) -> None:
         self._execute = execute
@@ -90,9 +109,11 @@ class Session:
         left = self._without_finished(steps)
         results = Results(list(self._rows.values()), self._journal.arms, self._journal.facts)
         try:
-            self._run_all(left, budget_s)
-        except KeyboardInterrupt:
-            results.interrupted = True
+            with _sigterm_interrupts():
+                self._run_all(left, budget_s)
+        except KeyboardInterrupt as interrupt:
+            terminated = isinstance(interrupt, Terminated)
+            results.interrupted = signal.SIGTERM if terminated else signal.SIGINT
         return results
 
     def _open_row(self, step: Step) -> None:
@@ -132,8 +153,8 @@ class Session:
         end = monotonic() + budget_s if budget_s is not None else math.inf
         spent: dict[Key, float] = {}
         skipped = 0
-        with _progress(self._console) as bar:
-            task = bar.add_task("", total=sum(step.scenario.estimate_s for step in steps))
+        total_s = sum(step.scenario.estimate_s for step in steps)
+        with open_progress(self._console, len(steps), total_s) as told:
             for block in _blocks(steps):
                 key = block[0].key
                 started = monotonic()
@@ -141,9 +162,9 @@ class Session:
                     skipped += len(block)
                     continue
                 for step in block:
-                    bar.update(task, description=f"{step.scenario.name} under {step.arm.name}")
+                    told.begin(f"{step.scenario.name} under {step.arm.name}")
                     self._run_step(step)
-                    bar.advance(task, step.scenario.estimate_s)
+                    told.end(step.scenario.estimate_s)
                 spent[key] = monotonic() - started
         if skipped:
             self._console.print(f"Left out {skipped} of {len(steps)} runs to stay within the time.")
@@ -170,14 +191,3 @@ def _blocks(steps: list[Step]) -> list[list[Step]]:
     each arm has as many runs as the others. The first block of each always runs."""
     same = groupby(steps, key=lambda step: (step.round, step.key))
     return [list(block) for _, block in same]
-
-
-def _progress(console: Console) -> Progress:
-    return Progress(
-        TextColumn("{task.description:<36.36}"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-    )

@@ -71,7 +71,7 @@ class Results:
     rows: list[Row]
     arms: list[Allocator]
     facts: dict[str, object]
-    interrupted: bool = False
+    interrupted: int = 0  # the signal that ended the session early
 
 
 def same_work(one: Scenario, other: Scenario) -> bool:

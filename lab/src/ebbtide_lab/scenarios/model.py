@@ -4,6 +4,7 @@
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from string import Formatter
 from typing import Any
 
 from ebbtide_lab.base.errors import LabError
@@ -12,22 +13,33 @@ from ebbtide_lab.base.layout import SCENARIO_SETS
 KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme", "http")
 # Kinds that run under a counting tool: the count repeats, and time means nothing.
 COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
+# The kinds whose commands hold places, as in {scratch}, and which; {{ and }} are braces.
+OF_PROGRAMS = ("scratch", "workloads", "python")
+PLACES = {
+    "command": OF_PROGRAMS,
+    "server": OF_PROGRAMS,
+    "http": ("programs", "workloads", "port"),
+}
 FULL = "full"
 BAR_KINDS = (
     *("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all"),
     *("against", "unchanged"),
 )
+TURNED = ("speed", "against")  # whose at_least is shown as a cost of at most one over it
 OWN_ARM = "ebbtide"
+BRACES = "{{ and }} are braces"
 
 
 @dataclass(frozen=True)
 class Bar:
     """One claim that a row must meet; which limit applies depends on the kind.
 
-    figure: an arm's `figure`. against: an arm's figure (the row's cost, unless it says
-    otherwise) over that of the best of `peers`, which is the least of them under at_most and
-    the most under at_least. unchanged: an arm's cost over its cost in another row, `row`,
-    is at most as far above 1 as Ebbtide strays from itself in either; there is no limit.
+    speed: Ebbtide's over its best peer's, shown as the ratio of their costs, which is at
+    most 1 over the limit. figure: an arm's `figure`. against: an arm's figure (the row's
+    cost, unless it says otherwise) over that of the best of `peers`, which is the least of
+    them under at_most and the most under at_least, where more is better. unchanged: an arm's
+    cost over its cost in another row, `row`, is at most as far above 1 as Ebbtide strays
+    from itself in either; there is no limit.
     """
 
     kind: str
@@ -44,6 +56,8 @@ class Bar:
         limits = [each for each in (self.at_least, self.at_most) if each is not None]
         if len(limits) != (0 if self.kind == "unchanged" else 1):
             raise LabError(f"{where}: a bar wants either at_least or at_most; unchanged, neither")
+        if self.kind in TURNED and self.at_least is not None and self.at_least <= 0:
+            raise LabError(f"{where}: at_least of a bar of kind {self.kind} is above 0")
         if (self.kind == "figure") != bool(self.figure) and self.kind != "against":
             raise LabError(f"{where}: `figure` belongs to bars of kind figure or against")
         if (self.kind == "against") != bool(self.peers):
@@ -110,10 +124,26 @@ class Scenario:
             raise LabError(f"{where}: a row of kind http wants a client")
         if self.scoped and self.kind not in ("workload", "http"):
             raise LabError(f"{where}: only a row of kind workload or http is scoped")
+        for text in (*self.command, *self.ready, *self.client, *self.stop, self.stdin):
+            check_places(text, PLACES.get(self.kind), where)
         for bar in self.bars:
             bar.check(where)
             if bar.kind == "own_cost" and not self.floor:
                 raise LabError(f"{where}: a bar on own cost wants floor = true")
+
+
+def check_places(text: str, known: tuple[str, ...] | None, where: str) -> None:
+    """Whether `str.format` can fill them in; a kind that has none takes braces as they are."""
+    if known is None:
+        return
+    try:
+        fields_of = [part[1:] for part in Formatter().parse(text) if part[1] is not None]
+    except ValueError as error:
+        raise LabError(f"{where}: {text!r}: {error}; {BRACES}") from error
+    for name, form, conversion in fields_of:
+        if name not in known or form or conversion:
+            places = ", ".join(f"{{{each}}}" for each in known)
+            raise LabError(f"{where}: {text!r}: no place {name!r}; there are {places}; {BRACES}")
 
 
 @dataclass(frozen=True)

@@ -3,12 +3,14 @@
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from ebbtide_lab.judge.compare import Change, Comparison
 from ebbtide_lab.judge.stats import Ratio
-from ebbtide_lab.show.units import ABSENT, short
+from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.units import ABSENT, NO_INTERVAL, short
 
+HEADINGS = ["workload", "figure", "A", "B", "runs", "B/A", "the peers' drift", "B/A corrected"]
+DIRECTION = "B/A is the cost in B over the cost in A: below 1 is better."
 CHANCE = 40  # one in so many 95 % intervals lies wholly above what it should hold
 
 
@@ -19,9 +21,9 @@ def print_comparison(found: Comparison, console: Console) -> None:
         console.print(f"[red]fails in B[/] {escape(broken)}", soft_wrap=True)
     worse, better = found.regressions, found.improvements
     if worse:
-        console.print(_table(f"{found.arm}: regressions, the largest first", "red", worse))
+        _print_table(f"{found.arm}: regressions, the largest first", "red", worse, console)
     if better:
-        console.print(_table(f"{found.arm}: improvements", "green", better))
+        _print_table(f"{found.arm}: improvements", "green", better, console)
     rest = len(found.changes) - len(worse) - len(better)
     console.print(
         f"{len(worse) + len(found.broken)} regressions, {len(better)} improvements, "
@@ -41,17 +43,14 @@ def print_comparison(found: Comparison, console: Console) -> None:
         )
 
 
-def _table(title: str, colour: str, changes: list[Change]) -> Table:
-    table = Table(title=title)
-    table.add_column("workload")
-    table.add_column("figure")
-    for heading in ("A", "B", "runs", "B/A", "the peers' drift", "B/A corrected"):
-        table.add_column(heading, justify="right")
+def _print_table(title: str, colour: str, changes: list[Change], console: Console) -> None:
+    table = Grid(title, HEADINGS, left=2)
     for change in changes:
-        table.add_row(*_cells(change, colour))
+        table.add(*_cells(change, colour))
+    table.print(console)
+    console.print(DIRECTION, style="dim")
     if any(change.corrected for change in changes):
-        table.caption = _caption(changes)
-    return table
+        console.print(_caption(changes), style="dim")
 
 
 def _cells(change: Change, colour: str) -> list[str]:
@@ -82,5 +81,7 @@ def _caption(changes: list[Change]) -> str:
 
 
 def _ratio(ratio: Ratio) -> str:
+    if not ratio.has_interval:
+        return f"{ratio.value:.3f} {NO_INTERVAL}"
     # No markup: square brackets around a number are not a style.
     return f"{ratio.value:.3f} [{ratio.low:.3f}..{ratio.high:.3f}]"

@@ -6,26 +6,38 @@ from statistics import median
 
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
-from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
+from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, NOT_BUILT, Allocator
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.judge.stats import Ratio, modes
 from ebbtide_lab.machine import card
 from ebbtide_lab.results.model import Results, Row
-from ebbtide_lab.show.units import ABSENT, short, shown, unit_of
+from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.units import ABSENT, DIRECTION, NO_INTERVAL, short, shown, unit_of
 
 IDLE_FIGURE = "rss_after_idle_mb"
 SLOWER = 1.02  # what counts as a loss, in time and in memory
 FASTER = 1 / SLOWER
+RATIO_HEADINGS = (
+    *("runs", "ratio", "best peer", "other clock", "peak RSS", "leanest peer"),
+    *("RSS when idle", "A/A"),
+)
 
 
 def print_allocators(arms: list[Allocator], console: Console) -> None:
-    table = Table("allocator", "version", "shared object", "state", title="Allocators")
+    table = Grid("Allocators", ["allocator", "version", "shared object", "state"], left=4)
     for arm in arms:
-        state = f"[red]missing:[/] {escape(arm.problem)}" if arm.problem else "[green]works[/]"
-        table.add_row(arm.name, arm.version or ABSENT, str(arm.path or "the program's own"), state)
-    console.print(table)
+        path = str(arm.path or (ABSENT if arm.problem else "the program's own"))
+        table.add(arm.name, arm.version or ABSENT, escape(path), _state(arm))
+    table.print(console)
+
+
+def _state(arm: Allocator) -> str:
+    if not arm.problem:
+        return "[green]works[/]"
+    if arm.problem == NOT_BUILT:
+        return f"[yellow]{NOT_BUILT}[/]"
+    return f"[red]missing:[/] {escape(arm.problem)}"
 
 
 def print_results(results: Results, console: Console) -> None:
@@ -48,15 +60,15 @@ def _by_loss(row: Row) -> float:
 
 
 def _print_ratios(results: Results, console: Console) -> None:
-    table = Table(title="Ebbtide against its best peer, losses first (below 1: Ebbtide is better)")
-    for heading in ("workload", "runs", "ratio", "best peer", "other clock", "peak RSS"):
-        table.add_column(heading, justify="left" if heading == "workload" else "right")
-    table.add_column("leanest peer", justify="right")
-    table.add_column("RSS when idle", justify="right")
-    table.add_column("A/A", justify="right")
+    table = Grid("Ebbtide against its best peer, losses first", ["workload", *RATIO_HEADINGS])
     for row in sorted(results.rows, key=_by_loss):
-        table.add_row(row.scenario.name, *_ratio_cells(row))
-    console.print(table)
+        table.add(row.scenario.name, *_ratio_cells(row))
+    table.print(console)
+    _print_direction(console)
+
+
+def _print_direction(console: Console) -> None:
+    console.print(DIRECTION, style="dim")
 
 
 def _ratio_cells(row: Row) -> list[str]:
@@ -97,11 +109,13 @@ def _idle_cell(row: Row) -> str:
 def _shaded(ratio: Ratio, interval: bool = True) -> str:
     colour = "red" if ratio.value > SLOWER else "green" if ratio.value < FASTER else "yellow"
     text = f"[{colour}]{ratio.value:.2f}[/]"
-    return f"{text} [{ratio.low:.2f}..{ratio.high:.2f}]" if interval else text
+    return f"{text} ({_interval(ratio)})" if interval else text
 
 
 def _interval(ratio: Ratio | None) -> str:
-    return f"{ratio.low:.2f}..{ratio.high:.2f}" if ratio else ABSENT
+    if ratio is None:
+        return ABSENT
+    return f"{ratio.low:.2f}..{ratio.high:.2f}" if ratio.has_interval else NO_INTERVAL
 
 
 # --- figures ----------------------------------------------------------------------
@@ -112,15 +126,11 @@ def _print_figures(results: Results, console: Console) -> None:
         name for row in results.rows for name in (*row.samples, *row.failures, *row.refusals)
     }
     arms = [arm.name for arm in results.arms if arm.name in present and arm.name != EBBTIDE_AGAIN]
-    title = "Median (min..max); peak RSS in MB below"
-    table = Table(title=title, show_lines=True)
-    table.add_column("workload")
-    for arm in arms:
-        table.add_column(arm, justify="right")
+    table = Grid("Median (min..max); peak RSS in MB below", ["workload", *arms], lines=True)
     for row in results.rows:
         name = f"{row.scenario.name}\n[dim]{unit_of(row)}[/]"
-        table.add_row(name, *(_figure_cell(row, arm) for arm in arms))
-    console.print(table)
+        table.add(name, *(_figure_cell(row, arm) for arm in arms))
+    table.print(console)
 
 
 def _figure_cell(row: Row, arm: str) -> str:
@@ -149,11 +159,11 @@ def _print_means(results: Results, console: Console) -> None:
         return
     best = next(iter(means))
     count = sum(row.scenario.micro for row in results.rows)
-    word = "[green]PASS[/]" if means[best] >= verdict.MICRO_AT_LEAST else "[red]MISS[/]"
+    word = "[green]PASS[/]" if means[best] <= verdict.MICRO_AT_MOST else "[red]MISS[/]"
     peers = ", ".join(f"{peer} {value:.2f}" for peer, value in means.items())
     console.print(
-        f"Micro set, geometric mean of a peer's time over Ebbtide's in {count} rows: {peers}. "
-        f"The best single peer is {best}; bar {verdict.MICRO_AT_LEAST}: {word}"
+        f"Micro set, geometric mean of Ebbtide's time over a peer's in {count} rows: {peers}. "
+        f"The best single peer is {best}; bar at most {verdict.MICRO_AT_MOST:.4f}: {word}"
     )
 
 
@@ -161,7 +171,7 @@ def _print_bars(results: Results, console: Console) -> None:
     rows = [row for row in results.rows if row.scenario.bars]
     if not rows or EBBTIDE not in {arm.name for arm in results.arms}:
         return
-    table = Table("workload", "bar", "figure", "best peer", "verdict", title="Bars")
+    table = Grid("Bars", ["workload", "bar", "figure", "best peer", "verdict"], left=5)
     missed = held = 0
     for row in rows:
         for bar in row.scenario.bars:
@@ -169,8 +179,9 @@ def _print_bars(results: Results, console: Console) -> None:
             missed, held = missed + (not outcome.holds), held + outcome.holds
             value = f"{outcome.value:.3f}" if outcome.value is not None else outcome.why or ABSENT
             word = "[green]PASS[/]" if outcome.holds else "[red]MISS[/]"
-            table.add_row(row.scenario.name, outcome.claim, value, outcome.best, word)
-    console.print(table)
+            table.add(row.scenario.name, escape(outcome.claim), value, outcome.best or ABSENT, word)
+    table.print(console)
+    _print_direction(console)
     console.print(f"{held} bars held, {missed} missed")
 
 

@@ -6,6 +6,8 @@ import math
 from ebbtide_lab.results.model import Row
 
 ABSENT = "-"
+NO_INTERVAL = "n/a"
+DIRECTION = "A ratio is Ebbtide's cost over the peer's: below 1 Ebbtide is better."
 CLOCKS = ("cpu", "wall")
 PER_CLOCK = {
     "workload": "M ops per {} second",

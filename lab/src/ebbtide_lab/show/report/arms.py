@@ -15,9 +15,8 @@ from ebbtide_lab.show.report.cells import (
     Table,
     label_of,
     ratio_cell,
-    runs_of,
 )
-from ebbtide_lab.show.units import CLOCKS, short, shown, unit_of
+from ebbtide_lab.show.units import CLOCKS, DIRECTION, short, shown, unit_of
 
 KB = 1024e-6  # in MB
 CLOCK_UNITS = {
@@ -35,12 +34,12 @@ def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:
     made: dict[str, list[Cell]] = {
         "allocator": [Cell(names[arm]) for arm in ran],
         unit_of(row): [_judged(row, arm) for arm in ran],
-        "over Ebbtide's": [_over(row, arm, ratios) for arm in ran],
+        "Ebbtide's over it": [_over(row, arm, ratios) for arm in ran],
         f"own cost, {clock}": [Cell(short(own[arm])) if arm in own else NOTHING for arm in ran],
         f"CPU, {clock}": [_median(row, arm, "cpu") for arm in ran],
         f"wall, {clock}": [_median(row, arm, "wall") for arm in ran],
         "peak RSS, MB": [_median(row, arm, verdict.PEAK_RSS, KB) for arm in ran],
-        "RSS over Ebbtide's": [_over(row, arm, ratios, verdict.PEAK_RSS) for arm in ran],
+        "Ebbtide's RSS over it": [_over(row, arm, ratios, verdict.PEAK_RSS) for arm in ran],
         **{label_of(name): [_median(row, arm, name) for arm in ran] for name in _others(row)},
         "runs": [Cell(str(len(row.samples[arm]))) for arm in ran],
     }
@@ -50,7 +49,11 @@ def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:
         if arm not in row.samples:
             body.append([Cell(arm), Cell("failed", why, FAILED), *[NOTHING] * (len(kept) - 2)])
     return Table(
-        f"{row.scenario.name}: all arms, medians (least..most)", list(kept), body, shades=True
+        f"{row.scenario.name}: all arms, medians (least..most)",
+        list(kept),
+        body,
+        shades=True,
+        foot=DIRECTION,
     )
 
 
@@ -80,7 +83,7 @@ def _judged(row: Row, arm: str) -> Cell:
 def _over(row: Row, arm: str, ratios: Ratios, figure: str = "") -> Cell:
     if arm == EBBTIDE:
         return Cell("1.00") if row.costs(arm, figure or None) else NOTHING
-    return ratio_cell(ratios.of(row, arm, figure), runs_of(row, arm))
+    return ratio_cell(ratios.of(row, arm, figure))
 
 
 def _median(row: Row, arm: str, figure: str, scale: float = 1.0) -> Cell:

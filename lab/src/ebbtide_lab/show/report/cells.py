@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The parts of every table of the report, and how a ratio is written and marked.
 
-One direction throughout: a ratio is an allocator's cost over Ebbtide's, so that
-Ebbtide is 1.00 and a figure below 1 is a loss of Ebbtide's.
+One direction throughout: a ratio is Ebbtide's cost over an allocator's, so that
+a figure above 1 is a loss of Ebbtide's.
 """
 
 from dataclasses import dataclass, field
 
-from ebbtide_lab.arms.allocators import EBBTIDE
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.judge.stats import Ratio
 from ebbtide_lab.results.model import Row
-from ebbtide_lab.show.units import ABSENT, UNITS, short
+from ebbtide_lab.show.units import ABSENT, NO_INTERVAL, UNITS, short
 
 LOSS, GAIN, NOISE, ALONE, FAILED = "loss", "gain", "noise", "alone", "failed"
 NOT_RUN = "not-run"
@@ -20,7 +19,7 @@ WORDS = {
     LOSS: "Ebbtide is worse",
     GAIN: "Ebbtide is better",
     NOISE: "within noise",
-    ALONE: "one run, no interval",
+    ALONE: "fewer than three runs, no interval",
     FAILED: "the run failed",
 }
 STRONGER = (1.1, 1.5)  # where the shade of a cell grows darker
@@ -52,6 +51,7 @@ class Table:
     rows: list[list[Cell]]
     prose: bool = False  # text rather than numbers
     shades: bool = field(default=False, kw_only=True)
+    foot: str = field(default="", kw_only=True)  # a line below
 
 
 NOTHING = Cell(ABSENT)
@@ -64,31 +64,26 @@ class Ratios:
         self._known: dict[tuple[str, str, str, str], Ratio | None] = {}
 
     def of(self, row: Row, arm: str, figure: str = "") -> Ratio | None:
-        """The arm's cost over Ebbtide's; None where there is none or it is nought."""
+        """Ebbtide's cost over the arm's; None where there is none or it is nought."""
         key = (row.group, row.scenario.name, arm, figure)
         if key not in self._known:
-            self._known[key] = _turn_over(verdict.against(row, arm, figure or None))
+            self._known[key] = _above_nought(verdict.against(row, arm, figure or None))
         return self._known[key]
 
 
-def _turn_over(ratio: Ratio | None) -> Ratio | None:
-    if ratio is None or ratio.low <= 0:
+def _above_nought(ratio: Ratio | None) -> Ratio | None:
+    if ratio is None:
         return None
-    return Ratio(1 / ratio.value, 1 / ratio.high, 1 / ratio.low)
+    return ratio if (ratio.low if ratio.has_interval else ratio.value) > 0 else None
 
 
-def runs_of(row: Row, arm: str) -> int:
-    """The runs behind a ratio: those of the arm that has fewer."""
-    return min(len(row.samples.get(name, [])) for name in (EBBTIDE, arm))
-
-
-def state_of(ratio: Ratio, runs: int) -> str:
+def state_of(ratio: Ratio) -> str:
     """Judged by the interval as it is printed, so that what is read is what is meant."""
-    if runs < 2:
+    if not ratio.has_interval:
         return ALONE
     if round(ratio.low, 2) <= 1 <= round(ratio.high, 2):
         return NOISE
-    return GAIN if ratio.value > 1 else LOSS
+    return LOSS if ratio.value > 1 else GAIN
 
 
 def shade_of(ratio: Ratio, state: str) -> int:
@@ -105,15 +100,16 @@ def written(value: float) -> str:
 
 
 def interval(ratio: Ratio) -> str:
+    if not ratio.has_interval:
+        return NO_INTERVAL
     return f"[{written(ratio.low)}..{written(ratio.high)}]"
 
 
-def ratio_cell(ratio: Ratio | None, runs: int) -> Cell:
+def ratio_cell(ratio: Ratio | None) -> Cell:
     if ratio is None:
         return NOTHING
-    state = state_of(ratio, runs)
-    note = "one run" if state == ALONE else interval(ratio)
-    return Cell(written(ratio.value), note, state, shade_of(ratio, state))
+    state = state_of(ratio)
+    return Cell(written(ratio.value), interval(ratio), state, shade_of(ratio, state))
 
 
 def not_run(why: str) -> str:

@@ -37,7 +37,8 @@ def _finalize(value: object) -> str:
 
 def _grid(table: Table) -> Ready:
     headings = [escape(each) for each in table.columns]
-    return Ready(grid(headings, (map(_cell, row) for row in table.rows), table.prose))
+    drawn = grid(headings, (map(_cell, row) for row in table.rows), table.prose)
+    return Ready(f"{drawn}\n\n{escape(table.foot)}" if table.foot else drawn)
 
 
 def _cell(cell: Cell) -> str:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What is true of all rows together: the matrices, the means, the bars."""
 
-import math
 import re
 from collections import Counter
 from dataclasses import dataclass
@@ -21,15 +20,9 @@ from ebbtide_lab.show.report.cells import (
     interval,
     not_run,
     ratio_cell,
-    runs_of,
     written,
 )
-from ebbtide_lab.show.units import ABSENT, short, shown, unit_of
-
-DIRECTION = (
-    "over Ebbtide's: 1.00 is Ebbtide, above 1 the allocator needs more, below 1 it needs less "
-    "and Ebbtide loses"
-)
+from ebbtide_lab.show.units import ABSENT, DIRECTION, short, shown, unit_of
 
 
 def in_order(rows: list[Row], ratios: Ratios) -> list[Row]:
@@ -37,10 +30,8 @@ def in_order(rows: list[Row], ratios: Ratios) -> list[Row]:
 
     def key(row: Row) -> tuple[bool, bool, float]:
         peers = verdict.peers_of(row)
-        least = min(
-            (each.value for peer in peers if (each := ratios.of(row, peer))), default=math.inf
-        )
-        return EBBTIDE not in row.failures, not losses([row], ratios), least
+        most = max((each.value for peer in peers if (each := ratios.of(row, peer))), default=0.0)
+        return EBBTIDE not in row.failures, not losses([row], ratios), -most
 
     return sorted(rows, key=key)
 
@@ -99,7 +90,9 @@ def _matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str) -> T
     ]
     what = "Peak resident memory" if figure else "Cost"
     what += " of reclamation" if rows and _of_schemes(rows[0]) else ""
-    return Table(f"{what} {DIRECTION}", ["workload", EBBTIDE, *arms, "A/A"], body, shades=True)
+    caption = f"{what}: Ebbtide's over the allocator's"
+    heads = ["workload", EBBTIDE, *arms, "A/A"]
+    return Table(caption, heads, body, shades=True, foot=DIRECTION)
 
 
 def _own_cell(row: Row, figure: str) -> Cell:
@@ -118,15 +111,14 @@ def _matrix_cell(row: Row, arm: str, ratios: Ratios, figure: str) -> Cell:
         return Cell("failed", state=FAILED)
     if arm in row.not_run:
         return Cell(ABSENT, not_run(row.not_run[arm]), NOT_RUN)
-    return ratio_cell(ratios.of(row, arm, figure), runs_of(row, arm))
+    return ratio_cell(ratios.of(row, arm, figure))
 
 
 def _noise_cell(row: Row, ratios: Ratios, figure: str) -> Cell:
     found = ratios.of(row, EBBTIDE_AGAIN, figure)
     if not found:
         return NOTHING
-    single = runs_of(row, EBBTIDE_AGAIN) < 2
-    return Cell(written(found.value), "one run" if single else interval(found))
+    return Cell(written(found.value), interval(found))
 
 
 # --- means ------------------------------------------------------------------------
@@ -164,15 +156,15 @@ def _counted(counted: list[Row], micro: list[Row]) -> str:
 
 def _bar_of(found: dict[str, float]) -> str:
     """The bar is on the fastest of the peers."""
-    bar = f"Bar: at least {verdict.MICRO_AT_LEAST:.2f} on the best single peer"
+    bar = f"Bar: at most {verdict.MICRO_AT_MOST:.4f} on the best single peer"
     if not found:
         return (
             f"Micro set: no peer ran in every row that counts, so there is no mean. {bar}: missed."
         )
-    best, worst = min(found, key=found.__getitem__), max(found, key=found.__getitem__)
-    word = "held" if found[best] >= verdict.MICRO_AT_LEAST else "missed"
+    best, worst = max(found, key=found.__getitem__), min(found, key=found.__getitem__)
+    word = "held" if found[best] <= verdict.MICRO_AT_MOST else "missed"
     return (
-        "Micro set, geometric mean of a peer's time over Ebbtide's: "
+        "Micro set, geometric mean of Ebbtide's time over a peer's: "
         f"from {_told(found[best])} ({best}) to {_told(found[worst])} ({worst}). "
         f"{bar}, {best}: {word}."
     )
@@ -180,22 +172,22 @@ def _bar_of(found: dict[str, float]) -> str:
 
 def _told(mean: float) -> str:
     """Two places, or as many more as it takes not to seem to meet a bar that it misses."""
-    seems = round(mean, 2) >= verdict.MICRO_AT_LEAST
-    return f"{mean:.2f}" if seems == (mean >= verdict.MICRO_AT_LEAST) else f"{mean:.4f}"
+    seems = round(mean, 2) <= verdict.MICRO_AT_MOST
+    return f"{mean:.2f}" if seems == (mean <= verdict.MICRO_AT_MOST) else f"{mean:.4f}"
 
 
 def _mean_table(results: Results, counted: list[Row], found: dict[str, float]) -> Table:
-    """The least first. A peer that lacks a row has no mean: it would be of other rows."""
+    """The best peer first. A peer that lacks a row has no mean: it would be of other rows."""
     body = [
-        [Cell(peer), Cell(_told(mean), state=LOSS if mean < 1 else ""), Cell(str(len(counted)))]
+        [Cell(peer), Cell(_told(mean), state=LOSS if mean > 1 else ""), Cell(str(len(counted)))]
         for peer, mean in found.items()
     ]
     for peer in columns(results, [row for row in results.rows if not _of_schemes(row)]):
         if peer not in found:
             ran = sum(bool(row.costs(peer)) for row in counted)
             body.append([Cell(peer), NOTHING, Cell(f"ran in {ran} of {len(counted)}")])
-    caption = "Geometric mean of each peer's time over Ebbtide's (above 1: Ebbtide is the faster)"
-    return Table(caption, ["allocator", "mean", "rows"], body)
+    caption = "Geometric mean of Ebbtide's time over each peer's"
+    return Table(caption, ["allocator", "mean", "rows"], body, foot=DIRECTION)
 
 
 # --- losses and bars ----------------------------------------------------------------
@@ -205,15 +197,12 @@ def losses(rows: list[Row], ratios: Ratios, figure: str = "") -> list[tuple[Row,
     """Each row that a peer wins, with the peer that wins by most."""
     found = []
     for row in rows:
-        cells = {
-            peer: ratio_cell(ratios.of(row, peer, figure), runs_of(row, peer))
-            for peer in verdict.peers_of(row)
-        }
+        cells = {peer: ratio_cell(ratios.of(row, peer, figure)) for peer in verdict.peers_of(row)}
         lost = {peer: cell for peer, cell in cells.items() if cell.state == LOSS}
         if lost:
-            worst = min(lost, key=lambda peer: float(lost[peer].text))
+            worst = max(lost, key=lambda peer: float(lost[peer].text))
             found.append((row, worst, lost[worst]))
-    return sorted(found, key=lambda each: float(each[2].text))
+    return sorted(found, key=lambda each: -float(each[2].text))
 
 
 def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
@@ -230,6 +219,7 @@ def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
         "Claims that were set before measuring",
         ["workload", "bar", "figure", "peer", "verdict"],
         body,
+        foot=DIRECTION,
     )
 
 

@@ -15,7 +15,8 @@ from ebbtide_lab.arms.allocators import (
 )
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
-from ebbtide_lab.show.report import matrix, seeds
+from ebbtide_lab.show.published import LEGEND
+from ebbtide_lab.show.report import matrix, published
 from ebbtide_lab.show.report.cells import (
     ALONE,
     GAIN,
@@ -25,24 +26,22 @@ from ebbtide_lab.show.report.cells import (
     Ratios,
     Table,
     ratio_cell,
-    runs_of,
 )
 from ebbtide_lab.show.report.scaling import scaling
 from ebbtide_lab.show.report.workload import Chart, Section, section
-from ebbtide_lab.show.seeds import LEGEND
 from ebbtide_lab.show.units import ABSENT
 
 ENOUGH_RUNS = 5
 AGREED_NOISE = 0.9  # the share of rows whose A/A interval must contain 1.00
-SEED_LEGEND = (
-    "What the five seed documents measured, beside what the same work gives here. "
-    f"{LEGEND} This is the other way round than everywhere else in this report."
+PUBLISHED_LEGEND = (
+    f"What five earlier systems published, beside what the same work gives here. {LEGEND}"
 )
 GLOSSARY = {
-    "ratio": "An allocator's cost divided by Ebbtide's, each the median of its runs; "
-    "cost is time, memory or a count, of which less is better.",
+    "ratio": "Ebbtide's cost divided by an allocator's, each the median of its runs; "
+    "cost is time, memory or a count, of which less is better: below 1 Ebbtide is better.",
     "interval": "In brackets, [least..most]: where the ratio lies in 95 of 100 redraws "
-    "of the runs (percentile bootstrap); fewer than five runs make it too narrow.",
+    "of the runs (percentile bootstrap); fewer than five runs make it too narrow, "
+    "fewer than three give none.",
     "within noise": "The interval, as printed, contains 1.00: these runs do not tell "
     "the two allocators apart.",
     "A/A": "Ebbtide against itself as if it were another allocator; how far its interval "
@@ -84,8 +83,8 @@ class Page:
     memory: list[Table]
     bars: Table | None
     scaling: list[Chart]
-    seeds: list[seeds.Document]
-    seed_legend: str
+    published: list[published.Document]
+    published_legend: str
     sections: list[Section]
     machine: Table
     allocators: Table
@@ -112,8 +111,8 @@ def page(results: Results) -> Page:
         memory=matrix.matrices(results, rows, ratios, verdict.PEAK_RSS),
         bars=matrix.bars(rows, anchor),
         scaling=scaling(results, facts.get("cores", "?")),
-        seeds=seeds.documents(results),
-        seed_legend=SEED_LEGEND,
+        published=published.documents(results),
+        published_legend=PUBLISHED_LEGEND,
         sections=[
             section(row, results, ratios, anchor[row.group, row.scenario.name]) for row in rows
         ],
@@ -157,13 +156,13 @@ def _day(facts: dict[str, object]) -> str:
 
 def _tally(results: Results, ratios: Ratios) -> str:
     states = [
-        ratio_cell(ratios.of(row, peer), runs_of(row, peer)).state
+        ratio_cell(ratios.of(row, peer)).state
         for row in results.rows
         for peer in verdict.peers_of(row)
         if ratios.of(row, peer)
     ]
     lost, even, won, alone = (states.count(each) for each in (LOSS, NOISE, GAIN, ALONE))
-    untold = f" {alone} rest on a single run and tell nothing." if alone else ""
+    untold = f" {alone} rest on fewer than three runs and tell nothing." if alone else ""
     return (
         f"Of {len(states)} comparisons with a peer Ebbtide loses {lost}, "
         f"{even} are within noise, and it wins {won}.{untold}"
@@ -171,10 +170,10 @@ def _tally(results: Results, ratios: Ratios) -> str:
 
 
 def _noise(results: Results, ratios: Ratios) -> str:
-    repeated = [row for row in results.rows if runs_of(row, EBBTIDE_AGAIN) > 1]
-    found = [ratio for row in repeated if (ratio := ratios.of(row, EBBTIDE_AGAIN))]
+    compared = [ratio for row in results.rows if (ratio := ratios.of(row, EBBTIDE_AGAIN))]
+    found = [ratio for ratio in compared if ratio.has_interval]
     if not found:
-        return "No A/A arm was run more than once: how noisy the machine was is not known."
+        return "No A/A arm has three runs: how noisy the machine was is not known."
     good = sum(each.contains(1.0) for each in found)
     share = good / len(found)
     judged = "as it should be" if share >= AGREED_NOISE else "below the 90 % that we ask for"
@@ -229,7 +228,7 @@ def _losses(
         Loss(
             row.scenario.name,
             anchor[row.group, row.scenario.name],
-            f"{peer} needs {cell.text} {cell.note} of Ebbtide's",
+            f"{cell.text} {cell.note} of what {peer} needs",
         )
         for row, peer, cell in matrix.losses(rows, ratios, figure)
     ]

@@ -23,9 +23,8 @@ from ebbtide_lab.show.report.cells import (
     label_of,
     not_run,
     ratio_cell,
-    runs_of,
 )
-from ebbtide_lab.show.units import ABSENT, short, unit_of
+from ebbtide_lab.show.units import ABSENT, DIRECTION, short, unit_of
 
 CLOCK_NAMES = {"cpu": "CPU time", "wall": "wall time"}
 NINES = {0.301: "50", 1.0: "90", 2.0: "99", 3.0: "99.9", 4.0: "99.99", 5.0: "99.999"}
@@ -110,7 +109,7 @@ def _summary(row: Row, ratios: Ratios) -> list[str]:
         f"{counted} run{'' if counted == '1' else 's'} of each arm, interleaved.",
     ]
     noise = ratios.of(row, EBBTIDE_AGAIN)
-    if noise and runs_of(row, EBBTIDE_AGAIN) > 1:
+    if noise and noise.has_interval:
         holds = "contains" if noise.contains(1.0) else "does NOT contain"
         said.append(f"A/A: Ebbtide over itself {interval(noise)}, which {holds} 1.00.")
     if scenario.batch > 1:
@@ -123,15 +122,17 @@ def _against_best(row: Row, ratios: Ratios) -> str:
     ratio = ratios.of(row, best) if best else None
     if not best or not ratio:
         return ""
-    cell = ratio_cell(ratio, runs_of(row, best))
+    cell = ratio_cell(ratio)
     spread = f" {cell.note}" if cell.state != ALONE else ""
-    return f"{best}, the best peer, needs {cell.text}{spread} of Ebbtide's cost: {cell.words}."
+    return f"Ebbtide's cost is {cell.text}{spread} of that of {best}, the best peer: {cell.words}."
 
 
 def _bar_table(row: Row, rows: list[Row]) -> Table | None:
     body = matrix.bars_of(row, rows)
     return (
-        Table("Bars of this workload", ["bar", "figure", "peer", "verdict"], body) if body else None
+        Table("Bars of this workload", ["bar", "figure", "peer", "verdict"], body, foot=DIRECTION)
+        if body
+        else None
     )
 
 
@@ -142,10 +143,10 @@ def _bar_chart(row: Row, ran: list[str], ratios: Ratios, anchor: str) -> Chart |
     items = [item for arm in ran if (item := _bar(row, arm, ratios))]
     if len(items) < 2:
         return None
-    items.sort(key=lambda item: item.value)
+    items.sort(key=lambda item: -item.value)
     said = "; ".join(f"{item.label} {item.text}" for item in items)
     drawing = charts.bars(items, "with 95 % bootstrap intervals", f"{anchor}-bars")
-    return Chart("Cost over Ebbtide's: shorter is better", drawing, words=said)
+    return Chart("Ebbtide's cost over each allocator's: below 1 is better", drawing, words=said)
 
 
 def _bar(row: Row, arm: str, ratios: Ratios) -> charts.Bar | None:
@@ -154,10 +155,11 @@ def _bar(row: Row, arm: str, ratios: Ratios) -> charts.Bar | None:
     ratio = ratios.of(row, arm)
     if not ratio:
         return None
-    cell = ratio_cell(ratio, runs_of(row, arm))
+    cell = ratio_cell(ratio)
     role = NOISE if arm in (EBBTIDE_AGAIN, FLOOR) else cell.state
     text = " ".join(part for part in (cell.text, cell.note, cell.sign) if part)
-    return charts.Bar(arm_name(arm), ratio.value, ratio.low, ratio.high, text, role)
+    low, high = (ratio.low, ratio.high) if ratio.has_interval else (ratio.value, ratio.value)
+    return charts.Bar(arm_name(arm), ratio.value, low, high, text, role)
 
 
 def _percentile_charts(

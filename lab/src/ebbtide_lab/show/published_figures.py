@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a line of a seed table says of each arm today, which peer is best, by how much."""
+"""What a line of a published table says of each arm today, which peer is best, by how much."""
 
 from collections.abc import Callable
 from statistics import fmean, median, pstdev
 
 from ebbtide_lab.arms.allocators import EBBTIDE, is_peer
+from ebbtide_lab.published.model import Line
 from ebbtide_lab.results.model import Row
-from ebbtide_lab.seeds.model import Line
 from ebbtide_lab.show.units import ABSENT, short
 
 FAILED = "failed"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The tables of the seed documents, each with the seed's figures beside today's.
+"""The tables that earlier systems published, each with today's figures beside them.
 
 `tables` makes them of plain text, for whoever draws them; here they become a
 terminal's tables and Markdown.
@@ -9,37 +9,39 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from rich.console import Console
+from rich.markup import escape as escape_markup
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN
+from ebbtide_lab.published.model import SCENARIO_SET, Document, Line, Table, load_all
 from ebbtide_lab.results.model import Results
-from ebbtide_lab.seeds.model import SCENARIO_SET, Document, Line, Table, load_all
-from ebbtide_lab.show import seed_figures
+from ebbtide_lab.show import published_figures
+from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.published_figures import FAILED, Rows
 from ebbtide_lab.show.report.grid import escape, grid
-from ebbtide_lab.show.seed_figures import FAILED, Rows
-from ebbtide_lab.show.units import ABSENT
+from ebbtide_lab.show.units import ABSENT, DIRECTION
 
 BEST = "*"  # marks the best peer of a row
 RATIO = "to best"
 LEGEND = (
-    f"{BEST} is the best peer of the row; '{RATIO}' is Ebbtide's figure over that one's, "
-    "turned so that below 1 Ebbtide is the better."
+    f"{BEST} is the best peer of the row; '{RATIO}' is Ebbtide's cost over that one's: of a "
+    "rate, that one's over Ebbtide's."
 )
 GAP_COLUMNS = 2  # between two columns of the terminal's table
 
 
 @dataclass(frozen=True)
-class SeedTable:
-    """One table as text. The first column is the label, the next `seed_columns` are the
-    seed's; then Ebbtide, the ratio, and the peers. Labels hold the numbers of notes."""
+class PublishedTable:
+    """One table as text. The first column is the label, the next `published_columns` are the
+    published; then Ebbtide, the ratio, and the peers. Labels hold the numbers of notes."""
 
-    seed: str
+    number: str
     document: str
     title: str
     unit: str
-    seed_columns: int
+    published_columns: int
     headings: list[str]
     rows: list[list[str]]
     notes: list[str]
@@ -53,12 +55,12 @@ def _label(line: Line, numbers: dict[str, int]) -> str:
 
 
 def _cells(line: Line, rows: Rows, peers: list[str]) -> Iterator[str]:
-    best = seed_figures.best(line, rows, peers)
-    ratio = seed_figures.ratio(line, rows, EBBTIDE, best)
-    yield seed_figures.cell(line, rows, EBBTIDE)
+    best = published_figures.best(line, rows, peers)
+    ratio = published_figures.ratio(line, rows, EBBTIDE, best)
+    yield published_figures.cell(line, rows, EBBTIDE)
     yield ABSENT if ratio is None else f"{ratio:.2f}"
     for peer in peers:
-        yield seed_figures.cell(line, rows, peer) + (BEST if peer == best else "")
+        yield published_figures.cell(line, rows, peer) + (BEST if peer == best else "")
 
 
 # --- one table --------------------------------------------------------------------
@@ -92,33 +94,36 @@ def _noise(table: Table, rows: Rows) -> str:
     """Ebbtide against itself, lowest and highest of the rows; spreads say nothing here."""
     lines = [line for line in table.lines if line.statistic in ("median", "mean")]
     judged = [line for line in lines if line.better != "neither" and not line.relative_to]
-    found = (seed_figures.ratio(line, rows, EBBTIDE_AGAIN, EBBTIDE) for line in judged)
+    found = (published_figures.ratio(line, rows, EBBTIDE_AGAIN, EBBTIDE) for line in judged)
     ratios = [ratio for ratio in found if ratio is not None]
     return f"{min(ratios):.2f}..{max(ratios):.2f}" if ratios else ""
 
 
-def _make(document: Document, table: Table, rows: Rows, arms: list[str]) -> SeedTable:
+def _make(document: Document, table: Table, rows: Rows, arms: list[str]) -> PublishedTable:
     numbers = _numbers(table)
     measured = _measured(table, rows)
     peers = [arm for arm in arms if arm in measured - {EBBTIDE, EBBTIDE_AGAIN}]
-    return SeedTable(
-        document.seed,
+    return PublishedTable(
+        document.number,
         document.title,
         table.title,
         table.unit,
         len(table.columns),
-        ["", *(f"seed: {name}" for name in table.columns), "Ebbtide", RATIO, *peers],
-        [[_label(line, numbers), *line.seed, *_cells(line, rows, peers)] for line in table.lines],
+        ["", *(f"published: {name}" for name in table.columns), "Ebbtide", RATIO, *peers],
+        [
+            [_label(line, numbers), *line.published, *_cells(line, rows, peers)]
+            for line in table.lines
+        ],
         [document.remarks[name] for name in numbers],
         _runs(table, rows),
         _noise(table, rows),
     )
 
 
-def tables(results: Results) -> list[SeedTable]:
-    """The seed tables of which something was measured. Of the documents that are shown
-    also those tables of which nothing can be measured yet. Empty when nothing of the seeds
-    was measured."""
+def tables(results: Results) -> list[PublishedTable]:
+    """The published tables of which something was measured. Of the documents that are shown
+    also those tables of which nothing can be measured yet. Empty when nothing of the set was
+    measured."""
     rows = {row.scenario.name: row for row in results.rows if row.group == SCENARIO_SET}
     arms = [arm.name for arm in results.arms]
     return [
@@ -134,7 +139,7 @@ def _measurable(table: Table) -> bool:
     return any(line.scenario for line in table.lines)
 
 
-def _caption(table: SeedTable) -> str:
+def _caption(table: PublishedTable) -> str:
     parts = [table.unit]
     parts += [f"runs of each arm: {table.runs}"] if table.runs else []
     parts += [f"A/A by row: {table.noise}"] if table.noise else []
@@ -145,54 +150,65 @@ def _missing(results: Results) -> list[str]:
     return [f"missing: {arm.name}: {arm.problem}" for arm in results.arms if arm.problem]
 
 
-def _by_document(found: list[SeedTable]) -> Iterator[tuple[str, list[SeedTable]]]:
-    for seed in dict.fromkeys(table.seed for table in found):
-        own = [table for table in found if table.seed == seed]
-        yield f"Seed {seed}: {own[0].document}", own
+def _by_document(found: list[PublishedTable]) -> Iterator[tuple[str, list[PublishedTable]]]:
+    for number in dict.fromkeys(table.number for table in found):
+        own = [table for table in found if table.number == number]
+        yield f"Published {number}: {own[0].document}", own
 
 
 # --- a terminal -------------------------------------------------------------------
 
 
 def print_tables(results: Results, console: Console) -> None:
-    """Prints nothing when nothing of the seeds was measured."""
+    """Prints nothing when nothing of the set was measured."""
     found = tables(results)
     for heading, own in _by_document(found):
-        console.print()
-        console.rule(Text(heading, style="bold"))
+        console.print(Text(f"\n{heading}", style="bold underline"))
         for table in own:
             _print_table(table, console)
     if found:
         console.print(Text("\n".join(["", LEGEND, *_missing(results)]), style="dim"))
 
 
-def _print_table(table: SeedTable, console: Console) -> None:
+def _print_table(table: PublishedTable, console: Console) -> None:
     console.print(Text(f"\n{table.title}", style="bold"))
     console.print(Text(_caption(table), style="dim"))
-    for columns in split(table, console.width):
-        console.print(_drawn(table, columns))
+    blocks = split(table, console.width)
+    if all(_width(table, columns) <= console.width for columns in blocks):
+        for columns in blocks:
+            console.print(_drawn(table, columns))
+    else:
+        _stacked(table).print(console)
+    console.print(Text(DIRECTION, style="dim"))
     for number, note in enumerate(table.notes, 1):
         console.print(Padding(Text(f"[{number}] {note}", style="dim"), (0, 0, 0, 2), expand=False))
 
 
-def split(table: SeedTable, width: int) -> list[list[int]]:
+def split(table: PublishedTable, width: int) -> list[list[int]]:
     """Columns by block, so that each block fits the width; every block has the label."""
-    widths = [
-        max(len(row[at]) for row in (table.headings, *table.rows)) + GAP_COLUMNS
-        for at in range(len(table.headings))
-    ]
     blocks = [[0]]
-    for at in range(1, len(widths)):
-        if len(blocks[-1]) > 1 and sum(widths[each] for each in blocks[-1]) + widths[at] > width:
+    for at in range(1, len(table.headings)):
+        if len(blocks[-1]) > 1 and _width(table, [*blocks[-1], at]) > width:
             blocks.append([0])
         blocks[-1].append(at)
     return blocks
 
 
-def _drawn(table: SeedTable, columns: list[int]) -> RichTable:
+def _width(table: PublishedTable, columns: list[int]) -> int:
+    every = (table.headings, *table.rows)
+    return sum(max(len(row[at]) for row in every) + GAP_COLUMNS for at in columns)
+
+
+def _stacked(table: PublishedTable) -> Grid:
+    """For a window that is narrower than a label and one column."""
+    rows = [[escape_markup(cell) for cell in row] for row in table.rows]
+    return Grid("", table.headings, rows=rows)
+
+
+def _drawn(table: PublishedTable, columns: list[int]) -> RichTable:
     drawn = RichTable(box=None, pad_edge=False, padding=(0, GAP_COLUMNS, 0, 0))
     for at in columns:
-        style = "cyan" if 0 < at <= table.seed_columns else None
+        style = "cyan" if 0 < at <= table.published_columns else None
         drawn.add_column(
             Text(table.headings[at]), "", justify="right" if at else "left", style=style
         )
@@ -219,9 +235,18 @@ def markdown(results: Results) -> str:
     return "\n\n".join(parts) + "\n" if parts else ""
 
 
-def _markdown_of(table: SeedTable) -> str:
+def _markdown_of(table: PublishedTable) -> str:
     headings = [escape(each) for each in table.headings]
     drawn = grid(headings, (map(escape, row) for row in table.rows))
-    lines = [f"### {escape(table.title)}", "", escape(_caption(table)), "", drawn, ""]
+    lines = [
+        f"### {escape(table.title)}",
+        "",
+        escape(_caption(table)),
+        "",
+        drawn,
+        "",
+        DIRECTION,
+        "",
+    ]
     lines += [f"{number}. {escape(note)}" for number, note in enumerate(table.notes, 1)]
     return "\n".join(lines).rstrip()

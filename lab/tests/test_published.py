@@ -14,20 +14,20 @@ from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.measure import execute
 from ebbtide_lab.measure.session import plan
+from ebbtide_lab.published import model
+from ebbtide_lab.published.model import Document, Line
 from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.results.model import Results, Row, Sample
 from ebbtide_lab.scenarios import model as scenarios
 from ebbtide_lab.scenarios.model import Scenario
-from ebbtide_lab.seeds import model
-from ebbtide_lab.seeds.model import Document, Line
-from ebbtide_lab.show import seed_figures, seeds
+from ebbtide_lab.show import published, published_figures
 
-DOCUMENTS = {each.seed: each for each in model.load_all()}
-SCENARIOS = {each.name: each for each in scenarios.load_all()["seeds"].scenarios}
+DOCUMENTS = {each.number: each for each in model.load_all()}
+SCENARIOS = {each.name: each for each in scenarios.load_all()["published"].scenarios}
 LINES = [line for each in DOCUMENTS.values() for table in each.tables for line in table.lines]
 # Small enough for a test; the figures that a run tells do not depend on them.
 SMALL = {"--iters": "2000", "--run-ms": "20", "--requests": "100", "--seconds": "1"}
-# What each claim that does not hold must be answered with: a word of the claim's seed.
+# What each claim that does not hold must be answered with: a word of the claim's document.
 ANSWERED = [
     ("000", "price of the two clock readings"),
     ("000", "store-load fence"),
@@ -51,20 +51,20 @@ def test_every_scenario_of_a_table_is_in_the_set_and_every_one_of_the_set_in_a_t
     assert named == set(SCENARIOS)
 
 
-def test_documents_are_the_five_seeds() -> None:
+def test_documents_are_the_five_systems() -> None:
     assert list(DOCUMENTS) == ["000", "001", "002", "003", "004"]
 
 
-@pytest.mark.parametrize(("seed", "words"), ANSWERED)
-def test_claims_that_do_not_hold_are_answered_where_they_are_shown(seed: str, words: str) -> None:
-    document = DOCUMENTS[seed]
+@pytest.mark.parametrize(("number", "words"), ANSWERED)
+def test_claims_that_do_not_hold_are_answered_where_they_are_shown(number: str, words: str) -> None:
+    document = DOCUMENTS[number]
     (name,) = [name for name, text in document.remarks.items() if words in text]
     assert name in _used(document)
 
 
-@pytest.mark.parametrize("seed", DOCUMENTS)
-def test_no_remark_is_left_unused(seed: str) -> None:
-    assert _used(DOCUMENTS[seed]) == set(DOCUMENTS[seed].remarks)
+@pytest.mark.parametrize("number", DOCUMENTS)
+def test_no_remark_is_left_unused(number: str) -> None:
+    assert _used(DOCUMENTS[number]) == set(DOCUMENTS[number].remarks)
 
 
 def _used(document: Document) -> set[str]:
@@ -84,20 +84,20 @@ def test_of_reclamation_only_what_cannot_be_told_has_no_number_of_today() -> Non
     assert all(SCENARIOS[line.scenario].kind == "scheme" for line in reclamation if line.scenario)
 
 
-def test_every_policy_of_the_seed_is_an_arm_where_its_table_is_measured() -> None:
+def test_every_published_policy_is_an_arm_where_its_table_is_measured() -> None:
     (matrix,) = [table for table in DOCUMENTS["002"].tables if "per-request" in table.columns]
-    arms = scenarios.load_all()["seeds"].arms
+    arms = scenarios.load_all()["published"].arms
     assert {f"ebbtide+{policy}" for policy in matrix.columns} <= set(arms)
     assert all(SCENARIOS[line.scenario].scoped for line in matrix.lines)
     assert not any(line.today for table in DOCUMENTS["002"].tables for line in table.lines)
 
 
 def test_the_set_fits_its_time() -> None:
-    group = scenarios.load_all()["seeds"]
+    group = scenarios.load_all()["published"]
     arms = [
         replace(arm(name), scheme=_scheme(name), way=name.partition("+")[2]) for name in group.arms
     ]
-    spent_s = sum(step.scenario.estimate_s for step in plan([group], {"seeds": arms}, None))
+    spent_s = sum(step.scenario.estimate_s for step in plan([group], {"published": arms}, None))
     assert 1200 < spent_s <= 2400
 
 
@@ -151,14 +151,14 @@ title = "rates"
 unit = "M"
 columns = ["old"]
 figure = "rate"
-line = [{ label = "first", seed = ["1"], scenario = "s", remarks = ["one"] }]
+line = [{ label = "first", published = ["1"], scenario = "s", remarks = ["one"] }]
 """
 
 
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
-        ('seed = ["1"]', 'seed = ["1", "2"]', "2 seed figures for 1 columns"),
+        ('published = ["1"]', 'published = ["1", "2"]', "2 published figures for 1 columns"),
         ('scenario = "s"', 'sped = "s"', "unexpected keyword .* 'sped'"),
         ('scenario = "s"', 'scenario = "s", today = "not yet"', "either a scenario or why"),
         ('scenario = "s", ', "", "either a scenario or why"),
@@ -187,12 +187,12 @@ def test_a_good_document_loads(tmp_path: Path) -> None:
 
 
 def _row(name: str, **arms: list[float]) -> Row:
-    """A row of the seeds' set, where each arm's runs had these rates."""
+    """A row of the set, where each arm's runs had these rates."""
     samples = {
         arm.replace("_", "-"): [Sample({"mops_per_wall_s": value}) for value in values]
         for arm, values in arms.items()
     }
-    return Row("seeds", SCENARIOS[name], samples)
+    return Row("published", SCENARIOS[name], samples)
 
 
 def _line(statistic: str = "median", **others: str) -> Line:
@@ -205,7 +205,7 @@ def _line(statistic: str = "median", **others: str) -> Line:
 )
 def test_statistics(statistic: str, expected: float) -> None:
     rows = {"003-random-mixed": _row("003-random-mixed", ebbtide=[2, 4, 4, 10])}
-    found = seed_figures.figure_of(_line(statistic), rows, "ebbtide")
+    found = published_figures.figure_of(_line(statistic), rows, "ebbtide")
     assert found == pytest.approx(expected)
 
 
@@ -215,11 +215,11 @@ def test_change_and_share() -> None:
         "003-tail": _row("003-tail", ebbtide=[100]),
     }
     change = _line("change", against="003-tail")
-    assert seed_figures.figure_of(change, rows, "ebbtide") == pytest.approx(10)
-    assert seed_figures.figure_of(change, rows, "mimalloc") is None
+    assert published_figures.figure_of(change, rows, "ebbtide") == pytest.approx(10)
+    assert published_figures.figure_of(change, rows, "mimalloc") is None
     share = _line(relative_to="mimalloc")
-    assert seed_figures.figure_of(share, rows, "ebbtide") == pytest.approx(50)
-    assert seed_figures.figure_of(_line(relative_to="gone"), rows, "ebbtide") is None
+    assert published_figures.figure_of(share, rows, "ebbtide") == pytest.approx(50)
+    assert published_figures.figure_of(_line(relative_to="gone"), rows, "ebbtide") is None
 
 
 @pytest.mark.parametrize(("better", "best", "ratio"), [("more", "b", 2), ("less", "a", 5)])
@@ -231,8 +231,8 @@ def test_the_best_peer_and_the_ratio_follow_the_direction(
     )
     rows = {"003-random-mixed": measured}
     line = _line(better=better)
-    assert seed_figures.best(line, rows, ["a", "b", "floor"]) == best
-    assert seed_figures.ratio(line, rows, "ebbtide", best) == pytest.approx(ratio)
+    assert published_figures.best(line, rows, ["a", "b", "floor"]) == best
+    assert published_figures.ratio(line, rows, "ebbtide", best) == pytest.approx(ratio)
 
 
 # --- tables -----------------------------------------------------------------------
@@ -246,7 +246,7 @@ def _results(*rows: Row) -> Results:
 
 def _shown(results: Results, width: int = 140) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    seeds.print_tables(results, console)
+    published.print_tables(results, console)
     return console.export_text()
 
 
@@ -260,19 +260,19 @@ def _ten_runs() -> Row:
     )
 
 
-def test_nothing_is_shown_when_nothing_of_the_seeds_was_measured() -> None:
+def test_nothing_is_shown_when_nothing_of_the_set_was_measured() -> None:
     other = Row("quick", SCENARIOS["003-random-mixed"], _ten_runs().samples)
     assert _shown(_results(other)) == ""
-    assert seeds.markdown(_results(other)) == ""
+    assert published.markdown(_results(other)) == ""
 
 
-def test_a_table_has_the_seeds_figure_todays_and_the_notes() -> None:
-    found = {table.title: table for table in seeds.tables(_results(_ten_runs()))}
+def test_a_table_has_the_published_figure_todays_and_the_notes() -> None:
+    found = {table.title: table for table in published.tables(_results(_ten_runs()))}
     table = found["1 random-mixed, 400 slots, 20 M operations, ten runs"]
     assert table.headings == [
         "",
-        "seed: hakmem",
-        "seed: mimalloc",
+        "published: hakmem",
+        "published: mimalloc",
         "Ebbtide",
         "to best",
         "glibc",
@@ -286,16 +286,16 @@ def test_a_table_has_the_seeds_figure_todays_and_the_notes() -> None:
 
 
 def test_tables_without_a_measured_row_are_left_out_but_for_what_nothing_measures_yet() -> None:
-    found = seeds.tables(_results(_ten_runs(), _row("004-hand-off-t2-r0", ebbtide=[1])))
-    assert {table.seed for table in found} == {"003", "004"}
+    found = published.tables(_results(_ten_runs(), _row("004-hand-off-t2-r0", ebbtide=[1])))
+    assert {table.number for table in found} == {"003", "004"}
     titles = {table.title for table in found}
     assert "2, 3 caches and branches" in titles
     assert "4.2 drift" not in titles
 
 
 def test_every_table_of_every_document_is_shown_with_the_whole_set() -> None:
-    found = seeds.tables(_results(*(_row(name, ebbtide=[1]) for name in SCENARIOS)))
-    assert {table.seed for table in found} == set(DOCUMENTS)
+    found = published.tables(_results(*(_row(name, ebbtide=[1]) for name in SCENARIOS)))
+    assert {table.number for table in found} == set(DOCUMENTS)
     assert sum(len(each.tables) for each in DOCUMENTS.values()) == len(found)
 
 
@@ -303,7 +303,7 @@ def test_missing_failed_and_absent_are_told_apart() -> None:
     row = _ten_runs()
     del row.samples["glibc"]
     row.failures["glibc"] = "ended by SIGSEGV"
-    found = {table.title: table for table in seeds.tables(_results(row))}
+    found = {table.title: table for table in published.tables(_results(row))}
     rows = found["3 and 4.3 'tail latency', measured as latency"].rows
     assert rows[0][3:] == ["4.76", "2.43", "failed", "1.96*"]
     assert rows[1][3:] == ["-", "-", "-", "-"]
@@ -315,7 +315,9 @@ def test_missing_failed_and_absent_are_told_apart() -> None:
 def test_an_ebbtide_that_failed_is_shown_as_failed() -> None:
     row = _ten_runs()
     row.failures["ebbtide"] = "ended by SIGSEGV"
-    (table,) = [each for each in seeds.tables(_results(row)) if each.title.startswith("1 random")]
+    (table,) = [
+        each for each in published.tables(_results(row)) if each.title.startswith("1 random")
+    ]
     assert table.rows[0][3:] == ["failed", "-", "80.0*", "51.0"]
     assert table.noise == ""
 
@@ -330,16 +332,18 @@ def test_the_terminals_tables_fit_the_width_and_keep_every_cell(width: int) -> N
 
 def test_columns_are_split_with_the_label_in_every_block() -> None:
     (table,) = [
-        each for each in seeds.tables(_results(_ten_runs())) if each.title.startswith("1 random")
+        each
+        for each in published.tables(_results(_ten_runs()))
+        if each.title.startswith("1 random")
     ]
-    blocks = seeds.split(table, 60)
+    blocks = published.split(table, 60)
     assert len(blocks) > 1
     assert all(block[0] == 0 for block in blocks)
     assert [at for block in blocks for at in block[1:]] == list(range(1, len(table.headings)))
 
 
 def test_markdown_has_whole_rows_and_plain_text() -> None:
-    text = seeds.markdown(_results(_ten_runs()))
+    text = published.markdown(_results(_ten_runs()))
     (row,) = [line for line in text.splitlines() if line.startswith("| mean | 59.184")]
     assert row == "| mean | 59.184 | 120.466 | 105 | 0.76 | 80.0\\* | 51.0 |"
     assert "| CV, % \\[1,2\\] |" in text
@@ -347,7 +351,7 @@ def test_markdown_has_whole_rows_and_plain_text() -> None:
     assert all(line.endswith(" |") for line in table)
 
 
-# --- ebb seeds --------------------------------------------------------------------
+# --- ebb published ----------------------------------------------------------------
 
 
 def _folder(path: Path, group: str) -> Path:
@@ -361,19 +365,21 @@ def _folder(path: Path, group: str) -> Path:
 
 
 def test_the_command_prints_the_tables_of_a_folder(tmp_path: Path) -> None:
-    folder = _folder(tmp_path / "found", "seeds")
-    done = CliRunner().invoke(main, ["seeds", str(folder)])
+    folder = _folder(tmp_path / "found", "published")
+    done = CliRunner().invoke(main, ["published", str(folder)])
     assert done.exit_code == 0
     assert "59.184" in done.output
-    as_text = CliRunner().invoke(main, ["seeds", "--markdown", str(folder)])
-    assert as_text.output.startswith("## Seed 003")
+    as_text = CliRunner().invoke(main, ["published", "--markdown", str(folder)])
+    assert as_text.output.startswith("## Published 003")
 
 
 @pytest.mark.parametrize(
-    ("group", "message"), [("quick", "holds no run of the set seeds"), ("", "cannot read")]
+    ("group", "message"), [("quick", "holds no run of the set published"), ("", "cannot read")]
 )
-def test_a_folder_without_seeds_is_a_clear_error(tmp_path: Path, group: str, message: str) -> None:
+def test_a_folder_without_published_figures_is_a_clear_error(
+    tmp_path: Path, group: str, message: str
+) -> None:
     folder = _folder(tmp_path / "found", group) if group else tmp_path
-    done = CliRunner().invoke(main, ["seeds", str(folder)])
+    done = CliRunner().invoke(main, ["published", str(folder)])
     assert done.exit_code == 1
     assert message in done.output

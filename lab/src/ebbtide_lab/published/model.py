@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Seed tables are data: this reads and checks the TOML files that hold them.
+"""Published tables are data: this reads and checks the TOML files that hold them.
 
-A line of a table has the seed's own figures, as the seed prints them, and names the
+A line of a table has the figures as they were published, and names the
 scenario and the figure that measure the same today; or it says in `today` why there
 is none. Remarks have names and are shown as numbered notes.
 """
@@ -14,7 +14,7 @@ from typing import Any
 from ebbtide_lab.base.errors import LabError
 
 DOCUMENTS = Path(__file__).resolve().parent
-SCENARIO_SET = "seeds"
+SCENARIO_SET = "published"
 STATISTICS = ("median", "mean", "min", "max", "stddev", "cv", "change")
 DIRECTIONS = ("more", "less", "neither")
 # What a line takes from its table unless it says otherwise.
@@ -27,7 +27,7 @@ class Line:
     an arm is in percent of that arm's; `better` tells in which direction."""
 
     label: str
-    seed: list[str]
+    published: list[str]
     scenario: str = ""
     figure: str = ""
     statistic: str = "median"
@@ -40,8 +40,10 @@ class Line:
 
     def check(self, where: str, columns: int, known: set[str]) -> None:
         where = f"{where}, {self.label}"
-        if len(self.seed) != columns:
-            raise LabError(f"{where}: {len(self.seed)} seed figures for {columns} columns")
+        if len(self.published) != columns:
+            raise LabError(
+                f"{where}: {len(self.published)} published figures for {columns} columns"
+            )
         if bool(self.scenario) == bool(self.today):
             raise LabError(f"{where}: either a scenario or why there is none today")
         if self.scenario and not self.figure:
@@ -64,7 +66,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Document:
-    seed: str
+    number: str
     title: str
     remarks: dict[str, str]
     tables: list[Table]
