@@ -21,6 +21,20 @@ def test_best_peer_is_the_cheapest_and_never_the_floor_or_ourselves() -> None:
     assert compared.ratio.value == pytest.approx(5 / 6)
 
 
+def test_one_run_tells_a_count_but_no_time() -> None:
+    once = {"ebbtide": [sample(50)], "glibc": [sample(100)]}
+    timed = verdict.compare(row(once))
+    assert timed is not None
+    assert not timed.ratio.has_interval
+    found = row(once)
+    found.scenario = replace(found.scenario, kind="instructions", cost="instructions_per_op")
+    for arm, (each,) in once.items():
+        found.samples[arm] = [Sample({"instructions_per_op": each.figures["cpu"]})]
+    counted = verdict.compare(found)
+    assert counted is not None
+    assert (counted.ratio.low, counted.ratio.high) == (0.5, 0.5)
+
+
 @pytest.mark.parametrize(("limit", "holds"), [(1.2, True), (1.21, False)])
 def test_speed_bar(limit: float, holds: bool) -> None:
     found = row(samples(ebbtide=5, glibc=9, jemalloc=6))

@@ -38,6 +38,11 @@ class Ratio:
     def has_interval(self) -> bool:
         return (self.low, self.high) != UNKNOWN
 
+    @property
+    def exact(self) -> "Ratio":
+        """Of figures that repeat: the interval is the value."""
+        return Ratio(self.value, self.value, self.value)
+
     def contains(self, value: float) -> bool:
         return self.low <= value <= self.high
 

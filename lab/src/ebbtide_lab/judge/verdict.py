@@ -9,7 +9,7 @@ from statistics import geometric_mean, median
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, GLIBC, is_peer
 from ebbtide_lab.judge.stats import Ratio, ratio
 from ebbtide_lab.results.model import Row
-from ebbtide_lab.scenarios.model import TURNED, Bar
+from ebbtide_lab.scenarios.model import COUNTED, TURNED, Bar
 
 PEAK_RSS = "peak_rss_kb"
 MICRO_AT_MOST = 1 / 1.15  # the bar on the geometric mean of the micro set
@@ -60,7 +60,15 @@ def compare(row: Row, name: str | None = None, families: tuple[str, ...] = ()) -
 def against(row: Row, arm: str, name: str | None = None) -> Ratio | None:
     """Ebbtide's cost over an arm's; None where either is absent or one is nought."""
     own, other = row.costs(EBBTIDE, name), row.costs(arm, name)
-    return ratio(own, other) if own and other and min(other) > 0 else None
+    if not own or not other or min(other) <= 0:
+        return None
+    found = ratio(own, other)
+    return found.exact if not found.has_interval and is_counted(row, name) else found
+
+
+def is_counted(row: Row, name: str | None = None) -> bool:
+    """Whether this figure repeats: then one run tells all."""
+    return (name or row.scenario.cost) == COUNTED.get(row.scenario.kind)
 
 
 def geometric_means(rows: list[Row]) -> dict[str, float]:
