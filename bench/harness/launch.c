@@ -9,6 +9,7 @@
 // The report goes to standard output unless --report names a file. --set reaches the program only,
 // so this process itself is never preloaded.
 #include <errno.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,7 @@ static struct job parse(char **argv)
 
 static _Noreturn void become(const struct job *job)
 {
+    (void)signal(SIGTERM, SIG_DFL);
     for (size_t i = 0; i < job->setting_count; i++)
         putenv(job->settings[i]);
     execvp(job->command[0], job->command);
@@ -124,6 +126,8 @@ static int run_once(const struct job *job, const char *separator)
         fail("cannot fork");
     if (child == 0)
         become(job);
+    (void)signal(SIGTERM,
+                 SIG_IGN); // it is meant for the program; the report is written all the same
     if (wait_for(child, &status, &usage) < 0)
         fail("cannot wait for the program");
     double wall_s = now_s() - start_s;

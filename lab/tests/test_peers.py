@@ -12,7 +12,7 @@ from ebbtide_lab.arms import allocators, peers
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.cli import bench as bench_module
+from ebbtide_lab.cli import measuring
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.scenarios.model import ScenarioSet
 
@@ -334,7 +334,7 @@ def test_a_missing_peer_of_a_set_is_told_of_and_left_out(
 
     monkeypatch.setattr(allocators, "find", find)
     group = ScenarioSet("set", "", ["ebbtide", "snmalloc"], [])
-    (arms,) = bench_module._find_arms(layout, [group], None).values()
+    (arms,) = measuring._find_arms(layout, [group], None).values()
     assert [(arm.name, arm.problem) for arm in arms] == [
         ("ebbtide", ""),
         ("snmalloc", "not there"),

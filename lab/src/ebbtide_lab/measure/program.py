@@ -2,6 +2,8 @@
 """Runs unmodified programs: to their end, as a server, or started many times."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -17,10 +19,11 @@ from ebbtide_lab.base.layout import WORKLOADS, Layout
 from ebbtide_lab.measure.preload import WITNESS, check_testimony, environment, preload_settings
 from ebbtide_lab.measure.process import Options, finish, running, why
 from ebbtide_lab.results.model import Figures, Sample
-from ebbtide_lab.scenarios.model import Scenario
+from ebbtide_lab.scenarios.model import SIGTERM, Scenario
 
 READY_TIMEOUT_S = 15
 READY_POLL_S = 0.02
+SIGNALLED = 128  # an exit status above is that of a signal
 
 
 def run_command(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:
@@ -28,7 +31,9 @@ def run_command(scenario: Scenario, allocator: Allocator, layout: Layout, scratc
     settings = preload_settings(allocator, layout.program(WITNESS), testimony)
     command = _launch(scenario, settings, layout, report) + _fill(scenario.command, scratch)
     with _standard_input(scenario, scratch) as stdin:
-        output = finish(command, stdin=stdin, env=environment(scenario), cwd=scratch)
+        output = finish(
+            command, stdin=stdin, env=environment(scenario), cwd=_folder(scenario, scratch)
+        )
     check_testimony(testimony, allocator)
     _check_made(scenario, scratch, output)
     return Sample(_program_figures(_read_report(report)))
@@ -40,18 +45,31 @@ def run_server(scenario: Scenario, allocator: Allocator, layout: Layout, scratch
     command = _launch(scenario, settings, layout, report) + _fill(scenario.command, scratch)
     log = scratch / "server.log"
     with log.open("w", encoding="utf-8") as server_log:
-        options: Options = {"stdout": server_log, "stderr": server_log, "cwd": scratch}
+        folder = _folder(scenario, scratch)
+        options: Options = {"stdout": server_log, "stderr": server_log, "cwd": folder}
         options["env"] = environment(scenario)
         with running(command, **options) as server:
             _await_ready(_fill(scenario.ready, scratch), server, log)
             started = time.monotonic()
-            output = finish(_fill(scenario.client, scratch), cwd=scratch)
+            output = finish(_fill(scenario.client, scratch), cwd=folder)
             client_s = time.monotonic() - started
-            finish(_fill(scenario.stop, scratch), cwd=scratch)
+            _stop(scenario, server, scratch)
             _await_end(server, log)
     check_testimony(testimony, allocator)
     _check_made(scenario, scratch, output)
     return Sample({**_program_figures(_read_report(report)), "wall": client_s})
+
+
+def _folder(scenario: Scenario, scratch: Path) -> Path:
+    return Path(scenario.folder) if scenario.folder else scratch
+
+
+def _stop(scenario: Scenario, server: subprocess.Popen[str], scratch: Path) -> None:
+    """A signal goes to the server's group; `launch`, which leads it, waits for the server."""
+    if scenario.stop == [SIGTERM]:
+        os.killpg(server.pid, signal.SIGTERM)
+    else:
+        finish(_fill(scenario.stop, scratch), cwd=_folder(scenario, scratch))
 
 
 def run_start(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:
@@ -146,5 +164,5 @@ def _await_end(server: subprocess.Popen[str], log: Path) -> None:
         code = server.wait(timeout=READY_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise RunError("the server did not stop when asked") from error
-    if code != 0:
+    if code not in (0, SIGNALLED + signal.SIGTERM):
         raise RunError(why(code, log.read_text(encoding="utf-8")))

@@ -21,12 +21,14 @@ PLACES = {
     "http": ("programs", "workloads", "port"),
 }
 FULL = "full"
+TOML = ".toml"
 BAR_KINDS = (
     *("speed", "own_cost", "rss", "figure", "glibc_time", "glibc_rss", "rss_of_all"),
     *("against", "unchanged"),
 )
 TURNED = ("speed", "against")  # whose at_least is shown as a cost of at most one over it
 OWN_ARM = "ebbtide"
+SIGTERM = "SIGTERM"  # as a server's `stop`: the signal, instead of a command
 BRACES = "{{ and }} are braces"
 
 
@@ -74,7 +76,8 @@ class Scenario:
 
     workload: a program of bench/, `command` holds its name and arguments.
     command: any program. server: `command` is measured while `client` runs, `ready`
-    tells when it may start and `stop` ends it. start: as workload, started many times.
+    tells when it may start and `stop` ends it (SIGTERM: by that signal). start: as workload,
+    started many times.
     instructions: as workload, under callgrind, once more with `doubled` twice as large;
     the difference is what an operation costs. syscalls: as workload, under strace.
     scheme: a workload of reclamation and its options, run by each scheme's own program.
@@ -97,6 +100,7 @@ class Scenario:
     batch: int = 1
     env: dict[str, str] = field(default_factory=dict)
     stdin: str = ""
+    folder: str = ""  # where a command or server runs; empty: in one of its own, soon gone
     ready: list[str] = field(default_factory=list)
     client: list[str] = field(default_factory=list)
     stop: list[str] = field(default_factory=list)
@@ -193,12 +197,15 @@ def load_all() -> dict[str, ScenarioSet]:
 
 
 def select(wanted: list[str]) -> list[ScenarioSet]:
-    """Sets by name, `full` for all of them, or single scenarios (`bars/larson`, `larson`)."""
+    """Sets by name, `full` for all of them, files of sets, or single scenarios
+    (`bars/larson`, `larson`)."""
     sets = load_all()
     chosen: list[ScenarioSet] = []
     for name in wanted:
         if name == FULL:
             chosen += sets.values()
+        elif name.endswith(TOML):
+            chosen.append(load(Path(name)))
         else:
             chosen.append(sets[name] if name in sets else _single(name, sets))
     return chosen
