@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// http_load: asks examples/http for orders at a constant rate, whatever the answers do (an open loop).
+// http_load: asks http_server for orders at a constant rate, whatever the answers do (an open loop).
 // A request is due at a moment that was fixed before the run, and its latency counts from then, also
 // where it had to wait for a connection: a server that stalls delays all that are due meanwhile, and
 // each of them is in the histogram. So nothing is left out by co-ordination with the server (Tene,
@@ -43,7 +43,7 @@ static const struct bench_option options[] = {
 };
 
 static const struct bench_program program = {
-    "http_load", "constant arrivals at examples/http, latency from the moment that each is due",
+    "http_load", "constant arrivals at http_server, latency from the moment that each is due",
     options, sizeof options / sizeof options[0]};
 
 struct connection {

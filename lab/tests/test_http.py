@@ -223,7 +223,8 @@ def server_layout(layout: Layout) -> Layout:
         pytest.skip("llhttp or Jansson is not installed: `tools/setup test`")
     root = find_root()
     headers = [f"-I{root / 'include'}", "-I/usr/share/include/llhttp", "-DLLHTTP_STRICT_MODE=1"]
-    sources = [*(root / "examples" / "http").glob("*.c"), *LLHTTP.glob("*.c")]
+    server = [each for each in (root / "bench" / "http").glob("*.c") if each.stem != "http_load"]
+    sources = [*server, *LLHTTP.glob("*.c")]
     target = ["-o", str(layout.programs / "http_server"), "-ljansson"]
     subprocess.run([*COMPILE, *headers, *map(str, sources), *target], check=True, timeout=120)
     parts = [root / "bench" / name for name in ("http/http_load.c", *SHARED)]

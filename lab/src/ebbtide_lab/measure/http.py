@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs examples/http under an allocator, with the policy of the arm's way, and loads it.
+"""Runs the server of bench/http under an allocator, with the policy of the arm's way, and loads it.
 
 The load is wrk's closed loop, each connection asking again when it has its answer, or the
-open loop of bench/http, whose arrivals wait for nobody. Either runs under glibc on
+open loop of http_load, whose arrivals wait for nobody. Either runs under glibc on
 the processors that the server has too: its own share is the same for every arm.
 """
 

@@ -82,7 +82,7 @@ class Scenario:
     the difference is what an operation costs. syscalls: as workload, under strace.
     scheme: a workload of reclamation and its options, run by each scheme's own program.
 
-    http: `command` is examples/http, which is measured while `client` loads it; its own
+    http: `command` is the server of bench/http, which is measured while `client` loads it; its own
     word, not a `ready`, tells when that may start.
 
     scoped: a workload or server whose program takes the options of an arm's way to group memory by

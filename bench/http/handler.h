@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the server serves: GET /order?id=N, or POST /order with {"id": N}, gives the order of that
 // number as JSON. There is no database: the rows of an order follow from its number alone.
-#ifndef EXAMPLE_HTTP_HANDLER_H
-#define EXAMPLE_HTTP_HANDLER_H
+#ifndef EBB_BENCH_HTTP_HANDLER_H
+#define EBB_BENCH_HTTP_HANDLER_H
 
 #include "request.h"
 

@@ -2,8 +2,8 @@
 // Workers: each a thread with an epoll of its own, which serves the connections that it is given until
 // the server drains. Connections are dealt out in turn, so that few of them still load all workers
 // alike; the kernel's own ways (SO_REUSEPORT, a shared epoll) are random with few.
-#ifndef EXAMPLE_HTTP_SERVER_H
-#define EXAMPLE_HTTP_SERVER_H
+#ifndef EBB_BENCH_HTTP_SERVER_H
+#define EBB_BENCH_HTTP_SERVER_H
 
 #include <stdint.h>
 

@@ -10,8 +10,8 @@
 //   region-reset  from a region by name, one for each worker, reset after each request
 //
 // Ebbtide's functions are looked up in the running process, so one program runs under any allocator.
-#ifndef EXAMPLE_HTTP_MEMORY_H
-#define EXAMPLE_HTTP_MEMORY_H
+#ifndef EBB_BENCH_HTTP_MEMORY_H
+#define EBB_BENCH_HTTP_MEMORY_H
 
 #include <ebbtide/region.h>
 #include <stdbool.h>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Bytes to requests, by llhttp, within fixed limits: the text of URL and headers, their number, the
 // body. Copies what it keeps, so the caller's bytes may go after each call.
-#ifndef EXAMPLE_HTTP_PARSER_H
-#define EXAMPLE_HTTP_PARSER_H
+#ifndef EBB_BENCH_HTTP_PARSER_H
+#define EBB_BENCH_HTTP_PARSER_H
 
 #include "request.h"
 

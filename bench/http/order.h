@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // An order as a query would give it: 225 rows in one block each, 66 of 88 bytes, 72 of 184 and 87 of
 // 376, mixed as they come; 51,768 bytes. The mix is that of the `request` workload of bench/.
-#ifndef EXAMPLE_HTTP_ORDER_H
-#define EXAMPLE_HTTP_ORDER_H
+#ifndef EBB_BENCH_HTTP_ORDER_H
+#define EBB_BENCH_HTTP_ORDER_H
 
 #include <stddef.h>
 #include <stdint.h>

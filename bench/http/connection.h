@@ -4,8 +4,8 @@
 // A client that is slow to send costs its connection alone; one that is slow to read is not read from
 // until its answers have gone. After an error the answer is sent, and what the client still sends is
 // read and dropped until it has closed, because a close with unread bytes would take the answer along.
-#ifndef EXAMPLE_HTTP_CONNECTION_H
-#define EXAMPLE_HTTP_CONNECTION_H
+#ifndef EBB_BENCH_HTTP_CONNECTION_H
+#define EBB_BENCH_HTTP_CONNECTION_H
 
 #include "memory.h"
 #include "parser.h"

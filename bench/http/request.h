@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A parsed request, and what the handler makes of it. Plain data between connection.c and handler.c.
-#ifndef EXAMPLE_HTTP_REQUEST_H
-#define EXAMPLE_HTTP_REQUEST_H
+#ifndef EBB_BENCH_HTTP_REQUEST_H
+#define EBB_BENCH_HTTP_REQUEST_H
 
 #include <stdbool.h>
 #include <stddef.h>
