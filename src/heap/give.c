@@ -42,7 +42,7 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
 {
     unsigned block = ebbi_slab_block(slab, p);
     unsigned word = block / 64;
-    struct group *group = &groups[(ebbi_span_index((struct ebbi_span *)slab) + word) % GROUPS];
+    struct group *group = &groups[(ebbi_span_index(&slab->head) + word) % GROUPS];
     uint64_t bit = (uint64_t)1 << (block % 64);
     EBBI_ASSERT(word < slab->words);
     if (group->mask != 0 && (group->slab != slab || group->word != word)) {

@@ -26,8 +26,7 @@ static void owner_require(const struct owner_sums *sums, bool holds, const char 
 static void audit_slab(struct owner_sums *sums, const struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    owner_require(sums, ((const struct ebbi_span *)slab)->state == EBBI_SPAN_SLAB,
-                  "a slab in a list", ((const struct ebbi_span *)slab)->state);
+    owner_require(sums, slab->head.state == EBBI_SPAN_SLAB, "a slab in a list", slab->head.state);
     owner_require(sums, slab->owner == sums->owner, "the slab's owner is this one",
                   slab->class_number);
     owner_require(sums, slab->free_count <= c->blocks, "free blocks of a slab", slab->free_count);

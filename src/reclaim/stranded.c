@@ -61,10 +61,10 @@ static void visit_chunk(struct ebbi_chunk *chunk, void *context)
     EBBI_ASSERT(chunk->first <= chunk->committed && chunk->committed <= chunk->granules);
     (void)context;
     for (size_t g = chunk->first; g < chunk->committed;) {
-        struct ebbi_span *span = (struct ebbi_span *)((uintptr_t)chunk + g * EBBI_HEADER);
+        struct ebbi_span *span = ebbi_span_at((uintptr_t)chunk, g);
         g += ebbi_max(span->granules, 1);
         if (span->state == EBBI_SPAN_SLAB) {
-            ebbi_slab_take_stranded((struct ebbi_slab *)span, ebbi_give_word);
+            ebbi_slab_take_stranded(ebbi_slab_in(span), ebbi_give_word);
         }
     }
 }

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
-static void *slab_start(const struct ebbi_slab *slab)
-{
-    return ebbi_span_start((const struct ebbi_span *)slab);
-}
+static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
 static size_t page_count(const struct ebbi_slab *slab)
 {
@@ -54,7 +51,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->since_ms = (uint32_t)ebbi_os_now_ms();
     slab->local = slab->local_words;
     if (slab->words > EBBI_INLINE_WORDS) {
-        slab->local = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+        slab->local = ebbi_span_bitmap_room(&slab->head);
     }
     EBBI_ASSERT(slab->words <= EBBI_ROOM_WORDS);
     for (unsigned w = 0; w < slab->words; w++) {
@@ -62,7 +59,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
     fill_bitmap(slab->local, c->blocks);
     EBBI_ASSERT(page_count(slab) <= (c->granules == 1 ? 1 : EBBI_INLINE_WORDS) * (size_t)64);
-    uint64_t pages = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
+    uint64_t pages = slab->head.zeroed ? 0 : ~(uint64_t)0;
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
     for (unsigned w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
         dirty[w] = pages;
@@ -79,12 +76,11 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
-    struct ebbi_slab *slab = (struct ebbi_slab *)span;
+    struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
     for (size_t g = 1; g < granules; g++) {
-        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
-        inside->state = EBBI_SPAN_INSIDE;
-        inside->back = (uint16_t)g;
+        slab[g].head.state = EBBI_SPAN_INSIDE;
+        slab[g].head.back = (uint16_t)g;
         slab[g].first_block = slab->first_block;
     }
     ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);
@@ -105,11 +101,10 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
     size_t granules = ebbi_slab_class(slab)->granules;
     ebbi_tags_set(slab_start(slab), granules, EBBI_TAG_NONE);
     for (size_t g = 1; g < granules; g++) {
-        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)slab + g * EBBI_HEADER);
-        EBBI_ASSERT(inside->state == EBBI_SPAN_INSIDE && inside->back == g);
-        inside->state = EBBI_SPAN_NONE;
+        EBBI_ASSERT(slab[g].head.state == EBBI_SPAN_INSIDE && slab[g].head.back == g);
+        slab[g].head.state = EBBI_SPAN_NONE;
     }
-    ebbi_span_free((struct ebbi_span *)slab);
+    ebbi_span_free(&slab->head);
 }
 
 // Marks the pages under the blocks [low, high] of the slab as holding something.
@@ -215,7 +210,7 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
 
 static uint64_t *stranded_words(struct ebbi_slab *slab)
 {
-    uint64_t *room = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+    uint64_t *room = ebbi_span_bitmap_room(&slab->head);
     return room + 2 * EBBI_ROOM_WORDS;
 }
 

@@ -34,7 +34,7 @@ struct ebbi_owner;
 
 struct ebbi_slab {
     // Line 0: what a thread reads that frees a block of another's slab; seldom written.
-    unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
+    struct ebbi_span head;
     struct ebbi_owner *owner; // this and the next four: fixed while the slab lives
     uintptr_t first_block;    // in the header of each of its granules
     uint64_t *local;          // remote follows it, at ebbi_slab_remote
@@ -84,14 +84,17 @@ EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *sla
 // False: whatever still leads to it is of a block that was free when the slab ended.
 EBBI_INLINE bool ebbi_slab_lives(const struct ebbi_slab *slab)
 {
-    return ((const struct ebbi_span *)slab)->state == EBBI_SPAN_SLAB;
+    return slab->head.state == EBBI_SPAN_SLAB;
+}
+
+// The span is one of a slab, or was.
+EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
+{
+    return (struct ebbi_slab *)span;
 }
 
 // p lies in a granule whose tag is a bin.
-EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p)
-{
-    return (struct ebbi_slab *)ebbi_span_of(p);
-}
+EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 
 // Whether a block starts at p, which lies in a granule with this tag of a class.
 EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)

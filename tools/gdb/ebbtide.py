@@ -199,9 +199,10 @@ class Block(Command):
         elif state == "sheet":
             yield from sheet_lines(address, span, start)
         elif state == "large":
-            region = int(span["note"]["region"])
-            yield (f"large object: {int(span['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
-                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(span["note"]["tag"]) else ""))
+            large = span.cast(gdb.lookup_type("struct ebbi_large").pointer())
+            region = int(large["note"]["region"])
+            yield (f"large object: {int(large['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
+                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(large["note"]["tag"]) else ""))
 
 
 class OfKind(Command):
