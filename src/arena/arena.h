@@ -55,7 +55,7 @@ struct ebbi_label;
 // What the layers above note of a large or huge object.
 struct ebbi_note {
     void *next;                // object; of those that wait for a grace period
-    uint64_t tag;              // 0: not retired; atomic
+    uint64_t stamp;            // 0: not retired; atomic
     struct ebbi_label *label;  // whose it is; NULL: nobody's
     struct ebb_region *region; // that it is in; atomic
     void *before, *after;      // objects of that region, under its lock

@@ -173,7 +173,7 @@ static struct piece *add_piece(const struct ebbi_release *release)
 
 static void piece_entered(struct piece *piece)
 {
-    if (piece->release.tag == 0) {
+    if (piece->release.stamp == 0) {
         guard_piece(piece);
     }
     keep_to_budget();
@@ -208,7 +208,7 @@ static bool put_large(void *p, const struct ebbi_release *release)
     piece->label = note->label;
     ebbi_region_forget(note);
     // relaxed: so that a free of it while it waits is told
-    ebbi_store_relaxed(&note->tag, release->tag);
+    ebbi_store_relaxed(&note->stamp, release->stamp);
     piece_entered(piece);
     return true;
 }
@@ -238,7 +238,7 @@ struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
     return left;
 }
 
-void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t tag),
+void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t stamp),
                             bool *waiting)
 {
     size_t still = next_piece;
@@ -247,7 +247,7 @@ void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64
         if (ebbi_load_relaxed(&piece->guarded)) { // relaxed: written under the lock
             continue;
         }
-        if (may_go(piece->start, piece->bytes, piece->release.tag)) {
+        if (may_go(piece->start, piece->bytes, piece->release.stamp)) {
             guard_piece(piece);
         } else {
             still = ebbi_min(still, i);

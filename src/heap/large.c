@@ -74,7 +74,7 @@ void ebbi_large_free(void *p)
     struct ebbi_large *large = ebbi_large_of(p);
     struct ebbi_note *note = ebbi_large_note(p);
     // relaxed: for misuse alone
-    if (note != NULL && ebbi_load_relaxed(&note->tag) != 0) {
+    if (note != NULL && ebbi_load_relaxed(&note->stamp) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
     // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.

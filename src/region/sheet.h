@@ -63,7 +63,7 @@ struct ebbi_sheet {
     int64_t live; // P3; atomic: read by others
     union {
         int64_t looked; // live + shared when last looked at, for a hole or for pages
-        uint64_t tag;   // of a released region's, that waits for its grace period
+        uint64_t stamp; // of a released region's, that waits for its grace period
     };
     uint64_t looked_ms; // an orphan: when
     uint32_t starts;    // P5

@@ -202,7 +202,7 @@ class Block(Command):
             large = span.cast(gdb.lookup_type("struct ebbi_large").pointer())
             region = int(large["note"]["region"])
             yield (f"large object: {int(large['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
-                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(large["note"]["tag"]) else ""))
+                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(large["note"]["stamp"]) else ""))
 
 
 class OfKind(Command):
