@@ -48,7 +48,7 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
     const struct ebbi_class *c = ebbi_slab_class(slab);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
     EBBI_ASSERT(ebbi_is_power_of_two(stride) && stride >= ebbi_os_page_size());
-    EBBI_ASSERT(!slab->away);
+    EBBI_ASSERT(!slab->purging);
     plan->start = (uintptr_t)ebbi_span_start(&slab->head);
     plan->count = 0;
     plan->whole = stride > ebbi_os_page_size();

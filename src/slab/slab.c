@@ -41,10 +41,10 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
     slab->first_word = 0;
-    slab->idle = 0;
+    slab->dirty_blocks = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
-    slab->has_stranded = slab->away = false;
+    slab->has_stranded = slab->purging = false;
     slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
@@ -91,11 +91,11 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
 {
     EBBI_SLAB_AUDIT(slab);
     EBBI_ASSERT(slab->free_count == ebbi_slab_class(slab)->blocks);
-    // relaxed: what another thread has announced, it has freed for the second time
+    // relaxed: what is pending, another thread has freed for the second time
     if (EBBI_UNLIKELY(ebbi_load_relaxed(&slab->summary) != 0)) {
         (void)ebbi_slab_collect(slab); // reports it
     }
-    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purge_queued && !slab->away);
+    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purge_queued && !slab->purging);
     EBBI_ASSERT(!slab->has_stranded);
     EBBI_ASSERT(ebbi_tag_class(ebbi_tag_of(slab_start(slab))) == slab->class_number);
     size_t granules = ebbi_slab_class(slab)->granules;
@@ -124,7 +124,7 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
 {
     size_t size = ebbi_slab_class(slab)->size;
     size_t left = ebbi_min(wanted, slab->free_count);
-    EBBI_ASSERT(!slab->away);
+    EBBI_ASSERT(!slab->purging);
     void **slot = slots + wanted;
     size_t got = left;
     for (unsigned w = slab->first_word; left > 0; w++) {
@@ -144,8 +144,8 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         mark_dirty(slab, low, last);
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
-    slab->idle = (uint16_t)(slab->idle - ebbi_min(slab->idle, got));
-    EBBI_ASSERT(slab->idle <= slab->free_count);
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - ebbi_min(slab->dirty_blocks, got));
+    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
     EBBI_SLAB_AUDIT(slab);
     return got;
 }
@@ -188,7 +188,7 @@ static void take_word(struct ebbi_slab *slab, unsigned w)
     EBBI_ASSERT(slab->free_count + ebbi_count_bits(bits) <= ebbi_slab_class(slab)->blocks);
     slab->local[w] |= bits;
     slab->free_count = (uint16_t)(slab->free_count + ebbi_count_bits(bits));
-    slab->idle = (uint16_t)(slab->idle + ebbi_count_bits(bits));
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks + ebbi_count_bits(bits));
 }
 
 size_t ebbi_slab_collect(struct ebbi_slab *slab)
@@ -203,7 +203,7 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
     for (; named != 0; named &= named - 1) {
         take_word(slab, ebbi_lowest_bit(named));
     }
-    EBBI_ASSERT(slab->idle <= slab->free_count && slab->free_count >= before);
+    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count && slab->free_count >= before);
     EBBI_SLAB_AUDIT(slab);
     return slab->free_count - before;
 }

@@ -47,8 +47,8 @@ static void slab_audit_counts(const struct ebbi_slab *slab)
     if (ebbi_bits_count(slab->local, 0, bits) != slab->free_count) {
         slab_broken(slab, 2, "free_count is wrong", slab->free_count);
     }
-    if (slab->idle > slab->free_count) {
-        slab_broken(slab, 6, "more idle blocks than free ones", slab->idle);
+    if (slab->dirty_blocks > slab->free_count) {
+        slab_broken(slab, 6, "more dirty blocks than free ones", slab->dirty_blocks);
     }
 }
 

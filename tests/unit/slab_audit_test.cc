@@ -106,8 +106,8 @@ TEST_P(SlabAudit, P5FirstWord)
 
 TEST_P(SlabAudit, P6IdleBlocks)
 {
-    slab->idle = static_cast<std::uint16_t>(slab->free_count + 1);
-    EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more idle blocks");
+    slab->dirty_blocks = static_cast<std::uint16_t>(slab->free_count + 1);
+    EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more dirty blocks");
 }
 
 TEST_P(SlabAudit, P7Headers)
