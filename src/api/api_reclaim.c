@@ -52,7 +52,7 @@ static size_t reclaim(struct ebbi_collector *collector)
 
 void ebb_barrier(void) { barrier(NULL); }
 size_t ebb_reclaim(void) { return reclaim(NULL); }
-uint64_t ebb_epoch_cookie(void) { return ebbi_clock_tag(&ebbi_clock); }
+uint64_t ebb_epoch_cookie(void) { return ebbi_clock_stamp(&ebbi_clock); }
 
 int ebb_epoch_passed(uint64_t cookie)
 {

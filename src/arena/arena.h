@@ -34,7 +34,6 @@
 #define EBBI_CHUNK ((size_t)1 << EBBI_CHUNK_SHIFT)
 #define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
 #define EBBI_HEADER 256u
-#define EBBI_SPAN_COMMON 8u
 #define EBBI_BITMAP_ROOM 1536u
 #define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
@@ -56,28 +55,30 @@ struct ebbi_label;
 // What the layers above note of a large or huge object.
 struct ebbi_note {
     void *next;                // object; of those that wait for a grace period
-    uint64_t tag;              // 0: not retired; atomic
+    uint64_t stamp;            // 0: not retired; atomic
     struct ebbi_label *label;  // whose it is; NULL: nobody's
     struct ebb_region *region; // that it is in; atomic
     void *before, *after;      // objects of that region, under its lock
     size_t bytes;              // that the label counts
 };
 
+// What the header of every span begins with. The rest of a used span's belongs to the layer above, which
+// puts this first in a struct of its own.
 struct ebbi_span {
     uint8_t state;
     bool zeroed;       // in use: read as zero when it was handed out
     uint16_t back;     // EBBI_SPAN_INSIDE: granules back to the first
     uint32_t granules; // free spans: also in the last granule's header
-    union {
-        size_t bytes;      // large: whole pages that the program may use
-        uint64_t freed_ms; // free: when
-    };
-    struct ebbi_span *next, *previous;             // free: its bin
-    struct ebbi_span *dirty_next, *dirty_previous; // free: the dirty list
-    size_t dirty;                                  // free: granules that are dirty
-    struct ebbi_note note;                         // large
-    // From byte EBBI_SPAN_COMMON the header of a used span belongs to the layer above.
 };
+_Static_assert(sizeof(struct ebbi_span) == 8, "what a slab and a sheet leave of their first line");
+
+struct ebbi_large {
+    struct ebbi_span head;
+    size_t bytes; // whole pages that the program may use
+    unsigned char unused[40];
+    struct ebbi_note note;
+};
+_Static_assert(sizeof(struct ebbi_large) <= EBBI_HEADER, "a header holds a large object's");
 
 struct ebbi_chunk {
     uint32_t first;     // granule: below it the chunk's own metadata, and what is left out
@@ -125,8 +126,7 @@ size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
 void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
-struct ebbi_span *ebbi_large_span(
-    const void *p); // of a large object that starts at p; NULL when none does
+struct ebbi_large *ebbi_large_of(const void *p); // that starts at p; NULL when none does
 struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
@@ -156,16 +156,27 @@ EBBI_INLINE struct ebbi_chunk *ebbi_chunk_of(const void *p)
     return (struct ebbi_chunk *)(number << EBBI_CHUNK_SHIFT);
 }
 
+EBBI_INLINE struct ebbi_span *ebbi_span_at(uintptr_t chunk, size_t granule)
+{
+    return (struct ebbi_span *)(chunk + granule * EBBI_HEADER);
+}
+
 // The header of p's granule; p is in a chunk. For the inside of a slab, the slab's header.
 EBBI_INLINE struct ebbi_span *ebbi_span_of(const void *p)
 {
     uintptr_t chunk = (uintptr_t)p & ~(EBBI_CHUNK - 1);
     uintptr_t index = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
-    struct ebbi_span *span = (struct ebbi_span *)(chunk + index * EBBI_HEADER);
+    struct ebbi_span *span = ebbi_span_at(chunk, index);
     if (span->state == EBBI_SPAN_INSIDE) {
         span = (struct ebbi_span *)((uintptr_t)span - (size_t)span->back * EBBI_HEADER);
     }
     return span;
+}
+
+// The span is one of a large object.
+EBBI_INLINE struct ebbi_large *ebbi_large_in(struct ebbi_span *span)
+{
+    return (struct ebbi_large *)span;
 }
 
 EBBI_INLINE size_t ebbi_span_index(const struct ebbi_span *span)

@@ -37,41 +37,43 @@ static void arena_audit_zero(const struct ebbi_chunk *chunk, const struct ebbi_s
     }
 }
 
-static void arena_audit_free_links(const struct ebbi_span *span)
+static void arena_audit_free_links(const struct ebbi_free_span *span)
 {
-    const struct ebbi_span *in_bin =
-        span->previous != NULL ? span->previous->next : ebbi_bins[ebbi_bin_of(span->granules)];
+    const struct ebbi_free_span *in_bin =
+        span->previous != NULL ? span->previous->next : ebbi_bins[ebbi_bin_of(span->head.granules)];
     if (in_bin != span) {
-        arena_broken(5, "a free span is not in the bin of its length", span);
+        arena_broken(5, "a free span is not in the bin of its length", &span->head);
     }
     if (span->dirty > 0 && span != (span->dirty_previous != NULL ? span->dirty_previous->dirty_next
                                                                  : ebbi_dirty_first)) {
-        arena_broken(4, "a free span with dirty granules is not on the dirty list", span);
+        arena_broken(4, "a free span with dirty granules is not on the dirty list", &span->head);
     }
 }
 
 static void arena_audit_free_span(struct arena_audit *audit, struct ebbi_chunk *chunk,
-                                  struct ebbi_span *span)
+                                  struct ebbi_free_span *span)
 {
-    size_t start = ebbi_span_index(span);
-    size_t last = start + span->granules - 1;
-    size_t ends = span->granules == 1 ? 1 : 2;
-    if (ebbi_load_relaxed(&span->state) != EBBI_SPAN_FREE) { // relaxed: as in arena_audit_used_span
-        arena_broken(2, "free_map has the bit of a span that is not free", span);
+    size_t start = ebbi_span_index(&span->head);
+    size_t last = start + span->head.granules - 1;
+    size_t ends = span->head.granules == 1 ? 1 : 2;
+    // relaxed: as in arena_audit_used_span
+    if (ebbi_load_relaxed(&span->head.state) != EBBI_SPAN_FREE) {
+        arena_broken(2, "free_map has the bit of a span that is not free", &span->head);
     }
     if (!ebbi_bits_test(chunk->free_map, last) ||
-        ebbi_bits_count(chunk->free_map, start, span->granules) != ends) {
-        arena_broken(2, "free_map is wrong about the ends of a free span", span);
+        ebbi_bits_count(chunk->free_map, start, span->head.granules) != ends) {
+        arena_broken(2, "free_map is wrong about the ends of a free span", &span->head);
     }
-    if (last < chunk->committed && ebbi_chunk_header(chunk, last)->granules != span->granules) {
-        arena_broken(5, "the last header of a free span has another length", span);
+    if (last < chunk->committed &&
+        ebbi_chunk_header(chunk, last)->granules != span->head.granules) {
+        arena_broken(5, "the last header of a free span has another length", &span->head);
     }
-    if (ebbi_bits_count(chunk->dirty_map, start, span->granules) != span->dirty) {
-        arena_broken(4, "a free span counts its dirty granules wrong", span);
+    if (ebbi_bits_count(chunk->dirty_map, start, span->head.granules) != span->dirty) {
+        arena_broken(4, "a free span counts its dirty granules wrong", &span->head);
     }
     arena_audit_free_links(span);
     if (audit->contents) {
-        arena_audit_zero(chunk, span);
+        arena_audit_zero(chunk, &span->head);
     }
     audit->free_spans++;
     audit->dirty_spans += span->dirty > 0;
@@ -106,7 +108,7 @@ static void arena_audit_chunk(struct arena_audit *audit, struct ebbi_chunk *chun
             arena_broken(1, "two free spans touch", span);
         }
         if (is_free) {
-            arena_audit_free_span(audit, chunk, span);
+            arena_audit_free_span(audit, chunk, ebbi_free_span_at(chunk, g));
         } else {
             arena_audit_used_span(audit, chunk, span);
         }
@@ -125,11 +127,12 @@ static void arena_audit_bins(const struct arena_audit *audit)
     size_t found = 0;
     for (unsigned b = 0; b < EBBI_BINS; b++) {
         if (ebbi_bits_test(ebbi_bins_used, b) != (ebbi_bins[b] != NULL)) {
-            arena_broken(5, "ebbi_bins_used is wrong about a bin", ebbi_bins[b]);
+            arena_broken(5, "ebbi_bins_used is wrong about a bin",
+                         ebbi_bins[b] != NULL ? &ebbi_bins[b]->head : NULL);
         }
-        for (const struct ebbi_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
+        for (const struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
             if (++found > audit->free_spans) {
-                arena_broken(5, "the bins hold more than the free spans", s);
+                arena_broken(5, "the bins hold more than the free spans", &s->head);
             }
         }
     }
@@ -139,15 +142,15 @@ static void arena_audit_dirty_list(const struct arena_audit *audit)
 {
     size_t found = 0;
     uint64_t freed_ms = 0;
-    for (const struct ebbi_span *s = ebbi_dirty_first; s != NULL; s = s->dirty_next) {
+    for (const struct ebbi_free_span *s = ebbi_dirty_first; s != NULL; s = s->dirty_next) {
         if (++found > audit->dirty_spans) {
-            arena_broken(4, "the dirty list holds more than the dirty spans", s);
+            arena_broken(4, "the dirty list holds more than the dirty spans", &s->head);
         }
         if (s->freed_ms < freed_ms) {
-            arena_broken(4, "the dirty list is not in order of freeing", s);
+            arena_broken(4, "the dirty list is not in order of freeing", &s->head);
         }
         if ((s->dirty_next == NULL) != (s == ebbi_dirty_last)) {
-            arena_broken(4, "the dirty list does not end with its last span", s);
+            arena_broken(4, "the dirty list does not end with its last span", &s->head);
         }
         freed_ms = s->freed_ms;
     }

@@ -20,12 +20,11 @@ struct chunk_record {
     struct ebbi_chunk chunk;
     struct ebbi_chunk *next;
 };
-_Static_assert(sizeof(struct ebbi_span) <= EBBI_HEADER, "a header holds a span");
 
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 {
     EBBI_ASSERT(granule >= chunk->first && granule < chunk->granules);
-    return (struct ebbi_span *)((uintptr_t)chunk + granule * (size_t)EBBI_HEADER);
+    return ebbi_span_at((uintptr_t)chunk, granule);
 }
 
 // Granules that the metadata of a chunk of `granules` takes, at least as many as have their headers

@@ -5,6 +5,16 @@
 
 #include "arena/arena.h"
 
+struct ebbi_free_span {
+    struct ebbi_span head;
+    uint64_t freed_ms;
+    struct ebbi_free_span *next, *previous;             // its bin
+    struct ebbi_free_span *dirty_next, *dirty_previous; // the dirty list
+    size_t dirty;                                       // granules that are
+};
+_Static_assert(sizeof(struct ebbi_free_span) == offsetof(struct ebbi_large, note),
+               "a note lies behind it: who frees a large object twice at once reads the note late");
+
 extern EBBI_HIDDEN struct ebbi_lock ebbi_arena_mutex;
 extern EBBI_HIDDEN enum ebbi_os_huge ebbi_arena_advice;
 
@@ -28,19 +38,25 @@ struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk); // NULL: the first
 // Makes granules below `end` usable. False when refused. Under the lock.
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);
+// The same of a span that is free, or about to be.
+EBBI_INLINE struct ebbi_free_span *ebbi_free_span_at(struct ebbi_chunk *chunk, size_t granule)
+{
+    return (struct ebbi_free_span *)ebbi_chunk_header(chunk, granule);
+}
 extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
 // span.c
-void ebbi_span_remove(struct ebbi_span *span);
+void ebbi_span_remove(struct ebbi_free_span *span);
 bool ebbi_release_free_chunks(void); // true: address space is free that was not. Under the lock
-void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms); // as insert, coalesces first
-extern EBBI_HIDDEN struct ebbi_span *ebbi_dirty_first, *ebbi_dirty_last;
+void ebbi_span_restore(struct ebbi_free_span *span,
+                       uint64_t freed_ms); // as insert, coalesces first
+extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
 extern EBBI_HIDDEN size_t ebbi_peak_granules;                      // the same
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64
 #define EBBI_BINS 100
-extern EBBI_HIDDEN struct ebbi_span *ebbi_bins[EBBI_BINS];
+extern EBBI_HIDDEN struct ebbi_free_span *ebbi_bins[EBBI_BINS];
 extern EBBI_HIDDEN uint64_t ebbi_bins_used[2]; // bit b: ebbi_bins[b] holds something
 
 EBBI_INLINE unsigned ebbi_bin_of(size_t granules)

@@ -3,14 +3,14 @@
 // its own.
 #include "arena/arena.h"
 
-struct ebbi_span *ebbi_large_span(const void *p)
+struct ebbi_large *ebbi_large_of(const void *p)
 {
     bool starts = ebbi_tag_of(p) == EBBI_TAG_LARGE && (uintptr_t)p % EBBI_GRANULE == 0;
-    return starts ? ebbi_span_of(p) : NULL;
+    return starts ? ebbi_large_in(ebbi_span_of(p)) : NULL;
 }
 
 struct ebbi_note *ebbi_large_note(void *p)
 {
-    struct ebbi_span *span = ebbi_large_span(p);
-    return span != NULL ? &span->note : ebbi_huge_note(p);
+    struct ebbi_large *large = ebbi_large_of(p);
+    return large != NULL ? &large->note : ebbi_huge_note(p);
 }

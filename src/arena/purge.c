@@ -5,7 +5,7 @@
 
 // Under the lock.
 static size_t purged_granules, purge_calls;
-static struct ebbi_span *purging; // in no list, while the kernel takes their pages
+static struct ebbi_free_span *purging; // in no list, while the kernel takes their pages
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
@@ -37,14 +37,14 @@ static void purge_rooms(const struct ebbi_chunk *chunk, size_t index, size_t gra
 
 // The span is in no list: nobody else can reach it, so the lock is not needed for madvise. Memory
 // that the kernel will not take (locked pages) stays dirty. Returns the granules given back.
-static size_t purge_span(struct ebbi_span *span, size_t *calls)
+static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
 {
-    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    size_t end = ebbi_span_index(span) + span->granules;
+    struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
+    size_t end = ebbi_span_index(&span->head) + span->head.granules;
     size_t total = 0;
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
-    for (size_t at = ebbi_span_index(span);;) {
+    EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE);
+    for (size_t at = ebbi_span_index(&span->head);;) {
         size_t run = next_dirty_run(chunk, &at, end);
         if (run == 0) {
             return total;
@@ -56,7 +56,7 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
             purge_rooms(chunk, at, run);
         }
         ebbi_lock_take(&ebbi_arena_mutex);
-        EBBI_ASSERT(span->state == EBBI_SPAN_NONE && span->dirty >= run);
+        EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE && span->dirty >= run);
         EBBI_ASSERT(ebbi_bits_count(chunk->dirty_map, at, run) == run);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
@@ -68,13 +68,13 @@ static size_t purge_span(struct ebbi_span *span, size_t *calls)
     }
 }
 
-static void purging_add(struct ebbi_span *span)
+static void purging_add(struct ebbi_free_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     EBBI_LIST_PUSH(purging, span, next, previous);
 }
 
-static void purging_remove(struct ebbi_span *span)
+static void purging_remove(struct ebbi_free_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     EBBI_LIST_REMOVE(purging, span, next, previous);
@@ -84,8 +84,8 @@ void ebbi_arena_forked(void)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     while (purging != NULL) {
-        struct ebbi_span *span = purging;
-        EBBI_ASSERT(span->state == EBBI_SPAN_NONE);
+        struct ebbi_free_span *span = purging;
+        EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE);
         purging = span->next;
         ebbi_span_restore(span, span->freed_ms);
     }
@@ -99,13 +99,13 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
     bool refused = false;
     ebbi_lock_take(&ebbi_arena_mutex);
     while (left > 0) {
-        struct ebbi_span *span = ebbi_dirty_first;
+        struct ebbi_free_span *span = ebbi_dirty_first;
         if (span == NULL || span->freed_ms + delay_ms > now_ms) {
             break;
         }
         EBBI_ASSERT(span->dirty > 0);
         ebbi_span_remove(span);
-        span->state = EBBI_SPAN_NONE;
+        span->head.state = EBBI_SPAN_NONE;
         purging_add(span);
         size_t granules = purge_span(span, &calls);
         purging_remove(span);

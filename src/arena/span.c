@@ -6,25 +6,25 @@
 #define SCAN_LIMIT 16
 
 struct ebbi_lock ebbi_arena_mutex = EBBI_LOCK(ARENA);
-struct ebbi_span *ebbi_dirty_first, *ebbi_dirty_last;
+struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
 size_t ebbi_dirty_granules;
 size_t ebbi_used_granules, ebbi_peak_granules;
-struct ebbi_span *ebbi_bins[EBBI_BINS];
+struct ebbi_free_span *ebbi_bins[EBBI_BINS];
 uint64_t ebbi_bins_used[2];
 
 static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
-static void bin_push(struct ebbi_span *span)
+static void bin_push(struct ebbi_free_span *span)
 {
-    unsigned b = ebbi_bin_of(span->granules);
+    unsigned b = ebbi_bin_of(span->head.granules);
     EBBI_ASSERT(is_marked_used(b) == (ebbi_bins[b] != NULL));
     EBBI_LIST_PUSH(ebbi_bins[b], span, next, previous);
     ebbi_bins_used[b / 64] |= (uint64_t)1 << (b % 64);
 }
 
-static void bin_take(struct ebbi_span *span)
+static void bin_take(struct ebbi_free_span *span)
 {
-    unsigned b = ebbi_bin_of(span->granules);
+    unsigned b = ebbi_bin_of(span->head.granules);
     EBBI_ASSERT(is_marked_used(b));
     EBBI_LIST_REMOVE(ebbi_bins[b], span, next, previous);
     if (ebbi_bins[b] == NULL) {
@@ -32,10 +32,10 @@ static void bin_take(struct ebbi_span *span)
     }
 }
 
-static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
+static void dirty_push(struct ebbi_free_span *span, struct ebbi_free_span *before)
 {
-    struct ebbi_span *after = before != NULL ? before->dirty_previous : ebbi_dirty_last;
-    EBBI_ASSERT(span->dirty <= span->granules);
+    struct ebbi_free_span *after = before != NULL ? before->dirty_previous : ebbi_dirty_last;
+    EBBI_ASSERT(span->dirty <= span->head.granules);
     EBBI_ASSERT(after == NULL || after->freed_ms <= span->freed_ms);
     EBBI_ASSERT(before == NULL || span->freed_ms <= before->freed_ms);
     span->dirty_next = before;
@@ -44,7 +44,7 @@ static void dirty_push(struct ebbi_span *span, struct ebbi_span *before)
     *(before != NULL ? &before->dirty_previous : &ebbi_dirty_last) = span;
 }
 
-static void dirty_take(struct ebbi_span *span)
+static void dirty_take(struct ebbi_free_span *span)
 {
     EBBI_QUEUE_REMOVE(ebbi_dirty_first, ebbi_dirty_last, span, dirty_next, dirty_previous);
 }
@@ -60,21 +60,21 @@ static void mark_ends(const struct ebbi_span *span, bool is_free)
 }
 
 // Free, coalesced.
-static void span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
+static void span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before)
 {
-    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    size_t index = ebbi_span_index(span);
-    size_t end = index + span->granules;
+    struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
+    size_t index = ebbi_span_index(&span->head);
+    size_t end = index + span->head.granules;
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(span->granules > 0 && index >= chunk->first && end <= chunk->granules);
+    EBBI_ASSERT(span->head.granules > 0 && index >= chunk->first && end <= chunk->granules);
     EBBI_ASSERT(index < chunk->committed || index == chunk->first);
     EBBI_ASSERT(index == chunk->first || !ebbi_bits_test(chunk->free_map, index - 1));
     EBBI_ASSERT(end == chunk->granules || !ebbi_bits_test(chunk->free_map, end));
-    span->state = EBBI_SPAN_FREE;
+    span->head.state = EBBI_SPAN_FREE;
     if (end <= chunk->committed) { // the last header of the wilderness cannot be written yet
-        ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
+        ebbi_chunk_header(chunk, end - 1)->granules = span->head.granules;
     }
-    mark_ends(span, true);
+    mark_ends(&span->head, true);
     bin_push(span);
     if (span->dirty > 0) {
         dirty_push(span, dirty_before);
@@ -83,11 +83,11 @@ static void span_insert(struct ebbi_span *span, struct ebbi_span *dirty_before)
     }
 }
 
-void ebbi_span_remove(struct ebbi_span *span)
+void ebbi_span_remove(struct ebbi_free_span *span)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(span->state == EBBI_SPAN_FREE);
-    mark_ends(span, false);
+    EBBI_ASSERT(span->head.state == EBBI_SPAN_FREE);
+    mark_ends(&span->head, false);
     bin_take(span);
     if (span->dirty > 0) {
         EBBI_ASSERT(ebbi_dirty_granules >= span->dirty);
@@ -110,24 +110,26 @@ static void count_used(size_t granules_more, size_t granules_less)
 }
 
 // The smallest of the first few in bin b that hold `granules`.
-static struct ebbi_span *best_in_bin(unsigned b, size_t granules)
+static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
 {
-    struct ebbi_span *best = NULL;
+    struct ebbi_free_span *best = NULL;
     int seen = 0;
-    for (struct ebbi_span *s = ebbi_bins[b]; s != NULL && seen < SCAN_LIMIT; s = s->next, seen++) {
-        EBBI_ASSERT(s->state == EBBI_SPAN_FREE);
-        EBBI_ASSERT(ebbi_bin_of(s->granules) == b);
-        if (s->granules >= granules && (best == NULL || s->granules < best->granules)) {
+    for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL && seen < SCAN_LIMIT;
+         s = s->next, seen++) {
+        EBBI_ASSERT(s->head.state == EBBI_SPAN_FREE);
+        EBBI_ASSERT(ebbi_bin_of(s->head.granules) == b);
+        if (s->head.granules >= granules &&
+            (best == NULL || s->head.granules < best->head.granules)) {
             best = s;
         }
     }
     return best;
 }
 
-static struct ebbi_span *best_fit(size_t granules)
+static struct ebbi_free_span *best_fit(size_t granules)
 {
     unsigned b = ebbi_bin_of(granules);
-    struct ebbi_span *best = best_in_bin(b, granules);
+    struct ebbi_free_span *best = best_in_bin(b, granules);
     for (b++; best == NULL && b < EBBI_BINS; b++) {
         uint64_t rest = ebbi_bins_used[b / 64] >> (b % 64);
         if (rest == 0) {
@@ -148,9 +150,10 @@ bool ebbi_release_free_chunks(void)
     ebbi_assert_held(&ebbi_arena_mutex);
     struct ebbi_chunk *next;
     for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
-        struct ebbi_span *span = ebbi_chunk_header(c, c->first);
+        struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
         next = ebbi_chunk_next(c);
-        if (ebbi_bits_test(c->free_map, c->first) && span->granules == c->granules - c->first) {
+        if (ebbi_bits_test(c->free_map, c->first) &&
+            span->head.granules == c->granules - c->first) {
             ebbi_span_remove(span);
             ebbi_chunk_destroy(c);
             any = true;
@@ -159,9 +162,9 @@ bool ebbi_release_free_chunks(void)
     return any;
 }
 
-static struct ebbi_span *find_or_grow(size_t granules)
+static struct ebbi_free_span *find_or_grow(size_t granules)
 {
-    struct ebbi_span *span = best_fit(granules);
+    struct ebbi_free_span *span = best_fit(granules);
     if (span != NULL) {
         return span;
     }
@@ -172,8 +175,8 @@ static struct ebbi_span *find_or_grow(size_t granules)
     if (chunk != NULL) {
         EBBI_ASSERT(chunk->committed == chunk->first);
         EBBI_ASSERT(chunk->granules - chunk->first >= granules);
-        span = ebbi_chunk_header(chunk, chunk->first);
-        span->granules = chunk->granules - chunk->first;
+        span = ebbi_free_span_at(chunk, chunk->first);
+        span->head.granules = chunk->granules - chunk->first;
         span->dirty = 0;
         span_insert(span, NULL);
     }
@@ -182,14 +185,14 @@ static struct ebbi_span *find_or_grow(size_t granules)
 
 // Cuts [index, index + granules) out of a free span and returns its header; the rest stays free, as
 // old as it was.
-static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t granules)
+static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t granules)
 {
-    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    size_t start = ebbi_span_index(span);
-    size_t end = start + span->granules;
+    struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
+    size_t start = ebbi_span_index(&span->head);
+    size_t end = start + span->head.granules;
     size_t dirty_rest = span->dirty;
     uint64_t freed_ms = span->freed_ms;
-    struct ebbi_span *dirty_next = span->dirty > 0 ? span->dirty_next : NULL;
+    struct ebbi_free_span *dirty_next = span->dirty > 0 ? span->dirty_next : NULL;
     EBBI_ASSERT(index >= start && index + granules <= end);
     EBBI_ASSERT(index + granules <= chunk->committed);
     ebbi_span_remove(span);
@@ -198,7 +201,7 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     EBBI_ASSERT(dirty <= dirty_rest);
     dirty_rest -= dirty;
     if (index > start) {
-        span->granules = (uint32_t)(index - start);
+        span->head.granules = (uint32_t)(index - start);
         span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
         EBBI_ASSERT(span->dirty <= dirty_rest);
         dirty_rest -= span->dirty;
@@ -206,8 +209,8 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
     }
     EBBI_ASSERT(index + granules < end || dirty_rest == 0);
     if (index + granules < end) {
-        struct ebbi_span *rest = ebbi_chunk_header(chunk, index + granules);
-        rest->granules = (uint32_t)(end - index - granules);
+        struct ebbi_free_span *rest = ebbi_free_span_at(chunk, index + granules);
+        rest->head.granules = (uint32_t)(end - index - granules);
         rest->freed_ms = freed_ms;
         rest->dirty = dirty_rest;
         span_insert(rest, dirty_next);
@@ -218,20 +221,20 @@ static struct ebbi_span *carve(struct ebbi_span *span, size_t index, size_t gran
 
 // How far a free span's chunk must be committed so that `granules` of it can be taken: the header of
 // what stays free among it.
-static size_t reach(const struct ebbi_span *span, size_t granules, size_t align_granules)
+static size_t reach(const struct ebbi_free_span *span, size_t granules, size_t align_granules)
 {
-    size_t index = ebbi_align_up(ebbi_span_index(span), align_granules);
-    return ebbi_min(index + granules + 1, ebbi_span_chunk(span)->granules);
+    size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
+    return ebbi_min(index + granules + 1, ebbi_span_chunk(&span->head)->granules);
 }
 
 // Any free span that can be taken from without more memory from the OS.
-static struct ebbi_span *committed_fit(size_t granules, size_t align_granules)
+static struct ebbi_free_span *committed_fit(size_t granules, size_t align_granules)
 {
     size_t needed = granules + align_granules - 1;
     for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
-        for (struct ebbi_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
-            if (s->granules >= needed &&
-                reach(s, granules, align_granules) <= ebbi_span_chunk(s)->committed) {
+        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
+            if (s->head.granules >= needed &&
+                reach(s, granules, align_granules) <= ebbi_span_chunk(&s->head)->committed) {
                 return s;
             }
         }
@@ -241,11 +244,11 @@ static struct ebbi_span *committed_fit(size_t granules, size_t align_granules)
 
 // A free span, committed as far as it will be used. Where the OS refuses more memory, what is free
 // already does.
-static struct ebbi_span *find_committed(size_t granules, size_t align_granules)
+static struct ebbi_free_span *find_committed(size_t granules, size_t align_granules)
 {
-    struct ebbi_span *span = find_or_grow(granules + align_granules - 1);
-    bool is_ready = span != NULL &&
-                    ebbi_chunk_commit(ebbi_span_chunk(span), reach(span, granules, align_granules));
+    struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
+    bool is_ready = span != NULL && ebbi_chunk_commit(ebbi_span_chunk(&span->head),
+                                                      reach(span, granules, align_granules));
     return is_ready ? span : committed_fit(granules, align_granules);
 }
 
@@ -255,12 +258,12 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_span *span = find_committed(granules, align_granules);
+    struct ebbi_free_span *span = find_committed(granules, align_granules);
     if (span == NULL && ebbi_release_free_chunks()) {
         span = find_committed(granules, align_granules);
     }
     if (span != NULL) {
-        got = carve(span, ebbi_align_up(ebbi_span_index(span), align_granules), granules);
+        got = carve(span, ebbi_align_up(ebbi_span_index(&span->head), align_granules), granules);
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
@@ -275,31 +278,31 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is
 // used and freed beside much free memory does not keep that young for ever. *before: of the dirty list, the
 // place of that part; NULL: at the end.
-static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **before)
+static struct ebbi_free_span *coalesce(struct ebbi_free_span *span, struct ebbi_free_span **before)
 {
-    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-    size_t start = ebbi_span_index(span);
-    size_t end = start + span->granules;
+    struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
+    size_t start = ebbi_span_index(&span->head);
+    size_t end = start + span->head.granules;
     size_t dirty = span->dirty;
     uint64_t freed_ms = span->freed_ms;
     *before = NULL;
-    EBBI_ASSERT(ebbi_bits_count(chunk->free_map, start, span->granules) == 0);
+    EBBI_ASSERT(ebbi_bits_count(chunk->free_map, start, span->head.granules) == 0);
     if (end < chunk->granules && ebbi_bits_test(chunk->free_map, end)) {
-        struct ebbi_span *next = ebbi_chunk_header(chunk, end);
-        EBBI_ASSERT(end + next->granules <= chunk->granules);
+        struct ebbi_free_span *next = ebbi_free_span_at(chunk, end);
+        EBBI_ASSERT(end + next->head.granules <= chunk->granules);
         if (next->dirty > dirty) {
             freed_ms = next->freed_ms;
             *before = next->dirty_next;
         }
         ebbi_span_remove(next);
-        end += next->granules;
+        end += next->head.granules;
         dirty += next->dirty;
     }
     if (start > chunk->first && ebbi_bits_test(chunk->free_map, start - 1)) {
         EBBI_ASSERT(ebbi_chunk_header(chunk, start - 1)->granules <= start - chunk->first);
         start -= ebbi_chunk_header(chunk, start - 1)->granules;
-        span = ebbi_chunk_header(chunk, start);
-        EBBI_ASSERT(start + span->granules < end);
+        span = ebbi_free_span_at(chunk, start);
+        EBBI_ASSERT(start + span->head.granules < end);
         if (span->dirty > dirty) {
             freed_ms = span->freed_ms;
             *before = span->dirty_next;
@@ -309,18 +312,18 @@ static struct ebbi_span *coalesce(struct ebbi_span *span, struct ebbi_span **bef
         ebbi_span_remove(span);
         dirty += span->dirty;
     }
-    span->granules = (uint32_t)(end - start);
+    span->head.granules = (uint32_t)(end - start);
     span->dirty = dirty;
     span->freed_ms = freed_ms;
     return span;
 }
 
 // At the end of the dirty list, which is in order, a span is at least as young as the last.
-void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
+void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
 {
-    struct ebbi_span *before;
+    struct ebbi_free_span *before;
     ebbi_assert_held(&ebbi_arena_mutex);
-    span->state = EBBI_SPAN_FREE;
+    span->head.state = EBBI_SPAN_FREE;
     span->freed_ms = freed_ms;
     span = coalesce(span, &before);
     if (before == NULL && ebbi_dirty_last != NULL) {
@@ -329,11 +332,12 @@ void ebbi_span_restore(struct ebbi_span *span, uint64_t freed_ms)
     span_insert(span, before);
 }
 
-static void give_back(struct ebbi_span *span)
+static void give_back(struct ebbi_chunk *chunk, size_t index)
 {
-    EBBI_ASSERT(ebbi_span_index(span) + span->granules <= ebbi_span_chunk(span)->committed);
-    ebbi_bits_set(ebbi_span_chunk(span)->dirty_map, ebbi_span_index(span), span->granules);
-    span->dirty = span->granules;
+    struct ebbi_free_span *span = ebbi_free_span_at(chunk, index);
+    EBBI_ASSERT(index + span->head.granules <= chunk->committed);
+    ebbi_bits_set(chunk->dirty_map, index, span->head.granules);
+    span->dirty = span->head.granules;
     ebbi_span_restore(span, ebbi_os_now_ms());
 }
 
@@ -344,7 +348,7 @@ void ebbi_span_free(struct ebbi_span *span)
     EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(span)) == EBBI_TAG_NONE);
     ebbi_lock_take(&ebbi_arena_mutex);
     count_used(0, span->granules);
-    give_back(span);
+    give_back(ebbi_span_chunk(span), ebbi_span_index(span));
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
@@ -357,8 +361,8 @@ static bool grow_into(struct ebbi_span *span, size_t more)
     if (end >= chunk->granules || !ebbi_bits_test(chunk->free_map, end)) {
         return false;
     }
-    struct ebbi_span *next = ebbi_chunk_header(chunk, end);
-    if (next->granules < more ||
+    struct ebbi_free_span *next = ebbi_free_span_at(chunk, end);
+    if (next->head.granules < more ||
         !ebbi_chunk_commit(chunk, ebbi_min(end + more + 1, chunk->granules))) {
         return false;
     }
@@ -377,10 +381,10 @@ bool ebbi_span_resize(struct ebbi_span *span, size_t granules)
         done = grow_into(span, granules - span->granules);
     } else if (granules < span->granules) {
         struct ebbi_chunk *chunk = ebbi_span_chunk(span);
-        struct ebbi_span *rest = ebbi_chunk_header(chunk, ebbi_span_index(span) + granules);
-        rest->granules = (uint32_t)(span->granules - granules);
-        count_used(0, rest->granules);
-        give_back(rest);
+        size_t index = ebbi_span_index(span) + granules;
+        ebbi_chunk_header(chunk, index)->granules = (uint32_t)(span->granules - granules);
+        count_used(0, span->granules - granules);
+        give_back(chunk, index);
     }
     if (done) {
         span->granules = (uint32_t)granules;

@@ -63,6 +63,11 @@ static struct ebbi_span *span_of(const struct piece *piece)
     return ebbi_span_of((const void *)piece->start);
 }
 
+static struct ebbi_sheet *sheet_of(const struct piece *piece)
+{
+    return ebbi_sheet_in(span_of(piece));
+}
+
 // ---- out -----------------------------------------------------------------------------------------
 
 // Accessible again, and free. False: the kernel refuses.
@@ -77,7 +82,7 @@ static bool let_out(const struct piece *piece)
     } else if (ebbi_os_commit(start, piece->bytes) != 0) {
         return false;
     } else if (piece->kind == PIECE_SHEET) {
-        ebbi_sheet_discard((struct ebbi_sheet *)span_of(piece));
+        ebbi_sheet_discard(sheet_of(piece));
     } else {
         ebbi_span_free(span_of(piece));
     }
@@ -111,13 +116,13 @@ static void keep_to_budget(void)
 
 static bool guard_sheet(const struct piece *piece)
 {
-    struct ebbi_sheet *sheet = (struct ebbi_sheet *)span_of(piece);
+    struct ebbi_sheet *sheet = sheet_of(piece);
     ebbi_sheet_withdraw(sheet);
     if (ebbi_os_guard((void *)piece->start, piece->bytes) != 0) {
         ebbi_sheet_discard(sheet);
         return false;
     }
-    ((struct ebbi_span *)sheet)->state = EBBI_SPAN_QUARANTINE;
+    sheet->head.state = EBBI_SPAN_QUARANTINE;
     return true;
 }
 
@@ -168,7 +173,7 @@ static struct piece *add_piece(const struct ebbi_release *release)
 
 static void piece_entered(struct piece *piece)
 {
-    if (piece->release.tag == 0) {
+    if (piece->release.stamp == 0) {
         guard_piece(piece);
     }
     keep_to_budget();
@@ -203,7 +208,7 @@ static bool put_large(void *p, const struct ebbi_release *release)
     piece->label = note->label;
     ebbi_region_forget(note);
     // relaxed: so that a free of it while it waits is told
-    ebbi_store_relaxed(&note->tag, release->tag);
+    ebbi_store_relaxed(&note->stamp, release->stamp);
     piece_entered(piece);
     return true;
 }
@@ -233,7 +238,7 @@ struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
     return left;
 }
 
-void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t tag),
+void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t stamp),
                             bool *waiting)
 {
     size_t still = next_piece;
@@ -242,7 +247,7 @@ void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64
         if (ebbi_load_relaxed(&piece->guarded)) { // relaxed: written under the lock
             continue;
         }
-        if (may_go(piece->start, piece->bytes, piece->release.tag)) {
+        if (may_go(piece->start, piece->bytes, piece->release.stamp)) {
             guard_piece(piece);
         } else {
             still = ebbi_min(still, i);
@@ -258,7 +263,7 @@ void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64
 static void find_block(const struct piece *piece, uintptr_t address, struct ebbi_escape *escape)
 {
     if (piece->kind == PIECE_SHEET) {
-        const struct ebbi_sheet *sheet = (const struct ebbi_sheet *)span_of(piece);
+        const struct ebbi_sheet *sheet = sheet_of(piece);
         escape->block = ebbi_sheet_block(sheet, address, &escape->bytes);
         escape->freed = !ebbi_sheet_has((const void *)escape->block);
     } else {

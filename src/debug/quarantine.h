@@ -31,15 +31,15 @@ void ebbi_quarantine_forget(void);
 struct ebbi_release {
     uint64_t number; // of the region
     uint32_t stack;
-    uint64_t tag; // of the clock, when readers may still be in it; 0: nobody
+    uint64_t stamp; // of the clock, when readers may still be in it; 0: nobody
 };
 
 // Takes in what ebbi_region_empty has left; returns what there is no room for. Under the lock.
 struct ebbi_remains ebbi_quarantine_put(struct ebbi_remains remains,
                                         const struct ebbi_release *release);
-// Guards what no reader may be in any more, by may_go(start, bytes, tag); *waiting: some is left. Under the
+// Guards what no reader may be in any more, by may_go(start, bytes, stamp); *waiting: some is left. Under the
 // lock. O(releases that wait).
-void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t tag),
+void ebbi_quarantine_settle(bool (*may_go)(uintptr_t start, size_t bytes, uint64_t stamp),
                             bool *waiting);
 
 // What lies at an address, if that is in quarantine. Any thread, signal handlers too. O(records).

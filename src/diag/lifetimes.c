@@ -40,7 +40,7 @@ static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
         const struct ebbi_class *c = ebbi_slab_class(slab);
         struct ebbi_slab_use use;
         ebbi_slab_measure(slab, &walk->cached, &use);
-        add_use(walk, (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab),
+        add_use(walk, (uintptr_t)ebbi_span_start(&slab->head),
                 (size_t)c->granules << EBBI_GRANULE_SHIFT, use.live_blocks * c->size,
                 use.live_blocks);
         add_age(walk, slab->since_ms);
@@ -59,21 +59,22 @@ static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
     }
 }
 
-static void count_span(struct label_walk *walk, const struct ebbi_span *span)
+static void count_span(struct label_walk *walk, struct ebbi_span *span)
 {
     if (span->state == EBBI_SPAN_SLAB) {
-        count_slab(walk, (const struct ebbi_slab *)span);
+        count_slab(walk, ebbi_slab_in(span));
     } else if (span->state == EBBI_SPAN_SHEET) {
-        count_sheet(walk, (const struct ebbi_sheet *)span);
-    } else if (span->state == EBBI_SPAN_LARGE && span->note.label == walk->label) {
-        add_use(walk, (uintptr_t)ebbi_span_start(span), span->bytes, span->bytes, 1);
+        count_sheet(walk, ebbi_sheet_in(span));
+    } else if (span->state == EBBI_SPAN_LARGE && ebbi_large_in(span)->note.label == walk->label) {
+        size_t bytes = ebbi_large_in(span)->bytes;
+        add_use(walk, (uintptr_t)ebbi_span_start(span), bytes, bytes, 1);
     }
 }
 
 static void count_chunk(struct ebbi_chunk *chunk, void *context)
 {
     for (size_t g = chunk->first; g < chunk->committed;) {
-        const struct ebbi_span *span = (void *)((uintptr_t)chunk + g * EBBI_HEADER);
+        struct ebbi_span *span = ebbi_span_at((uintptr_t)chunk, g);
         count_span(context, span);
         g += ebbi_max(span->granules, 1);
     }

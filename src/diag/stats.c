@@ -89,7 +89,7 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     unsigned char vector[PAGES_AT_ONCE];
     struct ebbi_slab_use use;
     size_t page = ebbi_os_page_size();
-    uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
+    uintptr_t start = (uintptr_t)ebbi_span_start(&slab->head);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
     ebbi_slab_measure(slab, &snapshot->cached, &use);
     s->slabs++;
@@ -128,22 +128,22 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
     uintptr_t base = (uintptr_t)chunk;
     s->resident_metadata += ebbi_resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
     for (size_t g = chunk->first; g < chunk->committed;) {
-        const struct ebbi_span *span = (const struct ebbi_span *)(base + g * EBBI_HEADER);
+        struct ebbi_span *span = ebbi_span_at(base, g);
         size_t end = ebbi_min(g + ebbi_max(span->granules, 1), chunk->committed);
         uintptr_t start = base + (g << EBBI_GRANULE_SHIFT);
         size_t bytes = (end - g) << EBBI_GRANULE_SHIFT;
         switch (span->state) {
         case EBBI_SPAN_SLAB:
-            add_slab(snapshot, (const struct ebbi_slab *)span);
+            add_slab(snapshot, ebbi_slab_in(span));
             break;
         case EBBI_SPAN_LARGE:
             s->large_bytes += bytes;
             s->live_blocks++;
-            s->live_bytes += span->bytes;
+            s->live_bytes += ebbi_large_in(span)->bytes;
             s->resident_live += ebbi_resident_in(start, bytes);
             break;
         case EBBI_SPAN_SHEET:
-            add_sheet(snapshot, (const struct ebbi_sheet *)span);
+            add_sheet(snapshot, ebbi_sheet_in(span));
             break;
         case EBBI_SPAN_HEAP:
             s->resident_metadata += ebbi_resident_in(start, bytes);

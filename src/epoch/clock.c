@@ -65,9 +65,9 @@ void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me)
     ebbi_lock_drop(&clock->lock);
 }
 
-uint64_t ebbi_clock_tag(struct ebbi_clock *clock)
+uint64_t ebbi_clock_stamp(struct ebbi_clock *clock)
 {
-    // full[tag <-> pin, hazard-set]: a pin that does not see the unlinking is one that an advance must see
+    // full[stamp <-> pin, hazard-set]: a pin that does not see the unlinking is one that an advance must see
     ebbi_fence_full();
     // relaxed: behind the fence. Without the flag of a fenced clock, which one before its first pin is
     return ebbi_load_relaxed(&clock->now) & ~(uint64_t)1;

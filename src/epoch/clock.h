@@ -4,12 +4,12 @@
 //
 // The clock counts epochs. A pin writes the epoch it sees into its participant (the inline half,
 // ebbtide/detail/pin.h). The clock goes from e to e + 1 only while no participant is pinned in
-// another epoch than e. Who has unlinked something takes a tag, the epoch behind a full fence, and
-// may reuse the memory once the clock shows tag + 2 (K. Fraser, "Practical lock-freedom", 2004).
+// another epoch than e. Who has unlinked something takes a stamp, the epoch behind a full fence, and
+// may reuse the memory once the clock shows stamp + 2 (K. Fraser, "Practical lock-freedom", 2004).
 //
 // Why + 2: let a reader R hold the block, and let the clock show c at the full fence of R's
 // announcement. The unlinking came behind that fence (else R would have seen the link gone), and the
-// tag t was read behind both: t >= c. An advance that begins behind R's fence finds R's state, which
+// stamp t was read behind both: t >= c. An advance that begins behind R's fence finds R's state, which
 // shows what R had seen before, c at most. One advance may have looked at R earlier and take the clock
 // to c + 1; there it stays until R unpins or announces anew. So t + 2 is not reached.
 //
@@ -87,21 +87,21 @@ void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me);
 // No longer pinned, and out of the list.
 void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me);
 
-// A tag for what has been unlinked before. Any thread.
-uint64_t ebbi_clock_tag(struct ebbi_clock *clock);
+// A stamp for what has been unlinked before. Any thread.
+uint64_t ebbi_clock_stamp(struct ebbi_clock *clock);
 
 // Moves on by one epoch if it may. False if somebody is in the way or at it already: it gives way to
 // another that is at it. `press`: participants that have not come back are worth a membarrier.
 // O(participants).
 bool ebbi_clock_advance(struct ebbi_clock *clock, bool press);
 
-// Whether what has this tag may be reused.
-EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t tag)
+// Whether what has this stamp may be reused.
+EBBI_INLINE bool ebbi_clock_passed(const struct ebbi_clock *clock, uint64_t stamp)
 {
     // acquire[epoch-read <- epoch-advance]: all that the participants did before they moved on
     uint64_t now = ebbi_load_acquire(&clock->now);
-    EBBI_ASSERT((tag & EBB_PIN_DEPTH) == 0 && now >= tag);
-    return now - tag >= EBBI_GRACE;
+    EBBI_ASSERT((stamp & EBB_PIN_DEPTH) == 0 && now >= stamp);
+    return now - stamp >= EBBI_GRACE;
 }
 
 // Whether the clock can not move on before this participant, the calling thread's, unpins.

@@ -11,7 +11,7 @@ struct group {
     unsigned word;
 };
 
-static void announce(struct ebbi_slab *slab, struct ebbi_owner *owner)
+static void push_pending(struct ebbi_slab *slab, struct ebbi_owner *owner)
 {
     // relaxed: only compared
     struct ebbi_slab *first = ebbi_load_relaxed(&owner->pending);
@@ -27,7 +27,7 @@ void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask)
     EBBI_ASSERT(mask != 0 && word < slab->words);
     struct ebbi_owner *owner = slab->owner; // before the blocks go: the slab may go with them
     if (ebbi_slab_give_remote(slab, word, mask)) {
-        announce(slab, owner);
+        push_pending(slab, owner);
     }
 }
 
@@ -42,7 +42,7 @@ static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
 {
     unsigned block = ebbi_slab_block(slab, p);
     unsigned word = block / 64;
-    struct group *group = &groups[(ebbi_span_index((struct ebbi_span *)slab) + word) % GROUPS];
+    struct group *group = &groups[(ebbi_span_index(&slab->head) + word) % GROUPS];
     uint64_t bit = (uint64_t)1 << (block % 64);
     EBBI_ASSERT(word < slab->words);
     if (group->mask != 0 && (group->slab != slab || group->word != word)) {
@@ -73,7 +73,7 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
         }
         ebbi_assert_held(&owner->lock);
         ebbi_slab_give(slab, blocks[i]);
-        owner->idle_bytes += ebbi_slab_class(slab)->size;
+        owner->dirty_bytes += ebbi_slab_class(slab)->size;
         ebbi_owner_count_out(owner, -(int64_t)(ebbi_slab_class(slab)->size));
         slab->touched = owner->clock_ms;
         ebbi_purge_note(owner, slab);

@@ -6,7 +6,7 @@
 
 struct owner_sums {
     const struct ebbi_owner *owner;
-    size_t slabs, bytes, idle_bytes; // of what the lists hold
+    size_t slabs, bytes, dirty_bytes; // of what the lists hold
 };
 
 static EBBI_COLD EBBI_NORETURN void owner_audit_fail(const struct ebbi_owner *owner, int property,
@@ -26,14 +26,13 @@ static void owner_require(const struct owner_sums *sums, bool holds, const char 
 static void audit_slab(struct owner_sums *sums, const struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    owner_require(sums, ((const struct ebbi_span *)slab)->state == EBBI_SPAN_SLAB,
-                  "a slab in a list", ((const struct ebbi_span *)slab)->state);
+    owner_require(sums, slab->head.state == EBBI_SPAN_SLAB, "a slab in a list", slab->head.state);
     owner_require(sums, slab->owner == sums->owner, "the slab's owner is this one",
                   slab->class_number);
     owner_require(sums, slab->free_count <= c->blocks, "free blocks of a slab", slab->free_count);
     sums->slabs++;
     sums->bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    sums->idle_bytes += (size_t)slab->idle * c->size;
+    sums->dirty_bytes += (size_t)slab->dirty_blocks * c->size;
 }
 
 static void audit_bucket(struct owner_sums *sums, unsigned class_number, unsigned bucket)
@@ -42,7 +41,7 @@ static void audit_bucket(struct owner_sums *sums, unsigned class_number, unsigne
     const struct ebbi_slab *slab = sums->owner->shelves[class_number].bucket[bucket];
     for (; slab != NULL; previous = slab, slab = slab->next) {
         owner_require(sums, slab->previous == previous, "links of a bucket", bucket);
-        owner_require(sums, slab->bucket == bucket && !slab->away, "the slab's bucket",
+        owner_require(sums, slab->bucket == bucket && !slab->purging, "the slab's bucket",
                       slab->bucket);
         owner_require(sums, slab->class_number == class_number, "the slab's class",
                       slab->class_number);
@@ -56,7 +55,7 @@ static void audit_shelf(struct owner_sums *sums, unsigned class_number)
 {
     const struct ebbi_slab *current = sums->owner->shelves[class_number].current;
     if (current != NULL) {
-        owner_require(sums, current->bucket == EBBI_NO_BUCKET && !current->away,
+        owner_require(sums, current->bucket == EBBI_NO_BUCKET && !current->purging,
                       "the current slab is in no list", current->bucket);
         owner_require(sums, current->class_number == class_number, "the current slab's class",
                       current->class_number);
@@ -69,9 +68,9 @@ static void audit_shelf(struct owner_sums *sums, unsigned class_number)
 
 static void audit_away(struct owner_sums *sums)
 {
-    for (const struct ebbi_slab *slab = sums->owner->away; slab != NULL; slab = slab->next) {
-        owner_require(sums, slab->away && slab->bucket == EBBI_NO_BUCKET, "a slab that is away",
-                      slab->bucket);
+    for (const struct ebbi_slab *slab = sums->owner->purging; slab != NULL; slab = slab->next) {
+        owner_require(sums, slab->purging && slab->bucket == EBBI_NO_BUCKET,
+                      "a slab that is being purged", slab->bucket);
         audit_slab(sums, slab);
     }
 }
@@ -82,8 +81,8 @@ static void audit_sums(const struct owner_sums *sums)
     if (sums->slabs > owner->slab_count || sums->bytes > owner->held_bytes) {
         owner_audit_fail(owner, 2, "slabs in lists, among all of them", sums->slabs);
     }
-    if (sums->idle_bytes != owner->idle_bytes) {
-        owner_audit_fail(owner, 2, "idle bytes of the slabs in lists", sums->idle_bytes);
+    if (sums->dirty_bytes != owner->dirty_bytes) {
+        owner_audit_fail(owner, 2, "dirty bytes of the slabs in lists", sums->dirty_bytes);
     }
 }
 

@@ -27,8 +27,9 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_LARGE && span->granules >= granules_for(bytes));
     void *start = ebbi_span_start(span);
-    span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    span->note = (struct ebbi_note){0};
+    struct ebbi_large *large = ebbi_large_in(span);
+    large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    large->note = (struct ebbi_note){0};
     if (zero && !span->zeroed) {
         memset(start, 0, bytes);
     }
@@ -70,10 +71,10 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
 
 void ebbi_large_free(void *p)
 {
-    struct ebbi_span *span = ebbi_large_span(p);
+    struct ebbi_large *large = ebbi_large_of(p);
     struct ebbi_note *note = ebbi_large_note(p);
     // relaxed: for misuse alone
-    if (note != NULL && ebbi_load_relaxed(&note->tag) != 0) {
+    if (note != NULL && ebbi_load_relaxed(&note->stamp) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
     // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
@@ -83,15 +84,15 @@ void ebbi_large_free(void *p)
     if (listed) {
         ebbi_region_forget(note);
     }
-    if (span != NULL && !ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
+    if (large != NULL && !ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
         ebbi_report_invalid(p, "free");
     }
     if (labelled && !listed) {
         ebbi_region_forget(note);
     }
-    if (span != NULL) {
-        EBBI_ASSERT(span->state == EBBI_SPAN_LARGE);
-        ebbi_span_free(span);
+    if (large != NULL) {
+        EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
+        ebbi_span_free(&large->head);
     } else if (!ebbi_huge_free(p)) {
         ebbi_report_invalid(p, "free");
     }
@@ -100,8 +101,8 @@ void ebbi_large_free(void *p)
 
 size_t ebbi_large_bytes(const void *p)
 {
-    const struct ebbi_span *span = ebbi_large_span(p);
-    size_t bytes = span != NULL ? span->bytes : ebbi_huge_bytes(p);
+    const struct ebbi_large *large = ebbi_large_of(p);
+    size_t bytes = large != NULL ? large->bytes : ebbi_huge_bytes(p);
     if (bytes == 0) {
         ebbi_report_invalid(p, "pointer");
     }
@@ -110,20 +111,20 @@ size_t ebbi_large_bytes(const void *p)
 
 void *ebbi_large_resize(void *p, size_t bytes)
 {
-    struct ebbi_span *span = ebbi_large_span(p);
+    struct ebbi_large *large = ebbi_large_of(p);
     const struct ebbi_note *note = ebbi_large_note(p);
     if (note != NULL &&
         note->label != NULL) { // what its label and its region know of it stays right
         size_t old_bytes = ebbi_large_bytes(p);
         return bytes <= old_bytes && bytes > old_bytes / 2 ? p : NULL;
     }
-    if (span == NULL) {
+    if (large == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
-    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(span, granules_for(bytes))) {
+    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(&large->head, granules_for(bytes))) {
         return NULL;
     }
-    EBBI_ASSERT(span->granules >= granules_for(bytes));
-    span->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    EBBI_ASSERT(large->head.granules >= granules_for(bytes));
+    large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     return p;
 }

@@ -3,12 +3,12 @@
 //
 // A thread collects the blocks it retires in bags, one for each class: retire pushes as free pushes
 // to a magazine, through the pair of pointers in struct ebbi_fast. A full bag is sealed: it gets a
-// tag from the clock and joins its class's queue. When malloc finds a magazine empty, the oldest
-// bag, once its tag has passed, refills it: retire and malloc then meet without a slab between
+// stamp from the clock and joins its class's queue. When malloc finds a magazine empty, the oldest
+// bag, once its stamp has passed, refills it: retire and malloc then meet without a slab between
 // them. Bags that nobody asks for go home to their slabs. (After "bag = magazine" of FreeBSD's UMA
 // with SMR.) Nothing is read from or written to a block.
 //
-//     filling[class] --full: tag--> queue[class]: | oldest ... youngest | --tag passed--> magazine
+//     filling[class] --full: stamp--> queue[class]: | oldest ... youngest | --stamp passed--> magazine
 //                                                                                     or slabs
 //
 // A bag is itself a block of the heap, of 1 KiB. When memory for one is refused the blocks wait as
@@ -19,7 +19,7 @@
 // R1  what has been retired is in one place: one bag, one record, one chain, one stranded bit or list.
 // R2  `filling`, what says so below and the bins' pointers are the owning thread's; everything else is under the
 //     heap's lock, so that any thread can empty the queues of one that sleeps.
-// R3  the tags of a queue do not decrease but for bags that a hazard pointer held back.
+// R3  the stamps of a queue do not decrease but for bags that a hazard pointer held back.
 #ifndef EBB_HEAP_LIMBO_H
 #define EBB_HEAP_LIMBO_H
 
@@ -37,7 +37,7 @@ struct ebbi_heap;
 
 struct ebbi_bag {
     struct ebbi_bag *next;
-    uint64_t tag;
+    uint64_t stamp;
     uint32_t count;
     uint16_t queue; // class number, or EBBI_MIXED
     bool is_free;   // it has passed, and no hazard pointer points into it: none will any more
@@ -77,7 +77,7 @@ struct ebbi_call {
 struct ebbi_calls {
     struct ebbi_calls *next;
     struct ebbi_clock *clock; // of its collector
-    uint64_t tag;
+    uint64_t stamp;
     uint32_t count;
     uint16_t begun;  // of them, once it runs
     bool runs;       // under the lock of those taken, see deferred.c

@@ -3,9 +3,9 @@
 // cache lines; a depot, for all others, which every thread takes from (depot.c); a seat, for whatever its
 // domain allocates. An owner's fields are under its lock, but for `pending`, which anybody writes.
 //
-// P1  every slab of the owner with a free block is `current` of its class, in one bucket, or away; in a
+// P1  every slab of the owner with a free block is `current` of its class, in one bucket, or purging; in a
 //     bucket it has fewer free blocks than those at which it moves.
-// P2  slab_count, held_bytes and idle_bytes are sums over the owner's slabs; full ones have nothing idle.
+// P2  slab_count, held_bytes and dirty_bytes are sums over the owner's slabs; full ones have nothing dirty.
 // P3  the purge queue is linked both ways through slabs of the owner that say so.
 #ifndef EBB_HEAP_OWNER_H
 #define EBB_HEAP_OWNER_H
@@ -27,14 +27,14 @@ struct ebbi_owner {
     uint16_t lane;                                                       // of its slabs' blocks
     size_t slab_count;
     size_t held_bytes;        // of slabs
-    size_t idle_bytes;        // free blocks of slabs that may hold pages
-    size_t peak_bytes;        // held and not idle at most, lately
+    size_t dirty_bytes;       // free blocks of slabs that may hold pages
+    size_t peak_bytes;        // held and not dirty at most, lately
     size_t freed_bytes;       // since the last purge by amount
     size_t out_bytes;         // of blocks that are not in its slabs
     size_t purged_bytes;      // pages of slabs returned since the start
     struct ebbi_label *label; // whose memory it is; NULL: nobody's
     struct ebbi_slab *purge_first, *purge_last;
-    struct ebbi_slab *away; // slabs whose pages are being returned, through `next`
+    struct ebbi_slab *purging; // slabs whose pages are being returned, through `next`
     struct ebbi_shelf shelves[EBBI_CLASS_COUNT];
 };
 

@@ -59,17 +59,17 @@ static size_t purge_stride(void)
     return stride;
 }
 
-// The lock is not held while the kernel works: the slab is away from its shelf meanwhile, so that its
+// The lock is not held while the kernel works: the slab is `purging`, in no bucket, meanwhile, so that its
 // blocks only come back.
 static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
-    EBBI_ASSERT(!slab->away && slab->purge_queued);
+    EBBI_ASSERT(!slab->purging && slab->purge_queued);
     struct ebbi_slab_plan plan;
     ebbi_purge_unnote(owner, slab);
-    EBBI_ASSERT(owner->idle_bytes >= (size_t)slab->idle * ebbi_slab_class(slab)->size);
-    owner->idle_bytes -= (size_t)slab->idle * ebbi_slab_class(slab)->size;
-    slab->idle = 0;
+    EBBI_ASSERT(owner->dirty_bytes >= (size_t)slab->dirty_blocks * ebbi_slab_class(slab)->size);
+    owner->dirty_bytes -= (size_t)slab->dirty_blocks * ebbi_slab_class(slab)->size;
+    slab->dirty_blocks = 0;
     ebbi_slab_plan(slab, purge_stride(), &plan);
     if (plan.count == 0) {
         return 0;
@@ -78,7 +78,7 @@ static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_lock_drop(&owner->lock);
     size_t bytes = ebbi_slab_carry_out(&plan);
     ebbi_lock_take(&owner->lock);
-    EBBI_ASSERT(slab->away && slab->owner == owner);
+    EBBI_ASSERT(slab->purging && slab->owner == owner);
     ebbi_slab_carried_out(slab, &plan);
     ebbi_shelf_return(owner, slab);
     owner->purged_bytes += bytes;
@@ -89,15 +89,15 @@ void ebbi_purge_forked(struct ebbi_owner *owner, void *context)
 {
     ebbi_assert_held(&owner->lock);
     (void)context;
-    while (owner->away != NULL) {
-        ebbi_shelf_return(owner, owner->away);
+    while (owner->purging != NULL) {
+        ebbi_shelf_return(owner, owner->purging);
     }
 }
 
 static size_t busy_bytes(const struct ebbi_owner *owner)
 {
-    EBBI_ASSERT(owner->idle_bytes <= owner->held_bytes);
-    return owner->held_bytes - owner->idle_bytes;
+    EBBI_ASSERT(owner->dirty_bytes <= owner->held_bytes);
+    return owner->held_bytes - owner->dirty_bytes;
 }
 
 // Looks at the queue once around, at most at so many slabs. Returns bytes.
@@ -109,7 +109,7 @@ static size_t purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
     for (int i = 0; i < most && owner->purge_first != NULL; i++) {
         struct ebbi_slab *slab = owner->purge_first;
         bool once_around = slab == last;
-        if (slab->away) {
+        if (slab->purging) {
             ebbi_purge_unnote(owner, slab); // its next free block notes it again
         } else if ((int32_t)(owner->clock_ms - slab->touched) < (int32_t)delay_ms) {
             ebbi_purge_unnote(owner, slab); // to the end
@@ -162,7 +162,7 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
     size_t busy = busy_bytes(owner);
     owner->peak_bytes = ebbi_max(owner->peak_bytes, busy);
     size_t allowed = ebbi_max(BLOCKS_KEPT, owner->held_bytes / 3);
-    if (owner->idle_bytes > ebbi_max(allowed, since_peak(owner->peak_bytes, busy))) {
+    if (owner->dirty_bytes > ebbi_max(allowed, since_peak(owner->peak_bytes, busy))) {
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }
 }
@@ -179,7 +179,7 @@ void ebbi_purge_abandoned(struct ebbi_owner *owner)
     }
     for (; count > 0 && owner->purge_first != NULL; count--) {
         struct ebbi_slab *slab = owner->purge_first;
-        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->away) {
+        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->purging) {
             (void)purge_slab(owner, slab);
         } else {
             ebbi_purge_unnote(owner, slab); // to the end

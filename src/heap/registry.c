@@ -106,7 +106,7 @@ static void heap_destroy(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->holds == 0);
-    EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.away == NULL &&
+    EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);

@@ -2,15 +2,15 @@
 // Layer heap: which slab the next refill takes from. Under the owner's lock.
 //
 // A slab is current (its class's refills come from it), full (no free block: in no list), part-full
-// (in the bucket of its share of free blocks), or away (its pages are being returned). A slab whose
-// blocks are all free and that is neither current nor away is destroyed.
+// (in the bucket of its share of free blocks), or purging (its pages are being returned). A slab whose
+// blocks are all free and that is neither current nor purging is destroyed.
 //
 // Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
 // settling it takes one comparison until then.
 #include "base/list.h"
 #include "heap/slabs.h"
 
-#define NEVER UINT16_MAX // the current slab stays, and one that is away
+#define NEVER UINT16_MAX // the current slab stays, and one that is purging
 
 // The least free blocks for bucket b of these shares, rounded up: 0, 1/8, 1/4, 1/2, and all.
 static unsigned least_free(const struct ebbi_slab *slab, unsigned bucket)
@@ -30,7 +30,7 @@ static unsigned bucket_for(const struct ebbi_slab *slab)
 
 static void push(struct ebbi_shelf *shelf, struct ebbi_slab *slab, unsigned bucket)
 {
-    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->away && slab != shelf->current);
+    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purging && slab != shelf->current);
     EBBI_ASSERT(bucket < EBBI_BUCKETS && slab->free_count < ebbi_slab_class(slab)->blocks);
     slab->bucket = (uint8_t)bucket;
     slab->moves_at = (uint16_t)least_free(slab, bucket + 1);
@@ -53,22 +53,22 @@ void ebbi_shelf_send_away(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     struct ebbi_shelf *shelf = &owner->shelves[slab->class_number];
     ebbi_assert_held(&owner->lock);
-    EBBI_ASSERT(!slab->away && slab->owner == owner);
+    EBBI_ASSERT(!slab->purging && slab->owner == owner);
     shelf_remove(owner, slab);
     if (shelf->current == slab) {
         shelf->current = NULL;
     }
-    slab->away = true;
+    slab->purging = true;
     slab->moves_at = NEVER;
-    EBBI_LIST_PUSH(owner->away, slab, next, previous);
+    EBBI_LIST_PUSH(owner->purging, slab, next, previous);
 }
 
 void ebbi_shelf_return(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
-    EBBI_ASSERT(slab->away && slab->owner == owner && slab->bucket == EBBI_NO_BUCKET);
-    EBBI_LIST_REMOVE(owner->away, slab, next, previous);
-    slab->away = false;
+    EBBI_ASSERT(slab->purging && slab->owner == owner && slab->bucket == EBBI_NO_BUCKET);
+    EBBI_LIST_REMOVE(owner->purging, slab, next, previous);
+    slab->purging = false;
     slab->moves_at = 1;
     ebbi_shelf_settle(owner, slab);
 }
@@ -79,22 +79,22 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
     shelf_remove(owner, slab);
     ebbi_purge_unnote(owner, slab);
     owner->slab_count--;
-    owner->idle_bytes -= (size_t)slab->idle * c->size;
+    owner->dirty_bytes -= (size_t)slab->dirty_blocks * c->size;
     owner->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
     if (owner->label != NULL) {
         ebbi_label_drop(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
         ebbi_count(&owner->label->slabs, (uint64_t)-1);
     }
-    EBBI_ASSERT(!slab->away && owner->shelves[slab->class_number].current != slab);
+    EBBI_ASSERT(!slab->purging && owner->shelves[slab->class_number].current != slab);
     EBBI_ASSERT(owner->slab_count < SIZE_MAX / 2 && owner->held_bytes < SIZE_MAX / 2 &&
-                owner->idle_bytes <= owner->held_bytes);
+                owner->dirty_bytes <= owner->held_bytes);
     ebbi_slab_destroy(slab);
 }
 
 void ebbi_shelf_move(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
-    EBBI_ASSERT(!slab->away && slab->moves_at != NEVER);
+    EBBI_ASSERT(!slab->purging && slab->moves_at != NEVER);
     if (slab->free_count == ebbi_slab_class(slab)->blocks) {
         destroy(owner, slab);
         return;
@@ -106,7 +106,7 @@ void ebbi_shelf_move(struct ebbi_owner *owner, struct ebbi_slab *slab)
 void ebbi_shelf_set_current(struct ebbi_owner *owner, unsigned class_number, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
-    EBBI_ASSERT(slab == NULL || (slab->bucket == EBBI_NO_BUCKET && !slab->away &&
+    EBBI_ASSERT(slab == NULL || (slab->bucket == EBBI_NO_BUCKET && !slab->purging &&
                                  slab->class_number == class_number));
     struct ebbi_slab *before = owner->shelves[class_number].current;
     owner->shelves[class_number].current = slab;

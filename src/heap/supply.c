@@ -19,7 +19,7 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
             ebbi_slab_report_late_free(slab); // it ended, and may have begun again, on the list
         }
         size_t bytes = count * ebbi_slab_class(slab)->size;
-        owner->idle_bytes += bytes;
+        owner->dirty_bytes += bytes;
         ebbi_owner_count_out(owner, -(int64_t)(bytes));
         slab->touched = owner->clock_ms;
         ebbi_purge_note(owner, slab);
@@ -34,7 +34,7 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
     struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner);
     if (slab != NULL) {
         const struct ebbi_class *c = &ebbi_classes[class_number];
-        EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->away);
+        EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);
         owner->slab_count++;
         owner->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
         if (owner->label != NULL) {
@@ -75,13 +75,14 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
             break;
         }
         size_t part = ebbi_min(wanted - got, slab->free_count);
-        EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->away);
+        EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->purging);
         slab->touched = owner->clock_ms;
-        size_t idle = slab->idle;
+        size_t dirty = slab->dirty_blocks;
         part = ebbi_slab_take(slab, slots + got, part);
-        EBBI_ASSERT(slab->idle <= idle &&
-                    owner->idle_bytes >= (idle - slab->idle) * ebbi_classes[class_number].size);
-        owner->idle_bytes -= (idle - slab->idle) * ebbi_classes[class_number].size;
+        EBBI_ASSERT(slab->dirty_blocks <= dirty &&
+                    owner->dirty_bytes >=
+                        (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size);
+        owner->dirty_bytes -= (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size;
         ebbi_owner_count_out(owner, (int64_t)(part * ebbi_classes[class_number].size));
         EBBI_ASSERT(owner->out_bytes >= part * ebbi_classes[class_number].size);
         got += part;

@@ -168,7 +168,7 @@ static EBBI_NOINLINE void release_watched(struct ebb_region *region, bool waits,
     struct ebbi_release release = {.number = region->id, .stack = ebbi_stack_take(NULL)};
     ebbi_region_seal(region);
     struct ebbi_remains left = ebbi_region_empty(region, false, stays_open);
-    release.tag = waits ? ebbi_clock_tag(&ebbi_clock) : 0;
+    release.stamp = waits ? ebbi_clock_stamp(&ebbi_clock) : 0;
     ebbi_remains_lock();
     left = ebbi_quarantine_put(left, &release);
     ebbi_remains_unlock();

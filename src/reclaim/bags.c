@@ -118,7 +118,7 @@ void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag)
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(bag->queue < EBBI_CLASS_COUNT && bag->count > 0 && bag->count <= EBBI_BAG_BLOCKS);
     struct ebbi_bag_queue *queue = &heap->limbo.queues[bag->queue];
-    bag->tag = ebbi_clock_tag(&ebbi_clock);
+    bag->stamp = ebbi_clock_stamp(&ebbi_clock);
     bag->next = NULL;
     if (queue->first == NULL) {
         ebbi_store_relaxed(&queue->first, bag); // relaxed: under the lock but for a look at NULL
@@ -161,11 +161,11 @@ struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue)
 bool ebbi_bag_first_passed(struct ebbi_heap *heap, unsigned queue_number)
 {
     struct ebbi_bag_queue *queue = &heap->limbo.queues[queue_number];
-    while (queue->first != NULL && ebbi_clock_passed(&ebbi_clock, queue->first->tag)) {
+    while (queue->first != NULL && ebbi_clock_passed(&ebbi_clock, queue->first->stamp)) {
         if (is_free(queue->first)) {
             return true;
         }
-        ebbi_bag_enqueue(heap, ebbi_bag_dequeue(queue)); // with a new tag: the loop ends
+        ebbi_bag_enqueue(heap, ebbi_bag_dequeue(queue)); // with a new stamp: the loop ends
     }
     return false;
 }
@@ -215,7 +215,7 @@ void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag)
 static bool large_passed(const void *p)
 {
     // relaxed: under the lock, but for claims
-    return ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&ebbi_large_note((void *)p)->tag));
+    return ebbi_clock_passed(&ebbi_clock, ebbi_load_relaxed(&ebbi_large_note((void *)p)->stamp));
 }
 
 void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
@@ -224,7 +224,7 @@ void ebbi_large_enqueue(struct ebbi_heap *heap, void *p)
     struct ebbi_limbo *limbo = &heap->limbo;
     ebbi_large_note(p)->next = NULL;
     // relaxed: under the lock, but for claims
-    ebbi_store_relaxed(&ebbi_large_note(p)->tag, ebbi_clock_tag(&ebbi_clock));
+    ebbi_store_relaxed(&ebbi_large_note(p)->stamp, ebbi_clock_stamp(&ebbi_clock));
     if (limbo->large_first == NULL) {
         limbo->large_first = p;
     } else {
@@ -295,6 +295,6 @@ void *ebbi_large_take_passed(struct ebbi_heap *heap)
 
 void ebbi_large_reclaim(void *p)
 {
-    ebbi_store_relaxed(&ebbi_large_note(p)->tag, (uint64_t)0); // relaxed: nobody else's any more
+    ebbi_store_relaxed(&ebbi_large_note(p)->stamp, (uint64_t)0); // relaxed: nobody else's any more
     ebbi_large_free(p);
 }

@@ -86,7 +86,7 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         return;
     }
     EBBI_ASSERT(calls->clock == clock && calls->count <= EBBI_CALLS && calls->begun == 0);
-    calls->tag = ebbi_clock_tag(clock);
+    calls->stamp = ebbi_clock_stamp(clock);
     calls->next = NULL;
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
     deferred->last = calls;
@@ -144,7 +144,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
 
 static bool first_passed(struct ebbi_clock *clock, const struct ebbi_deferred *deferred)
 {
-    return deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->tag);
+    return deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->stamp);
 }
 
 static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)

@@ -4,7 +4,7 @@
 // stay for good, and one whose hazard pointers are all closed costs a look at its count. The lowest
 // free place is opened, so that the open ones keep together.
 //
-// A reclaimer looks at them after the tag of what it reclaims has passed, so behind the tag's full
+// A reclaimer looks at them after the stamp of what it reclaims has passed, so behind the stamp's full
 // fence, which came behind the unlinking. A reader sets the hazard, full fence, and loads the link
 // again. Either the reclaimer sees the hazard or the reader sees that the link is gone. The counts of
 // open and of used ones are raised before a hazard can be set, so the same holds for them.

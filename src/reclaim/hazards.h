@@ -10,9 +10,9 @@ struct ebb_hazard;
 // ---- hazard.c ------------------------------------------------------------------------------------
 struct ebb_hazard *ebbi_hazard_open(const void *owner); // NULL: refused
 void ebbi_hazard_close(struct ebb_hazard *hazard);
-// Whether a hazard pointer points into [p, p + bytes). Behind the tag of p. O(hazard pointers in use).
+// Whether a hazard pointer points into [p, p + bytes). Behind the stamp of p. O(hazard pointers in use).
 bool ebbi_hazard_protects(const void *p, size_t bytes);
-// Calls found(held, context) for each that points there, until it says true. Behind the tags.
+// Calls found(held, context) for each that points there, until it says true. Behind the stamps.
 bool ebbi_hazards_find(uintptr_t start, size_t bytes,
                        bool (*found)(const void *held, void *context), void *context);
 size_t ebbi_hazards_count(void);
@@ -28,7 +28,7 @@ struct ebbi_suspect {
     size_t bytes;
 };
 
-// Blocks, whose tags have passed; all but the list and what ebbi_suspects_mark leaves is its own.
+// Blocks, whose stamps have passed; all but the list and what ebbi_suspects_mark leaves is its own.
 struct ebbi_suspects {
     size_t count;
     uintptr_t first, end; // where they lie

@@ -46,7 +46,7 @@ struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     limbo->filling[bag->queue] = NULL;
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
-    bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->tag);
+    bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->stamp);
     bool surplus = ebbi_bag_has_surplus(heap, bag->queue);
     limbo->blocks += bag->count;
     limbo->bytes += bytes;

@@ -9,7 +9,7 @@
 
 // ---- bags.c: the queues; under the heap's lock but for ebbi_bag_check ------------------------------
 void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag); // aborts on misuse
-void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag);       // with a new tag
+void ebbi_bag_enqueue(struct ebbi_heap *heap, struct ebbi_bag *bag);       // with a new stamp
 struct ebbi_bag *ebbi_bag_dequeue(struct ebbi_bag_queue *queue);           // which is not empty
 // A queue keeps two bags for malloc to come for; what is expired beyond them goes home.
 bool ebbi_bag_has_surplus(const struct ebbi_heap *heap, unsigned queue);
@@ -20,7 +20,7 @@ struct ebbi_bag *ebbi_bag_take_passed(struct ebbi_heap *heap, unsigned queue);
 // `count` blocks, those behind the bag's own count, do not wait any more.
 void ebbi_bag_forget(struct ebbi_heap *heap, const struct ebbi_bag *bag, size_t count);
 size_t ebbi_bag_bytes(const struct ebbi_bag *bag);
-void ebbi_large_enqueue(struct ebbi_heap *heap, void *p); // with a new tag
+void ebbi_large_enqueue(struct ebbi_heap *heap, void *p); // with a new stamp
 void *ebbi_large_take_passed(struct ebbi_heap *heap);     // NULL: none may go
 // No lock held: the blocks go home, by way of the heap, which may be NULL.
 void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag);

@@ -2,8 +2,8 @@
 // Layer reclaim: sheets of regions that were released while threads use pins or hazard pointers, or with
 // retired blocks in them.
 //
-// They wait for the grace period; the tag of each lies in its `tag`. (Large objects wait as retired ones
-// do.) Tags are read under the lock, so the queue is in their order, and behind a head that has to wait all
+// They wait for the grace period, each by its own stamp. (Large objects wait as retired ones
+// do.) Stamps are read under the lock, so the queue is in their order, and behind a head that has to wait all
 // wait: a release looks no further. What has passed, but holds a block that a hazard pointer protects or that
 // is retired, is `held`: only passes look at these.
 #include "debug/quarantine.h"
@@ -54,9 +54,9 @@ static bool is_held(uintptr_t start, size_t bytes)
     return retired || ebbi_hazard_protects(p, bytes);
 }
 
-static bool remains_may_go(uintptr_t start, size_t bytes, uint64_t tag)
+static bool remains_may_go(uintptr_t start, size_t bytes, uint64_t stamp)
 {
-    return ebbi_clock_passed(&ebbi_clock, tag) && !is_held(start, bytes);
+    return ebbi_clock_passed(&ebbi_clock, stamp) && !is_held(start, bytes);
 }
 
 // Under the lock: among the `gone`, which may go, or the held ones.
@@ -88,7 +88,8 @@ static size_t free_passed(size_t most, bool *more)
     struct ebbi_sheet *gone = NULL;
     ebbi_lock_take(&remains.lock);
     struct queue *queue = &remains.waiting;
-    while (queue->first != NULL && most > 0 && ebbi_clock_passed(&ebbi_clock, queue->first->tag)) {
+    while (queue->first != NULL && most > 0 &&
+           ebbi_clock_passed(&ebbi_clock, queue->first->stamp)) {
         sort_out(queue_take(queue), &gone);
         most--;
     }
@@ -114,10 +115,10 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
     size_t count = 0;
     bool more;
     ebbi_lock_take(&remains.lock);
-    uint64_t tag = ebbi_clock_tag(&ebbi_clock);
+    uint64_t stamp = ebbi_clock_stamp(&ebbi_clock);
     for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
         next = sheets->next;
-        sheets->tag = tag;
+        sheets->stamp = stamp;
         queue_put(&remains.waiting, sheets);
         count++;
     }

@@ -13,7 +13,7 @@
 #define NAP_BAGS 64     // before it naps for a millisecond
 #define SURPLUS_AT_ONCE 2
 #define LARGE_AT_ONCE 16
-#define CLAIMED ((uint64_t)1) // no tag
+#define CLAIMED ((uint64_t)1) // no stamp
 
 static size_t bag_room(size_t block_bytes)
 {
@@ -142,8 +142,8 @@ static void retire_large(struct ebbi_heap *heap, void *p)
 static void claim_large(void *p)
 {
     uint64_t free_to_claim = 0;
-    // relaxed: of two threads one is told; the tag itself is written under the heap's lock
-    if (!ebbi_cas_relaxed(&ebbi_large_note(p)->tag, &free_to_claim, CLAIMED)) {
+    // relaxed: of two threads one is told; the stamp itself is written under the heap's lock
+    if (!ebbi_cas_relaxed(&ebbi_large_note(p)->stamp, &free_to_claim, CLAIMED)) {
         ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
     }
     ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
@@ -218,7 +218,7 @@ bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *
     }
     bool done = ebbi_retire_with(heap, me, call);
     if (!done && large) {
-        ebbi_store_relaxed(&ebbi_large_note(p)->tag, (uint64_t)0); // relaxed: its owner's again
+        ebbi_store_relaxed(&ebbi_large_note(p)->stamp, (uint64_t)0); // relaxed: its owner's again
     }
     return done;
 }

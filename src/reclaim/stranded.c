@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: what is retired when there is no memory for a bag, or by a thread without a heap.
 // Blocks wait as bits of their slabs, large objects in a chain, a few blocks of regions in a list; all of
-// them by the tag of the last. To find them again takes a walk over every slab: this is for the worst of days.
+// them by the stamp of the last. To find them again takes a walk over every slab: this is for the worst of days.
 #include "reclaim/queues.h"
 
 #define OF_REGIONS 256 // a sheet's bitmaps have no bit to spare
 
 static struct {
     struct ebbi_lock lock; // rank: owner
-    uint64_t tag;          // of the last
+    uint64_t stamp;        // of the last
     size_t count;          // atomic for a look; changed under the lock
     void *large;
     size_t of_regions_count;
@@ -18,7 +18,7 @@ static struct {
 static void count_one(void)
 {
     ebbi_assert_held(&stranded.lock);
-    stranded.tag = ebbi_clock_tag(&ebbi_clock);
+    stranded.stamp = ebbi_clock_stamp(&ebbi_clock);
     ebbi_store_relaxed(&stranded.count, stranded.count + 1); // relaxed: a hint outside of the lock
 }
 
@@ -36,7 +36,7 @@ void ebbi_strand(void *p)
     count_one();
     if (is_large) {
         // relaxed: under the lock, but for claims
-        ebbi_store_relaxed(&ebbi_large_note(p)->tag, stranded.tag);
+        ebbi_store_relaxed(&ebbi_large_note(p)->stamp, stranded.stamp);
     }
     ebbi_lock_drop(&stranded.lock);
     (void)ebbi_clock_advance(&ebbi_clock, true);
@@ -61,10 +61,10 @@ static void visit_chunk(struct ebbi_chunk *chunk, void *context)
     EBBI_ASSERT(chunk->first <= chunk->committed && chunk->committed <= chunk->granules);
     (void)context;
     for (size_t g = chunk->first; g < chunk->committed;) {
-        struct ebbi_span *span = (struct ebbi_span *)((uintptr_t)chunk + g * EBBI_HEADER);
+        struct ebbi_span *span = ebbi_span_at((uintptr_t)chunk, g);
         g += ebbi_max(span->granules, 1);
         if (span->state == EBBI_SPAN_SLAB) {
-            ebbi_slab_take_stranded((struct ebbi_slab *)span, ebbi_give_word);
+            ebbi_slab_take_stranded(ebbi_slab_in(span), ebbi_give_word);
         }
     }
 }
@@ -73,7 +73,7 @@ static void visit_chunk(struct ebbi_chunk *chunk, void *context)
 static bool may_go(void)
 {
     ebbi_assert_held(&stranded.lock);
-    return ebbi_clock_passed(&ebbi_clock, stranded.tag) && !ebbi_hazard_protects(NULL, SIZE_MAX);
+    return ebbi_clock_passed(&ebbi_clock, stranded.stamp) && !ebbi_hazard_protects(NULL, SIZE_MAX);
 }
 
 bool ebbi_stranded_release(void)

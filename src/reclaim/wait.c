@@ -112,9 +112,9 @@ static void wait_a_little(unsigned turn)
     }
 }
 
-static void wait_for(struct ebbi_clock *clock, uint64_t tag)
+static void wait_for(struct ebbi_clock *clock, uint64_t stamp)
 {
-    for (unsigned turn = 0; !ebbi_clock_passed(clock, tag);) {
+    for (unsigned turn = 0; !ebbi_clock_passed(clock, stamp);) {
         if (!ebbi_clock_advance(clock, true)) {
             wait_a_little(turn++);
         }
@@ -125,7 +125,7 @@ void ebbi_synchronize(struct ebbi_collector *collector)
 {
     struct ebbi_clock *clock = clock_of(collector);
     check_unpinned(collector, "synchronize");
-    wait_for(clock, ebbi_clock_tag(clock));
+    wait_for(clock, ebbi_clock_stamp(clock));
 }
 
 // What a walk over the heaps looks for.

@@ -85,12 +85,11 @@ struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct
     if (span == NULL) {
         return NULL;
     }
+    struct ebbi_sheet *sheet = ebbi_sheet_in(span);
     for (size_t g = 1; g < granules; g++) {
-        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
-        inside->state = EBBI_SPAN_INSIDE;
-        inside->back = (uint16_t)g;
+        sheet[g].head.state = EBBI_SPAN_INSIDE;
+        sheet[g].head.back = (uint16_t)g;
     }
-    struct ebbi_sheet *sheet = (struct ebbi_sheet *)span;
     sheet->owner = owner;
     sheet->region = region;
     sheet->label = label;
@@ -108,7 +107,7 @@ struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct
 
 void ebbi_sheet_withdraw(struct ebbi_sheet *sheet)
 {
-    EBBI_ASSERT(((struct ebbi_span *)sheet)->state == EBBI_SPAN_SHEET);
+    EBBI_ASSERT(sheet->head.state == EBBI_SPAN_SHEET);
     size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     ebbi_label_drop(sheet->label, ebbi_sheet_bytes(sheet));
     ebbi_count(&sheet->label->slabs, (uint64_t)-1);
@@ -117,13 +116,12 @@ void ebbi_sheet_withdraw(struct ebbi_sheet *sheet)
 
 void ebbi_sheet_discard(struct ebbi_sheet *sheet)
 {
-    EBBI_ASSERT(((struct ebbi_span *)sheet)->state == EBBI_SPAN_SHEET ||
-                ((struct ebbi_span *)sheet)->state == EBBI_SPAN_QUARANTINE);
+    EBBI_ASSERT(sheet->head.state == EBBI_SPAN_SHEET || sheet->head.state == EBBI_SPAN_QUARANTINE);
     size_t granules = ebbi_sheet_bytes(sheet) >> EBBI_GRANULE_SHIFT;
     for (size_t g = 1; g < granules; g++) {
-        ((struct ebbi_span *)((uintptr_t)sheet + g * EBBI_HEADER))->state = EBBI_SPAN_NONE;
+        sheet[g].head.state = EBBI_SPAN_NONE;
     }
-    ebbi_span_free((struct ebbi_span *)sheet);
+    ebbi_span_free(&sheet->head);
 }
 
 void ebbi_sheet_destroy(struct ebbi_sheet *sheet)

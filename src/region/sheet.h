@@ -52,9 +52,9 @@ struct ebbi_cursor {
 };
 
 struct ebbi_sheet {
-    unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
-    const void **owner;                         // atomic
-    struct ebb_region *region;                  // NULL: an orphan; atomic
+    struct ebbi_span head;
+    const void **owner;        // atomic
+    struct ebb_region *region; // NULL: an orphan; atomic
     struct ebbi_label *label;
     const struct ebbi_cursor *cursor;   // NULL: sealed; atomic
     struct ebbi_sheet *next, *previous; // under the region's lock; of orphans, under theirs
@@ -63,7 +63,7 @@ struct ebbi_sheet {
     int64_t live; // P3; atomic: read by others
     union {
         int64_t looked; // live + shared when last looked at, for a hole or for pages
-        uint64_t tag;   // of a released region's, that waits for its grace period
+        uint64_t stamp; // of a released region's, that waits for its grace period
     };
     uint64_t looked_ms; // an orphan: when
     uint32_t starts;    // P5
@@ -81,17 +81,22 @@ _Static_assert(offsetof(struct ebbi_sheet, shared) == 128, "apart from the owner
 
 extern EBBI_HIDDEN const void *ebbi_sheet_owner_nobody; // NULL, for ever
 
+// The span is one of a sheet, or of one in quarantine.
+EBBI_INLINE struct ebbi_sheet *ebbi_sheet_in(struct ebbi_span *span)
+{
+    return (struct ebbi_sheet *)span;
+}
 EBBI_INLINE struct ebbi_sheet *ebbi_sheet_of(const void *p)
 {
-    return (struct ebbi_sheet *)ebbi_span_of(p);
+    return ebbi_sheet_in(ebbi_span_of(p));
 }
 EBBI_INLINE uintptr_t ebbi_sheet_start(const struct ebbi_sheet *sheet)
 {
-    return (uintptr_t)ebbi_span_start((const struct ebbi_span *)sheet);
+    return (uintptr_t)ebbi_span_start(&sheet->head);
 }
 EBBI_INLINE size_t ebbi_sheet_bytes(const struct ebbi_sheet *sheet)
 {
-    return (size_t)((const struct ebbi_span *)sheet)->granules << EBBI_GRANULE_SHIFT;
+    return (size_t)sheet->head.granules << EBBI_GRANULE_SHIFT;
 }
 
 // The bitmaps of p's granule: start, gone, remote, EBBI_UNIT_WORDS each.
@@ -99,7 +104,7 @@ EBBI_INLINE uint64_t *ebbi_sheet_room(uintptr_t p)
 {
     uintptr_t chunk = p & ~(EBBI_CHUNK - 1);
     size_t index = (p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
-    return (uint64_t *)ebbi_span_bitmap_room((struct ebbi_span *)(chunk + index * EBBI_HEADER));
+    return (uint64_t *)ebbi_span_bitmap_room(ebbi_span_at(chunk, index));
 }
 
 // Whether the cursor's granule has room, which is a number of whole units, for a block of `bytes`; for

@@ -48,8 +48,8 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
     const struct ebbi_class *c = ebbi_slab_class(slab);
     size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
     EBBI_ASSERT(ebbi_is_power_of_two(stride) && stride >= ebbi_os_page_size());
-    EBBI_ASSERT(!slab->away);
-    plan->start = (uintptr_t)ebbi_span_start((struct ebbi_span *)slab);
+    EBBI_ASSERT(!slab->purging);
+    plan->start = (uintptr_t)ebbi_span_start(&slab->head);
     plan->count = 0;
     plan->whole = stride > ebbi_os_page_size();
     for (unsigned block = next_block(slab, 0, true); block < c->blocks;) {
@@ -85,7 +85,7 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
 {
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
-    EBBI_ASSERT(plan->start == (uintptr_t)ebbi_span_start((struct ebbi_span *)slab));
+    EBBI_ASSERT(plan->start == (uintptr_t)ebbi_span_start(&slab->head));
     for (unsigned i = 0; i < plan->count; i++) {
         const struct ebbi_slab_run *run = &plan->runs[i];
         if (run->done) {

@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
-static void *slab_start(const struct ebbi_slab *slab)
-{
-    return ebbi_span_start((const struct ebbi_span *)slab);
-}
+static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
 static size_t page_count(const struct ebbi_slab *slab)
 {
@@ -44,17 +41,17 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
     slab->first_word = 0;
-    slab->idle = 0;
+    slab->dirty_blocks = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
-    slab->has_stranded = slab->away = false;
+    slab->has_stranded = slab->purging = false;
     slab->moves_at = 0;
     slab->summary = 0;
     slab->touched = 0;
     slab->since_ms = (uint32_t)ebbi_os_now_ms();
     slab->local = slab->local_words;
     if (slab->words > EBBI_INLINE_WORDS) {
-        slab->local = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+        slab->local = ebbi_span_bitmap_room(&slab->head);
     }
     EBBI_ASSERT(slab->words <= EBBI_ROOM_WORDS);
     for (unsigned w = 0; w < slab->words; w++) {
@@ -62,7 +59,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
     fill_bitmap(slab->local, c->blocks);
     EBBI_ASSERT(page_count(slab) <= (c->granules == 1 ? 1 : EBBI_INLINE_WORDS) * (size_t)64);
-    uint64_t pages = ((struct ebbi_span *)slab)->zeroed ? 0 : ~(uint64_t)0;
+    uint64_t pages = slab->head.zeroed ? 0 : ~(uint64_t)0;
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
     for (unsigned w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
         dirty[w] = pages;
@@ -79,12 +76,11 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
-    struct ebbi_slab *slab = (struct ebbi_slab *)span;
+    struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
     for (size_t g = 1; g < granules; g++) {
-        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)span + g * EBBI_HEADER);
-        inside->state = EBBI_SPAN_INSIDE;
-        inside->back = (uint16_t)g;
+        slab[g].head.state = EBBI_SPAN_INSIDE;
+        slab[g].head.back = (uint16_t)g;
         slab[g].first_block = slab->first_block;
     }
     ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);
@@ -95,21 +91,20 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
 {
     EBBI_SLAB_AUDIT(slab);
     EBBI_ASSERT(slab->free_count == ebbi_slab_class(slab)->blocks);
-    // relaxed: what another thread has announced, it has freed for the second time
+    // relaxed: what is pending, another thread has freed for the second time
     if (EBBI_UNLIKELY(ebbi_load_relaxed(&slab->summary) != 0)) {
         (void)ebbi_slab_collect(slab); // reports it
     }
-    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purge_queued && !slab->away);
+    EBBI_ASSERT(slab->bucket == EBBI_NO_BUCKET && !slab->purge_queued && !slab->purging);
     EBBI_ASSERT(!slab->has_stranded);
     EBBI_ASSERT(ebbi_tag_class(ebbi_tag_of(slab_start(slab))) == slab->class_number);
     size_t granules = ebbi_slab_class(slab)->granules;
     ebbi_tags_set(slab_start(slab), granules, EBBI_TAG_NONE);
     for (size_t g = 1; g < granules; g++) {
-        struct ebbi_span *inside = (struct ebbi_span *)((uintptr_t)slab + g * EBBI_HEADER);
-        EBBI_ASSERT(inside->state == EBBI_SPAN_INSIDE && inside->back == g);
-        inside->state = EBBI_SPAN_NONE;
+        EBBI_ASSERT(slab[g].head.state == EBBI_SPAN_INSIDE && slab[g].head.back == g);
+        slab[g].head.state = EBBI_SPAN_NONE;
     }
-    ebbi_span_free((struct ebbi_span *)slab);
+    ebbi_span_free(&slab->head);
 }
 
 // Marks the pages under the blocks [low, high] of the slab as holding something.
@@ -129,7 +124,7 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
 {
     size_t size = ebbi_slab_class(slab)->size;
     size_t left = ebbi_min(wanted, slab->free_count);
-    EBBI_ASSERT(!slab->away);
+    EBBI_ASSERT(!slab->purging);
     void **slot = slots + wanted;
     size_t got = left;
     for (unsigned w = slab->first_word; left > 0; w++) {
@@ -149,8 +144,8 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         mark_dirty(slab, low, last);
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
-    slab->idle = (uint16_t)(slab->idle - ebbi_min(slab->idle, got));
-    EBBI_ASSERT(slab->idle <= slab->free_count);
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - ebbi_min(slab->dirty_blocks, got));
+    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
     EBBI_SLAB_AUDIT(slab);
     return got;
 }
@@ -193,7 +188,7 @@ static void take_word(struct ebbi_slab *slab, unsigned w)
     EBBI_ASSERT(slab->free_count + ebbi_count_bits(bits) <= ebbi_slab_class(slab)->blocks);
     slab->local[w] |= bits;
     slab->free_count = (uint16_t)(slab->free_count + ebbi_count_bits(bits));
-    slab->idle = (uint16_t)(slab->idle + ebbi_count_bits(bits));
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks + ebbi_count_bits(bits));
 }
 
 size_t ebbi_slab_collect(struct ebbi_slab *slab)
@@ -208,14 +203,14 @@ size_t ebbi_slab_collect(struct ebbi_slab *slab)
     for (; named != 0; named &= named - 1) {
         take_word(slab, ebbi_lowest_bit(named));
     }
-    EBBI_ASSERT(slab->idle <= slab->free_count && slab->free_count >= before);
+    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count && slab->free_count >= before);
     EBBI_SLAB_AUDIT(slab);
     return slab->free_count - before;
 }
 
 static uint64_t *stranded_words(struct ebbi_slab *slab)
 {
-    uint64_t *room = ebbi_span_bitmap_room((struct ebbi_span *)slab);
+    uint64_t *room = ebbi_span_bitmap_room(&slab->head);
     return room + 2 * EBBI_ROOM_WORDS;
 }
 

@@ -16,7 +16,7 @@
 // P4  a page wholly covered by free blocks and without its bit in ebbi_slab_dirty_pages holds nothing (purged or never
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
-// P6  idle <= free_count.
+// P6  dirty_blocks <= free_count.
 // P7  the tags of its granules are one bin of its class; the headers behind the first lead to it, and
 //     have its first block.
 #ifndef EBB_SLAB_SLAB_H
@@ -34,7 +34,7 @@ struct ebbi_owner;
 
 struct ebbi_slab {
     // Line 0: what a thread reads that frees a block of another's slab; seldom written.
-    unsigned char arena_part[EBBI_SPAN_COMMON]; // struct ebbi_span's
+    struct ebbi_span head;
     struct ebbi_owner *owner; // this and the next four: fixed while the slab lives
     uintptr_t first_block;    // in the header of each of its granules
     uint64_t *local;          // remote follows it, at ebbi_slab_remote
@@ -54,11 +54,11 @@ struct ebbi_slab {
     uint32_t touched;    // when blocks last came or went, ms
     uint16_t free_count;
     uint16_t first_word;
-    uint16_t idle;     // free blocks that may hold pages: came back since the last purge
-    uint16_t moves_at; // with this many free blocks it belongs elsewhere (heap/shelf.c)
-    bool has_stranded; // see ebbi_slab_strand
-    bool away;         // in no bucket: its pages are being returned (heap/purge_queue.c)
-    uint32_t since_ms; // when it was made
+    uint16_t dirty_blocks; // free blocks that may hold pages: came back since the last purge
+    uint16_t moves_at;     // with this many free blocks it belongs elsewhere (heap/shelf.c)
+    bool has_stranded;     // see ebbi_slab_strand
+    bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
+    uint32_t since_ms;     // when it was made
     unsigned char unused[11];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
@@ -84,14 +84,17 @@ EBBI_INLINE const struct ebbi_class *ebbi_slab_class(const struct ebbi_slab *sla
 // False: whatever still leads to it is of a block that was free when the slab ended.
 EBBI_INLINE bool ebbi_slab_lives(const struct ebbi_slab *slab)
 {
-    return ((const struct ebbi_span *)slab)->state == EBBI_SPAN_SLAB;
+    return slab->head.state == EBBI_SPAN_SLAB;
+}
+
+// The span is one of a slab, or was.
+EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
+{
+    return (struct ebbi_slab *)span;
 }
 
 // p lies in a granule whose tag is a bin.
-EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p)
-{
-    return (struct ebbi_slab *)ebbi_span_of(p);
-}
+EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 
 // Whether a block starts at p, which lies in a granule with this tag of a class.
 EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
@@ -111,7 +114,7 @@ EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p
 
 // A slab of the class for `owner`, every block free, tagged with `bin`. NULL: memory refused.
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner);
-// Every block is free and none is announced.
+// Every block is free and the slab is not pending.
 void ebbi_slab_destroy(struct ebbi_slab *slab);
 
 // Takes up to `wanted` free blocks, lowest address first, into slots[wanted - 1] downward, so that
@@ -194,7 +197,7 @@ EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
     EBBI_ASSERT(slab->free_count < ebbi_slab_class(slab)->blocks);
     *word |= bit;
     slab->free_count++;
-    slab->idle++;
+    slab->dirty_blocks++;
     if (block / 64 < slab->first_word) {
         slab->first_word = (uint16_t)(block / 64);
     }

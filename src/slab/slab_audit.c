@@ -47,18 +47,18 @@ static void slab_audit_counts(const struct ebbi_slab *slab)
     if (ebbi_bits_count(slab->local, 0, bits) != slab->free_count) {
         slab_broken(slab, 2, "free_count is wrong", slab->free_count);
     }
-    if (slab->idle > slab->free_count) {
-        slab_broken(slab, 6, "more idle blocks than free ones", slab->idle);
+    if (slab->dirty_blocks > slab->free_count) {
+        slab_broken(slab, 6, "more dirty blocks than free ones", slab->dirty_blocks);
     }
 }
 
 static void slab_audit_headers(const struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    const char *start = ebbi_span_start((const struct ebbi_span *)slab);
+    const char *start = ebbi_span_start(&slab->head);
     for (size_t g = 0; g < c->granules; g++) {
         const char *granule = start + (g << EBBI_GRANULE_SHIFT);
-        if (ebbi_span_of(granule) != (const struct ebbi_span *)slab) {
+        if (ebbi_span_of(granule) != &slab->head) {
             slab_broken(slab, 7, "a header does not lead to the slab, granule", g);
         }
         if (slab[g].first_block != slab->first_block) {
@@ -87,7 +87,7 @@ static void slab_audit_pages(const struct ebbi_slab *slab)
 {
     size_t page = ebbi_os_page_size();
     size_t pages = ((size_t)ebbi_slab_class(slab)->granules << EBBI_GRANULE_SHIFT) / page;
-    uintptr_t start = (uintptr_t)ebbi_span_start((const struct ebbi_span *)slab);
+    uintptr_t start = (uintptr_t)ebbi_span_start(&slab->head);
     const uint64_t *dirty = ebbi_slab_dirty_pages((struct ebbi_slab *)(uintptr_t)slab);
     for (size_t i = 0; i < pages; i++) {
         const uint64_t *contents = (const uint64_t *)(start + i * page);

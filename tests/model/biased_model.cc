@@ -154,9 +154,9 @@ struct ReaderPresses : Stage<2> {
         blocks[index + 1].fill();
         Block *old = ebbi_exchange_acq_rel(&link, &blocks[index + 1]);
         old->read();
-        uint64_t tag = clock.tag();
+        uint64_t stamp = clock.stamp();
         me.unpin();
-        if (clock.passes(tag)) {
+        if (clock.passes(stamp)) {
             old->reuse();
         }
         me.read(link);

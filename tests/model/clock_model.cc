@@ -53,9 +53,9 @@ template <Mode mode> struct TwoWriters {
         Block *old = ebbi_exchange_acq_rel(&link, &fresh[index]);
         old->read();
         bool early = rl::rand(2) == 0;
-        uint64_t tag = early ? clock.tag() : 0; // inside of the pin or behind it
+        uint64_t stamp = early ? clock.stamp() : 0; // inside of the pin or behind it
         me.unpin();
-        if (clock.passes(early ? tag : clock.tag())) {
+        if (clock.passes(early ? stamp : clock.stamp())) {
             old->reuse();
         }
     }
@@ -124,7 +124,7 @@ template <Mode mode> struct Leave {
     Link links[2]{Link(&blocks[0]), Link(&blocks[1])};
     struct ebbi_lock lock;
     Block *orphan = nullptr; // under the lock
-    uint64_t orphan_tag = 0;
+    uint64_t orphan_stamp = 0;
 
     void thread(unsigned index)
     {
@@ -152,7 +152,7 @@ template <Mode mode> struct Leave {
             blocks[1].reuse();
         } else {
             ebbi_lock_take(&lock);
-            orphan_tag = clock.tag();
+            orphan_stamp = clock.stamp();
             orphan = &blocks[1];
             ebbi_lock_drop(&lock);
         }
@@ -164,7 +164,7 @@ template <Mode mode> struct Leave {
         for (int tries = 0; tries < 3; tries++) {
             (void)model::advance(&clock, true);
             ebbi_lock_take(&lock);
-            if (orphan != nullptr && ebbi_clock_passed(&clock, orphan_tag)) {
+            if (orphan != nullptr && ebbi_clock_passed(&clock, orphan_stamp)) {
                 std::exchange(orphan, nullptr)->reuse();
             }
             ebbi_lock_drop(&lock);

@@ -166,7 +166,7 @@ void ebb_retire(void *p)
     Deque &world = *Deque::current();
     for (Memory &buffer : world.buffers) {
         if (buffer.place == p &&
-            (model::is_mutant("growth_frees_at_once") || world.clock.passes(world.clock.tag()))) {
+            (model::is_mutant("growth_frees_at_once") || world.clock.passes(world.clock.stamp()))) {
             buffer.end();
         }
     }

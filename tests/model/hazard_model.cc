@@ -50,11 +50,11 @@ struct Hazards {
         model::pause();
         block->read();
     }
-    // As the queues do: what is protected waits with a new tag.
+    // As the queues do: what is protected waits with a new stamp.
     bool retire(Block *block)
     {
         for (int tries = 0; tries < 2; tries++) {
-            if (clock.passes(clock.tag()) && !ebbi_hazard_protects(block, sizeof *block)) {
+            if (clock.passes(clock.stamp()) && !ebbi_hazard_protects(block, sizeof *block)) {
                 block->reuse();
                 return true;
             }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Limbo: bags that are sealed with a tag, queue under a lock and refill the allocator or go home by
+// Limbo: bags that are sealed with a stamp, queue under a lock and refill the allocator or go home by
 // another thread's hand, and the blocks for which no bag could be had. The clock is the library's;
 // the bags are small ones of the model, which follow src/reclaim/retire.c, bags.c and stranded.c.
 #include "stage.h"
@@ -14,7 +14,7 @@ using model::Member;
 struct Bag {
     Block *blocks[6] = {};
     unsigned count = 0;
-    uint64_t tag = 0;
+    uint64_t stamp = 0;
 
     void push(Block *block) { blocks[count++] = block; }
     bool take_from(Bag *other)
@@ -94,7 +94,7 @@ template <model::Mode mode> struct Limbo {
     void seal()
     {
         ebbi_lock_take(&lock);
-        filling.tag = clock.tag();
+        filling.stamp = clock.stamp();
         queue[last++] = std::exchange(filling, Bag());
         ebbi_lock_drop(&lock);
     }
@@ -107,18 +107,18 @@ template <model::Mode mode> struct Limbo {
         }
         ebbi_lock_take(&lock);
         stranded.push(block);
-        stranded.tag = clock.tag();
+        stranded.stamp = clock.stamp();
         ebbi_lock_drop(&lock);
     }
 
-    // A bag for each epoch modulo three, whose tag is that of the first block in it.
+    // A bag for each epoch modulo three, whose stamp is that of the first block in it.
     void retire_by_epoch(Block *block)
     {
         ebbi_lock_take(&lock);
-        uint64_t tag = clock.tag();
-        Bag &bag = queue[(tag >> EBB_PIN_SHIFT) % 3];
+        uint64_t stamp = clock.stamp();
+        Bag &bag = queue[(stamp >> EBB_PIN_SHIFT) % 3];
         if (bag.count == 0) {
-            bag.tag = tag;
+            bag.stamp = stamp;
         }
         bag.push(block);
         last = 3;
@@ -132,7 +132,8 @@ template <model::Mode mode> struct Limbo {
         if (model::is_mutant("bucket_modulo")) {
             first = rl::rand(3);
         }
-        if (first < last && queue[first].count > 0 && ebbi_clock_passed(&clock, queue[first].tag)) {
+        if (first < last && queue[first].count > 0 &&
+            ebbi_clock_passed(&clock, queue[first].stamp)) {
             taken = to->take_from(&queue[first++]);
         }
         ebbi_lock_drop(&lock);
@@ -142,7 +143,7 @@ template <model::Mode mode> struct Limbo {
     bool take_stranded(Bag *to)
     {
         ebbi_lock_take(&lock);
-        bool taken = stranded.count > 0 && ebbi_clock_passed(&clock, stranded.tag) &&
+        bool taken = stranded.count > 0 && ebbi_clock_passed(&clock, stranded.stamp) &&
                      to->take_from(&stranded);
         ebbi_lock_drop(&lock);
         return taken;

@@ -35,22 +35,22 @@ struct Clock : ebbi_clock {
         auto *now = const_cast<Atomic<uint64_t> *>(me->now);
         return static_cast<Clock *>(reinterpret_cast<struct ebbi_clock *>(now)); // its first member
     }
-    uint64_t tag()
+    uint64_t stamp()
     {
-        // A tag that is one epoch too old makes a grace of one epoch.
-        return ebbi_clock_tag(this) - (is_mutant("grace_of_one") ? EBB_EPOCH_ONE : 0);
+        // A stamp that is one epoch too old makes a grace of one epoch.
+        return ebbi_clock_stamp(this) - (is_mutant("grace_of_one") ? EBB_EPOCH_ONE : 0);
     }
     // As a thread that retires: moves on when it can, gives up when somebody is in the way.
-    bool passes(uint64_t tag)
+    bool passes(uint64_t stamp)
     {
-        for (int tries = 0; tries < 3 && !ebbi_clock_passed(this, tag); tries++) {
+        for (int tries = 0; tries < 3 && !ebbi_clock_passed(this, stamp); tries++) {
             (void)advance(this, true);
         }
-        return ebbi_clock_passed(this, tag);
+        return ebbi_clock_passed(this, stamp);
     }
     void retire(Block *block)
     {
-        if (passes(tag())) {
+        if (passes(stamp())) {
             block->reuse();
         }
     }
@@ -76,7 +76,7 @@ inline void second_passes()
 
 inline void Clock::retire_in_time(Block *block)
 {
-    uint64_t t = tag();
+    uint64_t t = stamp();
     for (int tries = 0; tries < 5 && !ebbi_clock_passed(this, t); tries++) {
         if (!advance(this, true) && rl::rand(2) == 0) {
             second_passes();

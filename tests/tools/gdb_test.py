@@ -73,7 +73,7 @@ class Gdb(unittest.TestCase):
             r"of 16 bytes",
             r"heap 0x\w+: lane \d+",
             r"48 bytes: +\d+ of \d+ blocks, newest 0x\w+",
-            r"depot 0: \d+ slabs, \d+ bytes held, \d+ idle; lock free",
+            r"depot 0: \d+ slabs, \d+ bytes held, \d+ dirty; lock free",
             r"a thread's: \d+ slabs",
             r"abandoned: \d+ slabs",
             *("refused: 0x0 lies outside of the window", "refused: .* lies in a span of kind large",

@@ -17,9 +17,9 @@ struct ArenaAudit : Fake {
         free_one(1);
         fake_os_clock(2000);
         free_one(3);
-        dirty = spans[1];
-        later = spans[3];
-        chunk = ebbi_span_chunk(dirty);
+        chunk = ebbi_span_chunk(spans[1]);
+        dirty = ebbi_free_span_at(chunk, index(spans[1]));
+        later = ebbi_free_span_at(chunk, index(spans[3]));
     }
     void free_one(std::size_t i)
     {
@@ -33,13 +33,14 @@ struct ArenaAudit : Fake {
         ebbi_arena_unlock();
     }
     std::size_t index(const ebbi_span *span) const { return ebbi_span_index(span); }
+    std::size_t index(const ebbi_free_span *span) const { return index(&span->head); }
     void flip(std::uint64_t *map, std::size_t bit)
     {
         map[bit / 64] ^= std::uint64_t{1} << bit % 64;
     }
 
     ebbi_span *spans[6] = {};
-    ebbi_span *dirty = nullptr, *later = nullptr; // free, dirty, with spans in use around them
+    ebbi_free_span *dirty = nullptr, *later = nullptr; // free, dirty, with spans in use around them
     ebbi_chunk *chunk = nullptr;
 };
 
@@ -65,13 +66,13 @@ TEST_F(ArenaAudit, P1ASpanEndsInItsChunk)
 
 TEST_F(ArenaAudit, P1FreeSpansDoNotTouch)
 {
-    dirty->granules = 2; // the third is one more, free
+    dirty->head.granules = 2; // the third is one more, free
     flip(chunk->free_map, index(dirty) + 2);
     flip(chunk->free_map, index(dirty) + 1);
     flip(chunk->free_map, index(dirty) + 2);
-    ebbi_span *rest = ebbi_chunk_header(chunk, index(dirty) + 2);
+    ebbi_free_span *rest = ebbi_free_span_at(chunk, index(dirty) + 2);
     *rest = *dirty;
-    rest->granules = 1;
+    rest->head.granules = 1;
     ebbi_chunk_header(chunk, index(dirty) + 1)->granules = 2;
     dirty->dirty = 2;
     ebbi_bins[ebbi_bin_of(3)] = later;
@@ -102,7 +103,7 @@ TEST_F(ArenaAudit, P2TheBitsOfSpansInUse)
     flip(chunk->free_map, index(spans[2]) + 1);
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P2: free_map has a bit of a span in use");
     flip(chunk->free_map, index(spans[2]) + 1);
-    dirty->state = EBBI_SPAN_LARGE;
+    dirty->head.state = EBBI_SPAN_LARGE;
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P2: free_map has the bit of a span that is not");
 }
 
@@ -118,7 +119,7 @@ TEST_F(ArenaAudit, P3CleanGranulesReadAsZero)
 TEST_F(ArenaAudit, P3NothingIsDirtyThatCannotBeWrittenTo)
 {
     ASSERT_LT(chunk->committed, chunk->granules);
-    ebbi_span *rest = ebbi_chunk_header(chunk, index(spans[5]) + 3);
+    ebbi_free_span *rest = ebbi_free_span_at(chunk, index(spans[5]) + 3);
     rest->dirty++;
     flip(chunk->dirty_map, chunk->granules - 1U);
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P[34]: ");
@@ -155,7 +156,7 @@ TEST_F(ArenaAudit, P4TheDirtyListIsInOrderAndEnds)
 TEST_F(ArenaAudit, P5TheBinOfItsLength)
 {
     unsigned b = ebbi_bin_of(3);
-    ebbi_span *first = ebbi_bins[b];
+    ebbi_free_span *first = ebbi_bins[b];
     ebbi_bins[b] = first->next;
     EXPECT_DEATH(audit(), "ebbtide: .*: arena P5: a free span is not in the bin");
     ebbi_bins[b] = first;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer epoch: when the clock may move on, and what a tag's passing means, in a fenced clock and in
+// Layer epoch: when the clock may move on, and what a stamp's passing means, in a fenced clock and in
 // a biased one. Clocks of the test's own; its participants stand for other threads.
 #include "support/engine.h"
 
@@ -107,20 +107,20 @@ TEST_P(Clock, RepinJoinsThePresent)
     EXPECT_FALSE(advance()) << "nested: nothing happens";
 }
 
-// One epoch is not enough: a pin of the tag's own epoch may hold the block.
+// One epoch is not enough: a pin of the stamp's own epoch may hold the block.
 TEST_P(Clock, ATagPassesAfterTwoEpochsAndNotBefore)
 {
     pin(1);
-    std::uint64_t tag = ebbi_clock_tag(&clock);
-    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    std::uint64_t stamp = ebbi_clock_stamp(&clock);
+    EXPECT_FALSE(ebbi_clock_passed(&clock, stamp));
     EXPECT_TRUE(advance());
-    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    EXPECT_FALSE(ebbi_clock_passed(&clock, stamp));
     for (int i = 0; i < 10; i++)
         (void)advance();
-    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    EXPECT_FALSE(ebbi_clock_passed(&clock, stamp));
     unpin(1);
     EXPECT_TRUE(advance());
-    EXPECT_TRUE(ebbi_clock_passed(&clock, tag));
+    EXPECT_TRUE(ebbi_clock_passed(&clock, stamp));
 }
 
 // The pin that saw the epoch before the advance and stored after its scan.
@@ -129,10 +129,10 @@ TEST_P(Clock, APinThatReadTheTimeBeforeAnAdvanceStillHoldsTheTag)
     std::uint64_t stale = ebbi_load_relaxed(&clock.now);
     EXPECT_TRUE(advance());
     ebbi_store_full(&threads[3].state, stale | 1);
-    std::uint64_t tag = ebbi_clock_tag(&clock);
+    std::uint64_t stamp = ebbi_clock_stamp(&clock);
     for (int i = 0; i < 10; i++)
         (void)advance();
-    EXPECT_FALSE(ebbi_clock_passed(&clock, tag));
+    EXPECT_FALSE(ebbi_clock_passed(&clock, stamp));
     unpin(3);
 }
 
@@ -260,7 +260,7 @@ TEST_P(Biased, BecomesFencedWhenTheBarrierIsRefusedAndWaitsForASecond)
     }
     fake_os_allow();
     EXPECT_EQ(1U, fake_os_count(FAKE_MEMBARRIER)) << "it is not asked for again";
-    std::uint64_t tag = ebbi_clock_tag(&clock);
+    std::uint64_t stamp = ebbi_clock_stamp(&clock);
     pin(2);
     EXPECT_EQ(ebbi_load_relaxed(&clock.now), threads[2].state) << "announced, depth 1";
     pin(2);
@@ -268,7 +268,7 @@ TEST_P(Biased, BecomesFencedWhenTheBarrierIsRefusedAndWaitsForASecond)
     unpin(2);
     for (int i = 0; i < 3; i++)
         EXPECT_TRUE(ebbi_clock_advance(&clock, false)) << "nobody is pinned";
-    EXPECT_TRUE(ebbi_clock_passed(&clock, tag));
+    EXPECT_TRUE(ebbi_clock_passed(&clock, stamp));
     pin(0);
     EXPECT_TRUE(advance());
     EXPECT_FALSE(advance()) << "pinned";

@@ -93,7 +93,7 @@ TEST_F(HeapAudit, OwnersP2TheSums)
 {
     broken(heap->own.slab_count, 1, "owner P2: slabs in lists");
     broken(heap->own.held_bytes, 1, "owner P2: slabs in lists");
-    broken(heap->own.idle_bytes, heap->own.idle_bytes + 1, "owner P2: idle bytes");
+    broken(heap->own.dirty_bytes, heap->own.dirty_bytes + 1, "owner P2: dirty bytes");
 }
 
 TEST_F(HeapAudit, OwnersP3ThePurgeQueue)

@@ -219,7 +219,7 @@ TEST_F(Heap, EverySlabIsWholeAfterRandomUse)
         ebb_free(b.bytes);
     ebb_trim();
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
-        EXPECT_EQ(0U, owner_of(heap, c)->idle_bytes) << "all that came back was purged";
+        EXPECT_EQ(0U, owner_of(heap, c)->dirty_bytes) << "all that came back was purged";
 }
 
 TEST_F(Heap, ADoubleFreeDiesAtTheLatestInAFlush)

@@ -92,7 +92,7 @@ TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
         if (i % 60 != 0)
             ebb_free(blocks[i]);
     const ebbi_owner *owner = ebbi_slab_of(blocks[0])->owner;
-    EXPECT_LE(owner->idle_bytes, std::max<std::size_t>(8 * MiB, owner->held_bytes / 3) + 2 * MiB);
+    EXPECT_LE(owner->dirty_bytes, std::max<std::size_t>(8 * MiB, owner->held_bytes / 3) + 2 * MiB);
 }
 
 TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
@@ -345,7 +345,7 @@ TEST_F(Purge, ASlowThreadsFreesAreYoungToo)
     for (std::size_t i = 0; i < 60; i++)
         ebb_free(blocks[i]); // a few flushes of whole pages
     ASSERT_LT(heap->events, 8U);
-    ASSERT_GT(ebbi_slab_of(blocks[100])->owner->idle_bytes, 0U);
+    ASSERT_GT(ebbi_slab_of(blocks[100])->owner->dirty_bytes, 0U);
     std::size_t before = fake_os_count(FAKE_PURGE);
     ebb_free(ebb_malloc(200000)); // somebody else's tick
     EXPECT_EQ(before, fake_os_count(FAKE_PURGE));

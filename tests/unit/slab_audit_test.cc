@@ -106,8 +106,8 @@ TEST_P(SlabAudit, P5FirstWord)
 
 TEST_P(SlabAudit, P6IdleBlocks)
 {
-    slab->idle = static_cast<std::uint16_t>(slab->free_count + 1);
-    EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more idle blocks");
+    slab->dirty_blocks = static_cast<std::uint16_t>(slab->free_count + 1);
+    EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more dirty blocks");
 }
 
 TEST_P(SlabAudit, P7Headers)
@@ -117,13 +117,13 @@ TEST_P(SlabAudit, P7Headers)
     slab[1].first_block++;
     EXPECT_DEATH(audit(), "ebbtide: .*: slab P7: a header has another first block");
     slab[1].first_block--;
-    reinterpret_cast<ebbi_span *>(&slab[1])->back = 0;
+    slab[1].head.back = 0;
     EXPECT_DEATH(audit(), "ebbtide: .*: slab P7: a header does not lead to the slab");
 }
 
 TEST_P(SlabAudit, P7Tags)
 {
-    void *last = static_cast<char *>(ebbi_span_start(reinterpret_cast<ebbi_span *>(slab))) +
+    void *last = static_cast<char *>(ebbi_span_start(&slab->head)) +
                  (ebbi_slab_class(slab)->granules - 1) * EBBI_GRANULE;
     unsigned other = slab->class_number + 1U;
     ebbi_tags_set(last, 1, EBBI_TAG_NONE);

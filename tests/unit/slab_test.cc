@@ -42,7 +42,7 @@ TEST_F(Slab, EveryClassHoldsItsBlocksInside)
             ebbi_slab *slab = make(c);
             const ebbi_class *k = ebbi_slab_class(slab);
             std::size_t align = std::min<std::size_t>(k->align, EBBI_SLAB_ALIGN);
-            auto start = address(ebbi_span_start(reinterpret_cast<ebbi_span *>(slab)));
+            auto start = address(ebbi_span_start(&slab->head));
             auto blocks = take(slab, k->blocks);
             ASSERT_EQ(k->blocks, blocks.size());
             EXPECT_GE(address(blocks.back()), start) << c;
@@ -88,7 +88,7 @@ TEST_F(Slab, DestroyLeavesNoTag)
 {
     unsigned c = ebbi_class_for(10000);
     ebbi_slab *slab = make(c);
-    auto *start = static_cast<char *>(ebbi_span_start(reinterpret_cast<ebbi_span *>(slab)));
+    auto *start = static_cast<char *>(ebbi_span_start(&slab->head));
     ebbi_slab_destroy(slab);
     for (std::size_t g = 0; g < ebbi_classes[c].granules; g++)
         EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(start + g * EBBI_GRANULE));

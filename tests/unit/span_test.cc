@@ -141,11 +141,12 @@ TEST_F(Span, WhatMergesWithOlderMemoryTakesItsPlace)
         fake_os_clock(time += 100);
         ebbi_span_free(span);
     }
-    EXPECT_EQ(left, ebbi_dirty_first);
-    EXPECT_EQ(8U, left->dirty);
-    EXPECT_EQ(1100U, left->freed_ms) << "as old as its largest part";
-    EXPECT_EQ(young, left->dirty_next);
-    EXPECT_EQ(young, ebbi_dirty_last);
+    const ebbi_free_span *first = ebbi_dirty_first;
+    ASSERT_EQ(left, &first->head);
+    EXPECT_EQ(8U, first->dirty);
+    EXPECT_EQ(1100U, first->freed_ms) << "as old as its largest part";
+    EXPECT_EQ(ebbi_dirty_last, first->dirty_next);
+    EXPECT_EQ(young, &ebbi_dirty_last->head);
     ASSERT_ARENA_WHOLE();
 }
 

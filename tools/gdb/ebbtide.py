@@ -145,8 +145,8 @@ def slab_lines(address, span, start):
     yield (f"  {popcount(local, words)} free at the owner (it counts {int(slab['free_count'])}), "
            f"{popcount(remote, words)} freed by others, {blocks - popcount(local, words) - popcount(remote, words)} "
            f"out, magazines included")
-    yield (f"  bucket {int(slab['bucket'])}, {'away, ' if slab['away'] else ''}"
-           f"{'in the purge queue, ' if slab['purge_queued'] else ''}{int(slab['idle'])} idle")
+    yield (f"  bucket {int(slab['bucket'])}, {'purging, ' if slab['purging'] else ''}"
+           f"{'in the purge queue, ' if slab['purge_queued'] else ''}{int(slab['dirty_blocks'])} dirty")
     offset = address - int(slab["first_block"])
     if not 0 <= offset < blocks * size:
         yield f"  {address:#x} is not in a block"
@@ -199,9 +199,10 @@ class Block(Command):
         elif state == "sheet":
             yield from sheet_lines(address, span, start)
         elif state == "large":
-            region = int(span["note"]["region"])
-            yield (f"large object: {int(span['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
-                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(span["note"]["tag"]) else ""))
+            large = span.cast(gdb.lookup_type("struct ebbi_large").pointer())
+            region = int(large["note"]["region"])
+            yield (f"large object: {int(large['bytes'])} bytes at {start:#x}; {address:#x} is byte {address - start}: in use"
+                   + (f", in region {region:#x}" if region else "") + (", or retired" if int(large["note"]["stamp"]) else ""))
 
 
 class OfKind(Command):
@@ -256,7 +257,7 @@ def enumerate_array(array):
 def owner_lines(owner, name):
     holder = int(owner["lock"]["word"])
     yield (f"owner {int(owner):#x}, {name}: {int(owner['slab_count'])} slabs, {int(owner['held_bytes'])} bytes held, "
-           f"{int(owner['idle_bytes'])} idle; lock " + ("free" if holder == 0 else
+           f"{int(owner['dirty_bytes'])} dirty; lock " + ("free" if holder == 0 else
            f"held by the thread whose &ebb_self is {holder & ~1:#x}{', others wait' if holder & 1 else ''}"))
 
 

@@ -22,7 +22,7 @@ struct ebb_hazard {
 // Protects p, which counts only if it can still be reached after this call.
 static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
 {
-    // full[hazard-set <-> tag]: either the reclaimer sees the hazard, or this thread sees that the
+    // full[hazard-set <-> stamp]: either the reclaimer sees the hazard, or this thread sees that the
     // block is unlinked
     // release[hazard-set -> hazard-scan]: what this thread read of the block before
     ebbi_store_full(&hazard->held, p);

@@ -56,7 +56,7 @@ EBBI_INLINED void ebbi_announce(struct ebb_participant *me, uint64_t attention)
 {
     // relaxed: an epoch that is old by now only holds up the next advance
     uint64_t now = ebbi_load_relaxed(me->now);
-    // full[pin <-> advance, tag]: either the advancer sees this pin, or this thread sees what was
+    // full[pin <-> advance, stamp]: either the advancer sees this pin, or this thread sees what was
     // unlinked before the advance
     // release[pin -> scan]: what this thread read under its last pin
     ebbi_store_full(&me->state, now | attention | 1);

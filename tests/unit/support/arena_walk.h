@@ -17,13 +17,14 @@ struct ArenaWalk {
                      std::to_string(granule);
     }
 
-    void free_span(ebbi_chunk *chunk, ebbi_span *span, std::size_t g, bool after_free)
+    void free_span(ebbi_chunk *chunk, std::size_t g, bool after_free)
     {
+        const ebbi_free_span *span = ebbi_free_span_at(chunk, g);
         std::size_t dirty = 0;
         if (after_free)
             fail(chunk, g, "P1: two free spans touch");
-        for (std::size_t i = g; i < g + span->granules; i++) {
-            bool is_end = i == g || i == g + span->granules - 1;
+        for (std::size_t i = g; i < g + span->head.granules; i++) {
+            bool is_end = i == g || i == g + span->head.granules - 1;
             if (ebbi_bits_test(chunk->free_map, i) != is_end)
                 fail(chunk, i, "P2: the bit of a free granule is wrong");
             if (ebbi_bits_test(chunk->dirty_map, i))
@@ -31,7 +32,7 @@ struct ArenaWalk {
             else if (i < chunk->committed)
                 check_zero(chunk, i);
         }
-        free_granules += span->granules;
+        free_granules += span->head.granules;
         dirty_granules += dirty;
         if (dirty != span->dirty)
             fail(chunk, g, "P4: a free span's count of dirty granules is wrong");
@@ -48,9 +49,9 @@ struct ArenaWalk {
                 return fail(chunk, granule, "P3: a clean granule does not read as zero");
     }
 
-    static bool on_dirty_list(const ebbi_span *span)
+    static bool on_dirty_list(const ebbi_free_span *span)
     {
-        for (const ebbi_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next)
+        for (const ebbi_free_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next)
             if (s == span)
                 return true;
         return false;
@@ -66,7 +67,7 @@ struct ArenaWalk {
             bool is_free = span->state == EBBI_SPAN_FREE;
             // The length of a slab is its class's: the header beyond the first bytes is the slab's.
             if (is_free) {
-                free_span(chunk, span, g, after_free);
+                free_span(chunk, g, after_free);
             } else {
                 used_granules += span->granules;
                 if (ebbi_bits_count(chunk->free_map, g, span->granules) != 0)
@@ -87,7 +88,7 @@ inline ArenaWalk walk_arena()
         },
         &walk);
     std::uint64_t before = 0;
-    for (const ebbi_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next) {
+    for (const ebbi_free_span *s = ebbi_dirty_first; s != nullptr; s = s->dirty_next) {
         if (s->freed_ms < before && walk.broken.empty())
             walk.broken = "P4: the dirty list is not in order of freeing";
         before = s->freed_ms;

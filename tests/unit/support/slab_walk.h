@@ -38,7 +38,7 @@ inline std::string walk_slab(const ebbi_slab *slab)
         return "a bit of no block";
     if (ebbi_bits_count(slab->local, 0, bits) != slab->free_count)
         return "P2: free_count is wrong";
-    auto start = address(ebbi_span_start(reinterpret_cast<const ebbi_span *>(slab)));
+    auto start = address(ebbi_span_start(&slab->head));
     std::size_t page = ebbi_os_page_size();
     for (std::size_t i = 0; i < c->granules * EBBI_GRANULE / page; i++) {
         if (ebbi_bits_test(ebbi_slab_dirty_pages(const_cast<ebbi_slab *>(slab)), i) ||

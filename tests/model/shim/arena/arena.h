@@ -13,7 +13,6 @@
 #define EBBI_GRANULE ((size_t)1 << EBBI_GRANULE_SHIFT)
 #define EBBI_CHUNK ((size_t)1 << 14)
 #define EBBI_HEADER 256u
-#define EBBI_SPAN_COMMON 8u
 #define EBBI_BITMAP_ROOM 24u
 #define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
 #define EBBI_FIRST_GRANULE 5u // behind headers and bitmaps
@@ -54,6 +53,10 @@ static inline size_t ebbi_model_granule(const void *p)
 {
     return static_cast<size_t>(static_cast<const unsigned char *>(p) - ebbi_model_chunk.bytes) >>
            EBBI_GRANULE_SHIFT;
+}
+static inline struct ebbi_span *ebbi_span_at(uintptr_t, size_t granule)
+{
+    return ebbi_model_header(granule);
 }
 static inline struct ebbi_span *ebbi_span_of(const void *p)
 {
