@@ -17,10 +17,11 @@ COMPILE = ("gcc", "-std=gnu17", "-O2", "-fPIC", "-fno-builtin-malloc", "-pthread
 SHARED = tuple(f"harness/{name}.c" for name in ("common", "histogram", "timer"))
 SCOPE = tuple(f"lifetimes/{name}.c" for name in ("scope", "scope_report", "scope_sampler"))
 LIFETIMES = tuple(f"lifetimes/{name}" for name in ("object", "open", "enter", "release", "slack"))
+PATTERNS = ("bleed", "batches", "buffers", "leak_nth", "expiry")
 PROGRAMS = (
     *("random_mixed", "lanes", "local_churn", "larson", "hand_off", "producer_consumer"),
     *("burst_idle", "tail", "soak", "request", "phase_shift", "asymmetric_free", "touch_cold"),
-    "half_freed",
+    *("half_freed", *PATTERNS),
 )
 
 
@@ -51,6 +52,11 @@ def _compile(sources: list[Path], target: Path, *flags: str) -> None:
     )
 
 
+def _source(bench: Path, name: str) -> Path:
+    folder = "" if "/" in name else "patterns" if name in PATTERNS else "malloc"
+    return bench / folder / f"{name}.c"
+
+
 @pytest.fixture(scope="session")
 def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     """The checkout with some programs of bench/, built for these tests alone."""
@@ -60,9 +66,9 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     includes = (f"-I{find_root() / 'include'}", f"-I{bench}")
     _compile([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", *includes, "-r")
     (folder / "lifetimes").mkdir()
-    for name in tuple(f"malloc/{name}" for name in PROGRAMS) + LIFETIMES:
+    for name in PROGRAMS + LIFETIMES:
         flags = ("-D_GNU_SOURCE", *includes, "-Wl,--no-as-needed", "-lm")
-        _compile([bench / f"{name}.c", shared], folder / name.removeprefix("malloc/"), *flags)
+        _compile([_source(bench, name), shared], folder / name, *flags)
     for name in ("true", "launch"):
         _compile([bench / f"harness/{name}.c"], folder / name, "-D_GNU_SOURCE")
     for name in ("floor", "witness"):

@@ -74,7 +74,7 @@ def test_shipped_workloads_exist() -> None:
         for each in group.scenarios:
             if each.kind in ("workload", "start"):
                 programs = layout.root / "bench"
-                subjects = ("malloc", "harness", ".")
+                subjects = ("malloc", "patterns", "harness", ".")
                 assert any((programs / s / f"{each.command[0]}.c").is_file() for s in subjects)
             if each.kind == "scheme":
                 assert (layout.root / "bench" / "reclaim" / f"{each.command[0]}.c").is_file()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import PROGRAMS
+from conftest import PATTERNS, PROGRAMS
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.base.layout import Layout
@@ -28,6 +28,11 @@ TINY = {
     "asymmetric_free": ["--blocks", "200000", "--live-mb", "2"],
     "touch_cold": ["--nodes", "100000", "--rounds", "4"],
     "half_freed": ["--blocks", "2000", "--run-ms", "50"],
+    "bleed": ["--threads", "3", "--generations", "3", "--visits", "4"],
+    "batches": ["--threads", "3", "--rounds", "20", "--pass", "1"],
+    "buffers": ["--replacements", "60", "--min-kb", "40", "--max-kb", "900"],
+    "leak_nth": ["--requests", "600", "--nth", "16"],
+    "expiry": ["--iters", "20000", "--keys", "500", "--burst-every", "2000", "--burst", "400"],
 }
 
 # Broken on purpose: TWICE gives every other block a second time, LEAK reuses
@@ -186,6 +191,7 @@ CONTENTS = {
     "phase_shift": "contents_intact",
     "asymmetric_free": "contents_intact",
     "touch_cold": "contents_intact",
+    **dict.fromkeys(PATTERNS, "contents_intact"),
 }
 
 
@@ -210,7 +216,10 @@ def test_memory_that_is_not_reused_is_found(
     assert _failed_checks(done) == {check}
 
 
-@pytest.mark.parametrize("program", ["random_mixed", "lanes", "larson", "touch_cold", "half_freed"])
+@pytest.mark.parametrize(
+    "program",
+    ["random_mixed", "lanes", "larson", "touch_cold", "half_freed", "bleed", "buffers", "expiry"],
+)
 def test_a_refused_allocation_ends_the_run(
     layout: Layout, broken: dict[str, str], program: str
 ) -> None:
@@ -226,6 +235,16 @@ def test_the_floor_is_for_workloads_that_check_no_contents(layout: Layout) -> No
     assert done.returncode == 0
     assert "blocks_apart" not in json.loads(done.stdout)["verified"]
     assert _run(layout, "touch_cold", *TINY["touch_cold"], LD_PRELOAD=floor).returncode == 1
+
+
+@pytest.mark.parametrize("program", PATTERNS)
+def test_a_pattern_grows_by_its_scale_and_repeats(layout: Layout, program: str) -> None:
+    def ops(scale: str) -> float:
+        done = _run(layout, program, *TINY[program], "--scale", scale)
+        return float(json.loads(done.stdout)["figures"]["ops"])
+
+    assert ops("400") > 2 * ops("100")
+    assert ops("100") == ops("100")
 
 
 def test_too_few_blocks_to_see_growth_are_refused(layout: Layout) -> None:
