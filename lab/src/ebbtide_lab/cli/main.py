@@ -21,6 +21,9 @@ VERBS = {
     "compare": "compare",
     "doctor": "doctor",
     "status": "status",
+    "record": "record",
+    "replay": "replay",
+    "trace": "trace",
     "seeds": "seeds",
 }
 

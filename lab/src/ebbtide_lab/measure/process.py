@@ -27,9 +27,10 @@ class Options(TypedDict, total=False):
 class ExitError(RunError):
     """A program that ended with another exit status than 0."""
 
-    def __init__(self, code: int, errors: str) -> None:
+    def __init__(self, code: int, errors: str, output: str = "") -> None:
         super().__init__(why(code, errors))
         self.code = code
+        self.output = output
         self.last_line = _last_line(errors)
 
 
@@ -60,7 +61,7 @@ def finish(command: list[str], **options: Unpack[Options]) -> str:
         except subprocess.TimeoutExpired as error:
             raise RunError(f"no end after {TIMEOUT_S} s") from error
         if child.returncode != 0:
-            raise ExitError(child.returncode, errors)
+            raise ExitError(child.returncode, errors, output)
         return output
 
 
