@@ -140,10 +140,14 @@ def _find_installed(entry: dict[str, Any]) -> Allocator:
     return Allocator(entry["name"], None, problem=f"install the package {entry['package']}")
 
 
+def _cache(layout: Layout) -> Path:
+    return layout.build / "peers"
+
+
 def _build_from_crate(entry: dict[str, Any], layout: Layout) -> Allocator:
     try:
         recipe = peers.Recipe.of(entry)
-        built = peers.build(recipe, layout.build / "peers")
+        built = peers.build(recipe, _cache(layout))
     except LabError as error:
         return Allocator(entry["name"], None, problem=str(error))
     if recipe.statement is None:
@@ -230,6 +234,18 @@ def find(name: str, layout: Layout) -> Allocator:
     if entry["kind"] == "installed":
         return _find_installed(entry)
     return _build_from_crate(entry, layout)
+
+
+def at_hand(layout: Layout) -> list[Allocator]:
+    """Ebbtide, glibc and the peers that are installed or built already."""
+    catalogue = load_catalogue(layout)
+    ready = [
+        name
+        for name, entry in catalogue.items()
+        if entry["kind"] == "installed" or peers.is_built(peers.Recipe.of(entry), _cache(layout))
+    ]
+    found = [find(name, layout) for name in (EBBTIDE, GLIBC, *ready)]
+    return [arm for arm in found if not arm.problem]
 
 
 def libc_path() -> Path:

@@ -248,9 +248,17 @@ class Built:
     stated: str  # the version according to the sources, where the recipe says where
 
 
+def _target(recipe: Recipe, cache: Path) -> Path:
+    return cache.resolve() / f"lib{recipe.name}-{recipe.key}.so"
+
+
+def is_built(recipe: Recipe, cache: Path) -> bool:
+    return _target(recipe, cache).is_file()
+
+
 def build(recipe: Recipe, cache: Path) -> Built:
     """The shared library of this recipe, from the cache when it is there."""
-    target = cache.resolve() / f"lib{recipe.name}-{recipe.key}.so"
+    target = _target(recipe, cache)
     try:
         if not target.is_file():
             _make(recipe, _fetch(recipe, target.parent), target)

@@ -3,6 +3,7 @@
 
 import sys
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import click
 from rich.console import Console
@@ -14,7 +15,21 @@ from ebbtide_lab.measure.recording import FolderError, Request, Run
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.recordings import print_overhead, print_recordings
 
-EXIT_REFUSED = 2
+
+class RefusedError(click.ClickException):
+    """What cannot be recorded is not started."""
+
+    exit_code = 2
+
+
+class Asked(TypedDict):
+    """The options of ebb record."""
+
+    output: Path | None
+    only: str | None
+    seconds: float | None
+    keep_all: bool
+    overhead: bool
 
 
 @click.command("record", context_settings={"ignore_unknown_options": True})
@@ -35,23 +50,16 @@ EXIT_REFUSED = 2
 @click.option("--overhead", is_flag=True, help="Run it once more unrecorded, to compare CPU time.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def record_command(
-    layout: Layout,
-    output: Path | None,
-    only: str | None,
-    seconds: float | None,
-    keep_all: bool,
-    overhead: bool,
-    command: tuple[str, ...],
-) -> None:
-    """Run COMMAND and record what its processes ask of malloc, for `ebb replay`.
+def record_command(layout: Layout, command: tuple[str, ...], **asked: Unpack[Asked]) -> None:
+    """Record what COMMAND asks of malloc.
 
-    Each process has a recording of its own. The one with the most events is FILE, the
-    others are FILE.1, FILE.2 and so on. The exit status is COMMAND's.
+    It runs as ever. Each process has a recording of its own, for `ebb replay`: the one with
+    the most events is FILE, the others are FILE.1, FILE.2 and so on. The exit status is
+    COMMAND's.
     """
-    target = output or Path(f"{Path(command[0]).name}{recording.SUFFIX}")
-    request = Request(list(command), target, only, seconds, keep_all)
-    sys.exit(_record(request, layout, overhead, open_console()))
+    target = asked["output"] or Path(f"{Path(command[0]).name}{recording.SUFFIX}")
+    request = Request(list(command), target, asked["only"], asked["seconds"], asked["keep_all"])
+    sys.exit(_record(request, layout, asked["overhead"], open_console()))
 
 
 def _record(request: Request, layout: Layout, overhead: bool, console: Console) -> int:
@@ -59,9 +67,7 @@ def _record(request: Request, layout: Layout, overhead: bool, console: Console) 
         check_preloadable(request.command[0], layout.program(recording.RECORDER))
         run, found = recording.record(request, layout, _tell)
     except (NotPreloadableError, FolderError) as error:
-        refused = click.ClickException(str(error))
-        refused.exit_code = EXIT_REFUSED
-        raise refused from error
+        raise RefusedError(str(error)) from error
     if found:
         print_recordings(found, console)
     else:
@@ -73,7 +79,7 @@ def _record(request: Request, layout: Layout, overhead: bool, console: Console) 
 
 def _run_again(request: Request) -> Run:
     _tell("once more, without the recorder")
-    return recording.run_plain(request)
+    return recording.run_plain(request, _tell)
 
 
 def _tell(line: str) -> None:

@@ -17,7 +17,7 @@ A_PATH = click.Path(path_type=Path)
 
 @click.group("trace")
 def trace_command() -> None:
-    """Look into recordings that `ebb record` made, and make others of them."""
+    """Look into recordings, make others of them."""
 
 
 @trace_command.command("info")
@@ -25,7 +25,10 @@ def trace_command() -> None:
 @click.option("--html", "page", type=A_PATH, metavar="OUT", help="Write one page instead.")
 @click.pass_obj
 def info_command(layout: Layout, file: Path, page: Path | None) -> None:
-    """Show what FILE holds: events, threads, sizes, lifetimes, live bytes over time."""
+    """Show what FILE holds.
+
+    Events, threads, hand-overs, sizes, lifetimes and live bytes over time.
+    """
     info = read_info(layout, file)
     if page is None:
         print_info(info, open_console())
@@ -39,11 +42,18 @@ def info_command(layout: Layout, file: Path, page: Path | None) -> None:
 @trace_command.command("cut")
 @click.argument("file", type=A_PATH)
 @click.argument("new", type=A_PATH)
-@click.option("--from", "first", type=click.IntRange(0), default=0, help="The first event.")
-@click.option("--to", "end", type=click.IntRange(0), required=True, help="One behind the last.")
+@click.option(
+    "--from", "first", metavar="N", type=click.IntRange(0), default=0, help="The first event."
+)
+@click.option(
+    "--to", "end", metavar="M", type=click.IntRange(0), required=True, help="The first one behind."
+)
 @click.pass_obj
 def cut_command(layout: Layout, file: Path, new: Path, first: int, end: int) -> None:
-    """Write NEW with some of FILE's events, and what was live before them."""
+    """Write NEW with a part of FILE.
+
+    The part has the events from N to M - 1, and what was live before them.
+    """
     call_tool(layout, "cut", str(file), str(new), str(first), str(end))
 
 
@@ -52,7 +62,10 @@ def cut_command(layout: Layout, file: Path, new: Path, first: int, end: int) -> 
 @click.argument("new", type=A_PATH)
 @click.pass_obj
 def anonymise_command(layout: Layout, file: Path, new: Path) -> None:
-    """Write NEW, which is FILE without the names of program, command and processes."""
+    """Write NEW, FILE without names.
+
+    Those of the program, its command and its process are left out.
+    """
     call_tool(layout, "anonymise", str(file), str(new))
 
 
@@ -62,5 +75,8 @@ def anonymise_command(layout: Layout, file: Path, new: Path) -> None:
 @click.option("--copies", type=click.IntRange(1, 1024), required=True)
 @click.pass_obj
 def scale_command(layout: Layout, file: Path, new: Path, copies: int) -> None:
-    """Write NEW, in which so many copies of FILE run side by side."""
+    """Write NEW with copies of FILE.
+
+    The copies run side by side, each with its own threads.
+    """
     call_tool(layout, "scale", str(file), str(new), str(copies))

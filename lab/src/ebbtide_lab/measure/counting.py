@@ -8,7 +8,7 @@ from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import ExitError, finish
+from ebbtide_lab.measure.process import TIMEOUT_S, ExitError, finish
 from ebbtide_lab.measure.workload import read_workload, settings_for
 from ebbtide_lab.results.model import Figures, Sample
 from ebbtide_lab.scenarios.model import Scenario
@@ -47,13 +47,18 @@ def _count(
     return {**counts, "operations": figures["ops"] + figures.get("warm_up_ops", 0.0)}
 
 
-def count(command: list[str], settings: dict[str, str], scratch: Path) -> tuple[str, Figures]:
+def count(
+    command: list[str],
+    settings: dict[str, str],
+    scratch: Path,
+    timeout_s: float | None = TIMEOUT_S,
+) -> tuple[str, Figures]:
     """What a command prints under callgrind, and what callgrind counted."""
     log = scratch / "callgrind.log"
     callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
     callgrind += ["--cache-sim=yes", f"--log-file={log}"]
     try:
-        output = finish([*callgrind, *command], env=settings, cwd=scratch)
+        output = finish([*callgrind, *command], timeout_s, env=settings, cwd=scratch)
     except ExitError as error:
         raise RunError(f"{error}; {_last_words(log)}") from error
     return output, read_counts(log.read_text(encoding="utf-8"))

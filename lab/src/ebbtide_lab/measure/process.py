@@ -52,14 +52,16 @@ def running(command: list[str], **options: Unpack[Options]) -> Iterator[subproce
                 stream.close()
 
 
-def finish(command: list[str], **options: Unpack[Options]) -> str:
+def finish(
+    command: list[str], timeout_s: float | None = TIMEOUT_S, **options: Unpack[Options]
+) -> str:
     """Runs to the end and gives standard output; a failure is a RunError."""
     pipes: Options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with running(command, **pipes) as child:
         try:
-            output, errors = child.communicate(timeout=TIMEOUT_S)
+            output, errors = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise RunError(f"no end after {TIMEOUT_S} s") from error
+            raise RunError(f"no end after {timeout_s} s") from error
         if child.returncode != 0:
             raise ExitError(child.returncode, errors, output)
         return output

@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
+from types import FrameType
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
@@ -21,9 +22,11 @@ from ebbtide_lab.measure.tracing import Info, call_tool, read_info
 RECORDER = "libebbtide_record.so"
 SPOOL = ".spool"
 SUFFIX = ".ebt"
+ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.02
 LOOK_S = 0.1  # between two looks at all processes
 GRACE_S = 10.0  # from SIGTERM until a process is killed, or left out
+QUIET_S = 1.0  # until it is told that processes outlive the command
 LINGER_S = 30.0  # how long processes that outlive the command are waited for
 WORTH_KEEPING = 1000  # events, of all recordings but the largest
 
@@ -57,21 +60,22 @@ class Recording:
     info: Info
 
 
-def run_plain(request: Request) -> Run:
+def run_plain(request: Request, tell: Tell) -> Run:
     """The command without the recorder."""
-    with _signals_end():
-        return _run(request, _clean_environment(), lambda _: None)
+    with Watch(tell) as watch:
+        return _run(request, _clean_environment(), watch)
 
 
 def record(request: Request, layout: Layout, tell: Tell) -> tuple[Run, list[Recording]]:
     """The recordings that were kept, the largest first."""
     if request.target.is_dir():
         raise FolderError(f"{request.target} is a folder")
-    with _scratch(request.target.parent) as scratch, _signals_end():
+    with _scratch(request.target.parent) as scratch:
         base = scratch / "process"
-        deadline = _deadline(request)
-        run = _run(request, _settings(request, layout.program(RECORDER), base), tell)
-        held = _await_others(base, deadline, tell)
+        with Watch(tell) as watch:
+            deadline = _deadline(request)
+            run = _run(request, _settings(request, layout.program(RECORDER), base), watch)
+            held = _await_others(base, deadline, watch)
         found = [each for each in _files(base) if each not in held]
         finished = [each for each in (_finish(layout, path, tell) for path in found) if each]
         return run, _keep(finished, request)
@@ -93,16 +97,32 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield Path(name).resolve()
 
 
-@contextmanager
-def _signals_end() -> Iterator[None]:
-    """What ends this process ends the command first: as Ctrl-C does."""
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    before = {number: signal.signal(number, signal.default_int_handler) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
+class Watch:
+    """Waits for others. Ctrl-C, and what else would end this process, ends a wait instead."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.tell = tell
+        self._is_interrupted = False
+
+    def __enter__(self) -> "Watch":
+        self._before = {number: signal.signal(number, self._interrupt) for number in ENDING}
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
+
+    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
+        self._is_interrupted = True
+
+    def wait(self, is_over: Callable[[], bool], deadline: float, poll_s: float) -> bool:
+        """False at the deadline, and when it was interrupted."""
+        while not is_over():
+            if self._is_interrupted or time.monotonic() >= deadline:
+                self._is_interrupted = False
+                return False
+            time.sleep(poll_s)
+        return True
 
 
 def _clean_environment() -> dict[str, str]:
@@ -120,11 +140,11 @@ def _deadline(request: Request) -> float:
     return inf if request.seconds is None else time.monotonic() + request.seconds
 
 
-def _run(request: Request, environment: dict[str, str], tell: Tell) -> Run:
+def _run(request: Request, environment: dict[str, str], watch: Watch) -> Run:
     before = _children_cpu_s()
     with running(request.command, env=environment) as child:
-        if not _await(lambda: child.poll() is not None, _deadline(request), POLL_S):
-            _end(child, tell)
+        if not watch.wait(lambda: child.poll() is not None, _deadline(request), POLL_S):
+            _end(child, watch)
     code = child.returncode
     return Run(code if code >= 0 else 128 - code, _children_cpu_s() - before)
 
@@ -134,23 +154,11 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _await(is_over: Callable[[], bool], deadline: float, poll_s: float) -> bool:
-    """False at the deadline, and on Ctrl-C."""
-    try:
-        while not is_over():
-            if time.monotonic() >= deadline:
-                return False
-            time.sleep(poll_s)
-    except KeyboardInterrupt:
-        return False
-    return True
-
-
-def _end(child: subprocess.Popen[str], tell: Tell) -> None:
+def _end(child: subprocess.Popen[str], watch: Watch) -> None:
     """The command has a group of its own; a second Ctrl-C is for who cannot wait."""
     os.killpg(child.pid, signal.SIGTERM)
-    if not _await(lambda: child.poll() is not None, time.monotonic() + GRACE_S, POLL_S):
-        tell("the command does not end on SIGTERM: it is killed")
+    if not watch.wait(lambda: child.poll() is not None, time.monotonic() + GRACE_S, POLL_S):
+        watch.tell("the command does not end on SIGTERM: it is killed")
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
 
@@ -158,23 +166,33 @@ def _end(child: subprocess.Popen[str], tell: Tell) -> None:
 # --- processes that outlive it ----------------------------------------------------------
 
 
-def _await_others(base: Path, deadline: float, tell: Tell) -> set[Path]:
+def _await_others(base: Path, deadline: float, watch: Watch) -> set[Path]:
     """The files that are still being written when the wait is over. A deadline and Ctrl-C
     end the processes; without a deadline they are left out after a while."""
-    others = _others(base)
-    if not others:
+    if _await_none(base, watch, time.monotonic() + QUIET_S):
         return set()
-    tell(f"waiting for {_listed(others)}, started by the command; Ctrl-C ends the wait")
+    watch.tell(f"waiting for {_listed(_others(base))}, started by the command; Ctrl-C ends it")
     limit = min(deadline, time.monotonic() + LINGER_S)
-    if not _await(lambda: not _others(base), limit, LOOK_S) and limit <= time.monotonic() < deadline:
-        tell(f"{_listed(_others(base))} still runs: what it does is not in a recording")
-        return _held(base)
+    if not _await_none(base, watch, limit):
+        if limit <= time.monotonic() < deadline:
+            watch.tell(f"{_listed(_others(base))} still runs: what it does is not recorded")
+        else:
+            _end_others(base, watch)
+    return _held(base)
+
+
+def _end_others(base: Path, watch: Watch) -> None:
     for pid in _others(base):
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
-    if not _await(lambda: not _others(base), time.monotonic() + GRACE_S, LOOK_S):
-        tell(f"{_listed(_others(base))} does not end on SIGTERM: it is not in a recording")
-    return _held(base)
+    if not _await_none(base, watch, time.monotonic() + GRACE_S):
+        watch.tell(
+            f"{_listed(_others(base))} does not end on SIGTERM: what it does is not recorded"
+        )
+
+
+def _await_none(base: Path, watch: Watch, deadline: float) -> bool:
+    return watch.wait(lambda: not _others(base), deadline, LOOK_S)
 
 
 def _others(base: Path) -> dict[int, str]:

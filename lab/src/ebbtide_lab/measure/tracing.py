@@ -44,7 +44,8 @@ class Info:
 
     @property
     def name(self) -> str:
-        return Path(self.program).name
+        """Of the program; an anonymised recording has none."""
+        return Path(self.program).name or "unnamed"
 
     @property
     def bytes_per_event(self) -> float:
@@ -54,7 +55,7 @@ class Info:
 def call_tool(layout: Layout, *arguments: str) -> str:
     """Standard output of ebb-trace; its one line of complaint is the error."""
     try:
-        return finish([str(layout.program(TOOL)), *arguments])
+        return finish([str(layout.program(TOOL)), *arguments], timeout_s=None)
     except ExitError as error:
         said = error.last_line
         raise LabError(said.removeprefix(f"{TOOL}: ") if said else str(error)) from error

@@ -25,7 +25,7 @@ def print_recordings(found: list[Recording], console: Console) -> None:
     table.add_column("file", overflow="fold")
     table.add_column("program", overflow="fold")
     for heading in ("events", "threads", "bytes an event", "peak live"):
-        table.add_column(heading, justify="right")
+        table.add_column(heading, justify="right", no_wrap=True)
     for each in found:
         info = each.info
         table.add_row(
@@ -50,11 +50,13 @@ def print_overhead(recorded: Run, plain: Run, console: Console) -> None:
 
 
 def print_info(info: Info, console: Console) -> None:
-    console.print(f"[bold]{escape(info.name)}[/], process {info.pid}", highlight=False)
-    console.print(escape(info.command), style="dim", overflow="fold", highlight=False)
+    process = f", process {info.pid}" if info.pid else ""
+    console.print(f"[bold]{escape(info.name)}[/]{process}", highlight=False)
+    if info.command:
+        console.print(escape(info.command), style="dim", overflow="fold", highlight=False)
     for line in sentences(info):
         console.print(line, highlight=False)
-    print_histogram("Sizes of the objects made", size_rows(info), console)
+    print_histogram("Sizes of the objects made and resized", size_rows(info), console)
     print_histogram("Lifetimes of the objects that ended, in events", lifetime_rows(info), console)
     print_live(info, console)
 
@@ -125,7 +127,8 @@ def bar(share: float, room: int) -> str:
 
 
 def print_live(info: Info, console: Console) -> None:
-    console.print("\n[bold]Live bytes over time[/]")
+    step = info.events // max(len(info.live_bytes), 1)
+    console.print(f"\n[bold]Live bytes over time[/], looked at every {count_of(step, 'event')}")
     columns = spread(info, console.width - SIDE - 2)
     most = max(columns, default=0)
     if not most:
