@@ -48,6 +48,12 @@ class Info:
         return Path(self.program).name or "unnamed"
 
     @property
+    def live(self) -> list[tuple[int, int]]:
+        """Microseconds and bytes, to the end, which is seldom the last sample."""
+        samples = list(zip(self.live_at_us, self.live_bytes, strict=True))
+        return [*samples, (self.microseconds, self.end_bytes)]
+
+    @property
     def bytes_per_event(self) -> float:
         return self.file_bytes / max(self.events, 1)
 

@@ -52,7 +52,7 @@ def render(info: Info) -> str:
 
 def _draw_live(info: Info) -> Markup:
     """The drawing comes from charts.py, which escapes."""
-    seconds = [at_us * 1e-6 for at_us in info.live_at_us] or [0.0]
-    megabytes = [live * MB for live in info.live_bytes] or [0.0]
+    seconds = [at_us * 1e-6 for at_us, _ in info.live]
+    megabytes = [live * MB for _, live in info.live]
     scales = Scales("seconds since the first event", "MB live")
     return Markup(charts.lines([Line("live", seconds, megabytes, None)], scales, "live"))

@@ -152,8 +152,8 @@ def spread(info: Info, columns: int) -> list[int]:
     """The most that was live in each of so many equal parts of the time; a part without a
     sample has what was live before it."""
     parts: list[list[int]] = [[] for _ in range(columns)]
-    end = max(info.live_at_us, default=0) + 1
-    for at_us, live in zip(info.live_at_us, info.live_bytes, strict=True):
+    end = max(at_us for at_us, _ in info.live) + 1
+    for at_us, live in info.live:
         parts[at_us * columns // end].append(live)
     heights, last = [], 0
     for part in parts:

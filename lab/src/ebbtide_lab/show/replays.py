@@ -116,9 +116,11 @@ def _print_verdict(rows: list[Row], floor_s: float | None, console: Console) -> 
         return
     for what, values in _costs(floor_s).items():
         best = min(peers, key=lambda row: median(values(row)))
-        if median(values(best)) > 0:
+        if min(values(best)) > 0:
             found = ratio(values(ours), values(best))
             console.print(f"{what}: Ebbtide is {_told(found)} of the best peer, {best.arm.name}.")
+        else:
+            console.print(f"{what}: nothing to compare, {best.arm.name} had runs that took none.")
     console.print("Below 1 is better.")
 
 
