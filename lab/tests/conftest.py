@@ -46,9 +46,9 @@ def invoke(layout: Layout, *arguments: str) -> Result:
     return CliRunner().invoke(main, [*places, *arguments])
 
 
-def _compile(sources: list[Path], target: Path, *flags: str) -> None:
+def compile_c(sources: list[Path], target: Path, *flags: str) -> None:
     subprocess.run(
-        [*COMPILE, *flags, *map(str, sources), "-o", str(target)], check=True, timeout=60
+        [*COMPILE, *map(str, sources), *flags, "-o", str(target)], check=True, timeout=60
     )
 
 
@@ -64,14 +64,30 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     bench = find_root() / "bench"
     shared = folder / "shared.o"
     includes = (f"-I{find_root() / 'include'}", f"-I{bench}")
-    _compile([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", *includes, "-r")
+    compile_c([bench / name for name in SHARED + SCOPE], shared, "-D_GNU_SOURCE", *includes, "-r")
     (folder / "lifetimes").mkdir()
     for name in PROGRAMS + LIFETIMES:
         flags = ("-D_GNU_SOURCE", *includes, "-Wl,--no-as-needed", "-lm")
-        _compile([_source(bench, name), shared], folder / name, *flags)
+        compile_c([_source(bench, name), shared], folder / name, *flags)
     for name in ("true", "launch"):
-        _compile([bench / f"harness/{name}.c"], folder / name, "-D_GNU_SOURCE")
+        compile_c([bench / f"harness/{name}.c"], folder / name, "-D_GNU_SOURCE")
     for name in ("floor", "witness"):
         target = folder / f"libebb_{name}.so"
-        _compile([bench / f"harness/{name}.c"], target, "-D_GNU_SOURCE", "-shared")
+        compile_c([bench / f"harness/{name}.c"], target, "-D_GNU_SOURCE", "-shared")
     return Layout.of(folder / "no-library.so", folder)
+
+
+@pytest.fixture(scope="session")
+def traced(layout: Layout) -> Layout:
+    """The same with the recorder, ebb-trace and ebb-replay."""
+    trace = layout.root / "trace"
+    recorder = ("-shared", "-fvisibility=hidden", "-Wl,-z,initfirst", "-Wl,--exclude-libs,ALL")
+    for name, target, flags in (
+        ("record", "libebbtide_record.so", recorder),
+        ("tool", "ebb-trace", ()),
+        ("replay", "ebb-replay", ()),
+    ):
+        sources = sorted((trace / name).glob("*.c"))
+        every = ("-D_GNU_SOURCE", f"-I{layout.root}", "-l:libzstd.a", "-ldl")
+        compile_c(sources, layout.programs / target, *flags, *every)
+    return layout

@@ -256,6 +256,12 @@ def _is_built(name: str, layout: Layout) -> bool:
     return peers.is_built(peers.Recipe.of(entry), _cache(layout))
 
 
+def at_hand(layout: Layout) -> list[Allocator]:
+    """Ebbtide, glibc and the peers that are installed or built already."""
+    found = [look_up(name, layout) for name in names(layout) if name != FLOOR]
+    return [arm for arm in found if not arm.problem]
+
+
 def libc_path() -> Path:
     """The libc that this process runs on, to be preloaded over a bundled allocator."""
     with open("/proc/self/maps", encoding="utf-8") as maps:

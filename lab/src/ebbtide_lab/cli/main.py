@@ -22,6 +22,9 @@ VERBS = {
     "doctor": "doctor",
     "status": "status",
     "published": "published",
+    "record": "record",
+    "replay": "replay",
+    "trace": "trace",
 }
 
 

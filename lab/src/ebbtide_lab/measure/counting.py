@@ -8,7 +8,7 @@ from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import ExitError, finish
+from ebbtide_lab.measure.process import TIMEOUT_S, ExitError, finish
 from ebbtide_lab.measure.workload import read_workload, settings_for
 from ebbtide_lab.results.model import Figures, Sample
 from ebbtide_lab.scenarios.model import Scenario
@@ -41,16 +41,27 @@ def _count(
         raise RunError(f"a row of kind instructions wants {scenario.doubled} N in its command")
     at = arguments.index(scenario.doubled) + 1
     arguments[at] = str(times * int(arguments[at]))
+    command = [str(layout.program(program)), *arguments]
+    output, counts = count(command, settings_for(scenario, allocator), scratch)
+    figures = read_workload(output, allocator).figures
+    return {**counts, "operations": figures["ops"] + figures.get("warm_up_ops", 0.0)}
+
+
+def count(
+    command: list[str],
+    settings: dict[str, str],
+    scratch: Path,
+    timeout_s: float | None = TIMEOUT_S,
+) -> tuple[str, Figures]:
+    """What a command prints under callgrind, and what callgrind counted."""
     log = scratch / "callgrind.log"
-    command = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    command += ["--cache-sim=yes", f"--log-file={log}", str(layout.program(program)), *arguments]
+    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
+    callgrind += ["--cache-sim=yes", f"--log-file={log}"]
     try:
-        output = finish(command, env=settings_for(scenario, allocator), cwd=scratch)
+        output = finish([*callgrind, *command], timeout_s, env=settings, cwd=scratch)
     except ExitError as error:
         raise RunError(f"{error}; {_last_words(log)}") from error
-    figures = read_workload(output, allocator).figures
-    counts = read_counts(log.read_text(encoding="utf-8"))
-    return {**counts, "operations": figures["ops"] + figures.get("warm_up_ops", 0.0)}
+    return output, read_counts(log.read_text(encoding="utf-8"))
 
 
 def _last_words(log: Path) -> str:

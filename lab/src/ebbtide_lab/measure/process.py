@@ -27,9 +27,10 @@ class Options(TypedDict, total=False):
 class ExitError(RunError):
     """A program that ended with another exit status than 0."""
 
-    def __init__(self, code: int, errors: str) -> None:
+    def __init__(self, code: int, errors: str, output: str = "") -> None:
         super().__init__(why(code, errors))
         self.code = code
+        self.output = output
         self.last_line = _last_line(errors)
 
 
@@ -51,16 +52,18 @@ def running(command: list[str], **options: Unpack[Options]) -> Iterator[subproce
                 stream.close()
 
 
-def finish(command: list[str], **options: Unpack[Options]) -> str:
+def finish(
+    command: list[str], timeout_s: float | None = TIMEOUT_S, **options: Unpack[Options]
+) -> str:
     """Runs to the end and gives standard output; a failure is a RunError."""
     pipes: Options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **options}
     with running(command, **pipes) as child:
         try:
-            output, errors = child.communicate(timeout=TIMEOUT_S)
+            output, errors = child.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
-            raise RunError(f"no end after {TIMEOUT_S} s") from error
+            raise RunError(f"no end after {timeout_s} s") from error
         if child.returncode != 0:
-            raise ExitError(child.returncode, errors)
+            raise ExitError(child.returncode, errors, output)
         return output
 
 

@@ -47,7 +47,7 @@ def plan(
         for group in sets:
             for scenario in group.scenarios:
                 if number < (runs or scenario.runs):
-                    for arm in _turned(_arms_of(scenario, arms[group.name]), number):
+                    for arm in turned(_arms_of(scenario, arms[group.name]), number):
                         yield Step(group, scenario, arm, number)
 
 
@@ -73,7 +73,7 @@ def _can_run(scenario: Scenario, arm: Allocator) -> bool:
     return not arm.scheme or arm.name in (EBBTIDE, EBBTIDE_AGAIN)
 
 
-def _turned(arms: list[Allocator], by: int) -> list[Allocator]:
+def turned(arms: list[Allocator], by: int) -> list[Allocator]:
     cut = by % len(arms) if arms else 0
     return arms[cut:] + arms[:cut]
 

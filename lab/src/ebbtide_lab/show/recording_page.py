@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""`ebb trace info --html`: a recording as one page, style and drawings inside."""
+
+from dataclasses import dataclass
+
+from jinja2 import Environment, StrictUndefined
+from markupsafe import Markup
+
+from ebbtide_lab.measure.tracing import Info
+from ebbtide_lab.show.recordings import lifetime_rows, sentences, size_rows
+from ebbtide_lab.show.report import charts
+from ebbtide_lab.show.report.charts import Line, Scales
+from ebbtide_lab.show.report.html import TEMPLATES
+
+MB = 1e-6
+
+
+@dataclass(frozen=True)
+class Histogram:
+    title: str
+    unit: str
+    rows: list[tuple[str, int]]
+
+    @property
+    def most(self) -> int:
+        return max((count for _, count in self.rows), default=1)
+
+    @property
+    def total(self) -> int:
+        return max(sum(count for _, count in self.rows), 1)
+
+
+def render(info: Info) -> str:
+    environment = Environment(
+        loader=TEMPLATES,
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    histograms = [
+        Histogram("Sizes", "objects made", size_rows(info)),
+        Histogram("Lifetimes in events", "objects that ended", lifetime_rows(info)),
+    ]
+    return (
+        environment.get_template("recording.html.j2")
+        .render(info=info, sentences=sentences(info), histograms=histograms, live=_draw_live(info))
+        .lstrip()
+    )
+
+
+def _draw_live(info: Info) -> Markup:
+    """The drawing comes from charts.py, which escapes."""
+    seconds = [at_us * 1e-6 for at_us, _ in info.live]
+    megabytes = [live * MB for _, live in info.live]
+    scales = Scales("seconds since the first event", "MB live")
+    return Markup(charts.lines([Line("live", seconds, megabytes, None)], scales, "live"))
