@@ -237,7 +237,7 @@ def find(name: str, layout: Layout) -> Allocator:
 
 
 def at_hand(layout: Layout) -> list[Allocator]:
-    """Ebbtide, glibc and the peers that are installed or built already."""
+    """Ebbtide, there or not, glibc and the peers that are installed or built already."""
     catalogue = load_catalogue(layout)
     ready = [
         name
@@ -245,7 +245,7 @@ def at_hand(layout: Layout) -> list[Allocator]:
         if entry["kind"] == "installed" or peers.is_built(peers.Recipe.of(entry), _cache(layout))
     ]
     found = [find(name, layout) for name in (EBBTIDE, GLIBC, *ready)]
-    return [arm for arm in found if not arm.problem]
+    return [arm for arm in found if not arm.problem or arm.name == EBBTIDE]
 
 
 def libc_path() -> Path:
