@@ -4,6 +4,9 @@
 import io
 import json
 import re
+import signal
+import subprocess
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +14,7 @@ from typing import Any
 import pytest
 from conftest import compile_c, invoke
 from rich.console import Console
-from test_cli import with_library
+from test_cli import user_command, with_library
 from test_record import build, record
 
 from ebbtide_lab.arms import allocators, peers
@@ -120,12 +123,12 @@ def test_allocators_are_compared_and_all_that_they_told_is_kept(
         assert len(row["runs"]) == 2
         assert row["runs"][0]["events"] > 40000
         assert row["runs"][0]["peak_anonymous_bytes"] > 1_900_000
-        assert len(re.findall(rf"^ {name} ", done.output, re.MULTILINE)) == 2
+        assert len(re.findall(rf"^│ {name} ", done.output, re.MULTILINE)) == 2
     assert rows["ebbtide"]["arm"]["path"] == str(library.lib)
-    cpu = [float(each) for each in re.findall(r"^ \w+ +([\d.]+) \(", done.output, re.MULTILINE)]
+    cpu = [float(each) for each in re.findall(r"^│ \w+ +│ +([\d.]+) \(", done.output, re.MULTILINE)]
     assert cpu == sorted(cpu)
     assert len(cpu) == len(rows)
-    assert re.search(r"CPU time: Ebbtide is \d+\.\d\d \(\d.* of the best peer, \w+\.", done.output)
+    assert re.search(r"CPU time: Ebbtide is \d+\.\d\d of the best peer, \w+\.", done.output)
     assert " raw " in done.output
 
 
@@ -201,7 +204,7 @@ def test_the_floor_is_taken_off_when_it_is_there(
 def test_instructions_are_counted(traced: Layout, works: Path) -> None:
     done = invoke(traced, "replay", str(works), "--with", "glibc", "--counts")
     assert done.exit_code == 0, done.output
-    found = re.search(r"^ glibc +([\d.]+) ", done.output, re.MULTILINE)
+    found = re.search(r"^│ glibc +│ +([\d.]+) ", done.output, re.MULTILINE)
     assert found
     assert 50 < float(found[1]) < 2000
 
@@ -214,6 +217,7 @@ def test_what_cannot_be_replayed_is_one_line(traced: Layout, works: Path, tmp_pa
         (str(damaged), (), "damaged or cut off"),
         (str(works), ("--with", "what"), "no allocator is called 'what'"),
         (str(works), ("--with", "ebbtide"), "no-library.so is missing"),
+        (str(works), (), "no-library.so is missing"),
         (str(works), ("--with", "glibc", "--runs", "1", "--json", "/proc/x"), "cannot write"),
     ):
         done = invoke(traced, "replay", file, *options)
@@ -223,23 +227,62 @@ def test_what_cannot_be_replayed_is_one_line(traced: Layout, works: Path, tmp_pa
         assert message in line
 
 
-def test_peers_that_would_have_to_be_built_are_not_at_hand(
-    traced: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_ctrl_c_keeps_the_runs_that_were_finished(
+    traced: Layout, works: Path, tmp_path: Path
 ) -> None:
-    catalogue = allocators.load_catalogue(traced)
-    crates = [name for name, entry in catalogue.items() if entry["kind"] == "crate"]
-    monkeypatch.setattr(peers, "is_built", lambda recipe, _: recipe.name == crates[0])
-    asked: list[str] = []
+    raw = tmp_path / "raw.json"
+    options = ("--with", "glibc", "--runs", "1000", "--json", str(raw))
+    command = user_command(traced, "replay", str(works), *options)
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as lab:
+        time.sleep(2)
+        lab.send_signal(signal.SIGINT)
+        output, errors = lab.communicate(timeout=30)
+    assert lab.returncode == 130
+    assert "interrupted" in errors
+    assert " glibc " in output
+    assert 0 < len(kept(raw)["glibc"]["runs"]) < 1000
+
+
+@pytest.fixture
+def asked(traced: Layout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is looked for, of allocators that are all there but for jemalloc."""
+    names: list[str] = []
 
     def find(name: str, _: Layout) -> Allocator:
-        asked.append(name)
-        return Allocator(name, tmp_path, problem="away" if name == "jemalloc" else "")
+        names.append(name)
+        return Allocator(name, tmp_path, problem="it is away" if name == "jemalloc" else "")
 
     monkeypatch.setattr(allocators, "find", find)
+    return names
+
+
+def crates(layout: Layout) -> list[str]:
+    catalogue = allocators.load_catalogue(layout)
+    return [name for name, entry in catalogue.items() if entry["kind"] == "crate"]
+
+
+def test_peers_that_would_have_to_be_built_are_not_at_hand(
+    traced: Layout, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built = crates(traced)[0]
+    monkeypatch.setattr(peers, "is_built", lambda recipe, _: recipe.name == built)
     found = [arm.name for arm in allocators.at_hand(traced)]
     assert asked[:2] == ["ebbtide", "glibc"]
-    assert set(crates) & set(asked) == {crates[0]}
+    assert set(crates(traced)) & set(asked) == {built}
     assert found == [name for name in asked if name != "jemalloc"]
+
+
+def test_all_builds_peers_and_tells_of_those_that_are_missing(
+    traced: Layout, works: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replaying, "replay", lambda _, arms, *__: (list(map(Row, arms)), False))
+    done = invoke(traced, "replay", str(works), "--with", "all")
+    assert done.exit_code == 0
+    assert set(crates(traced)) < set(asked)
+    assert "floor" not in asked
+    assert "missing jemalloc: it is away" in done.output
 
 
 # --- what is printed --------------------------------------------------------------------
@@ -301,13 +344,13 @@ def test_own_time_is_what_the_floor_does_not_take() -> None:
     ours.runs, peer.runs, floor.runs = [run(cpu_s=2.0)], [run(cpu_s=3.0)], [run(cpu_s=1.5)]
     print_replays([floor, ours, peer], 0, Console(file=out, width=120))
     text = out.getvalue()
-    assert re.search(r"ebbtide +2\.00 +0\.500 ", text)
-    assert "Own CPU time: Ebbtide is 0.33 (0.33..0.33) of the best peer, glibc." in text
+    assert re.search(r"ebbtide +│ +2\.00 +│ +0\.500 ", text)
+    assert "Own CPU time: Ebbtide is 0.33 of the best peer, glibc." in text
     assert text.index("ebbtide") < text.index("glibc")
     floor.runs = [run(cpu_s=3.5)]
     print_replays([floor, ours, peer], 0, Console(file=out, width=120))
     assert "Own CPU time: nothing to compare, glibc had runs that took none." in out.getvalue()
     floor.failure = "exit status 2"
     print_replays([floor, ours, peer], 0, Console(file=out, width=120))
-    assert re.search(r"ebbtide +2\.00 +raw ", out.getvalue())
+    assert re.search(r"ebbtide +│ +2\.00 +│ +raw ", out.getvalue())
     assert "failed under floor: exit status 2" in out.getvalue()

@@ -257,9 +257,9 @@ def _is_built(name: str, layout: Layout) -> bool:
 
 
 def at_hand(layout: Layout) -> list[Allocator]:
-    """Ebbtide, glibc and the peers that are installed or built already."""
+    """Ebbtide, there or not, glibc and the peers that are installed or built already."""
     found = [look_up(name, layout) for name in names(layout) if name != FLOOR]
-    return [arm for arm in found if not arm.problem]
+    return [arm for arm in found if not arm.problem or arm.name == EBBTIDE]
 
 
 def libc_path() -> Path:

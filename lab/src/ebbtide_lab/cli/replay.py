@@ -21,6 +21,7 @@ from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.replays import print_counts, print_replays
 
 EXIT_FAILED = 1
+EXIT_INTERRUPTED = 130
 SCHEMA = 1
 PACES = ("asap", "recorded")
 ALL = "all"
@@ -74,39 +75,47 @@ def replay_command(layout: Layout, recording: Path, **asked: Unpack[Asked]) -> N
     """
     if asked["counts"]:
         need_program("valgrind")
-    rows = _run(layout, recording, asked)
+    rows, interrupted = _run(layout, recording, asked)
     if asked["counts"]:
         print_counts(rows, open_console())
     else:
         print_replays(rows, asked["settle_ms"], open_console())
     if asked["raw"]:
         _write(asked["raw"], recording, rows)
+    if interrupted:
+        click.echo("ebb: interrupted: the tables hold the runs that were finished", err=True)
+        sys.exit(EXIT_INTERRUPTED)
     sys.exit(EXIT_FAILED if any(row.failure for row in rows) else 0)
 
 
-def _run(layout: Layout, recording: Path, asked: Asked) -> list[Row]:
+def _run(layout: Layout, recording: Path, asked: Asked) -> tuple[list[Row], bool]:
     options = Options(asked["runs"], asked["pace"] == "recorded", asked["settle_ms"])
     with replaying.compiled(recording, layout) as program:
         arms = _find_arms(asked["names"], layout)
         with Console(stderr=True).status("") as status:
             if asked["counts"]:
-                return replaying.count_all(program, arms, status.update)
+                return replaying.count_all(program, arms, status.update), False
             return replaying.replay(program, arms, options, status.update)
 
 
 def _find_arms(names: str | None, layout: Layout) -> list[Allocator]:
-    """A peer that is asked for by its name is built, and missed."""
+    """A peer that is asked for by its name is built, and missed; so is Ebbtide, always."""
     if names is None:
-        return allocators.at_hand(layout)
-    if names == ALL:
-        wanted = [name for name in allocators.names(layout) if name != allocators.FLOOR]
+        arms = allocators.at_hand(layout)
     else:
-        wanted = [name.strip() for name in names.split(",")]
-    arms = [allocators.find(name, layout) for name in dict.fromkeys(wanted)]
+        arms = [allocators.find(name, layout) for name in _wanted(names, layout)]
     missing = [f"{arm.name}: {arm.problem}" for arm in arms if arm.problem]
-    if missing and names != ALL:
+    if missing and (names != ALL or arms[0].problem):
         raise LabError(f"missing {'; '.join(missing)}; --with chooses others")
+    for each in missing:
+        click.echo(f"ebb: missing {each}", err=True)
     return [arm for arm in arms if not arm.problem]
+
+
+def _wanted(names: str, layout: Layout) -> list[str]:
+    if names == ALL:
+        return [name for name in allocators.names(layout) if name != allocators.FLOOR]
+    return list(dict.fromkeys(name.strip() for name in names.split(",")))
 
 
 def _write(target: Path, recording: Path, rows: list[Row]) -> None:

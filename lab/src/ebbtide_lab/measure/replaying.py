@@ -95,8 +95,10 @@ def _floor(layout: Layout) -> Allocator | None:
     return Allocator("floor", library) if library.is_file() else None
 
 
-def replay(program: Program, arms: list[Allocator], options: Options, tell: Tell) -> list[Row]:
-    """A B C A B C; the floor once. Ctrl-C ends it and keeps what is finished."""
+def replay(
+    program: Program, arms: list[Allocator], options: Options, tell: Tell
+) -> tuple[list[Row], bool]:
+    """A B C A B C; the floor once. Ctrl-C ends it, which is told, and keeps what is finished."""
     rows = {arm.name: Row(arm) for arm in arms}
     try:
         if program.floor:
@@ -109,8 +111,8 @@ def replay(program: Program, arms: list[Allocator], options: Options, tell: Tell
                     tell(f"{arm.name}, run {number + 1} of {options.runs}")
                     _add_run(program, rows[arm.name], options.arguments())
     except KeyboardInterrupt:
-        tell("interrupted: what follows is of the runs that were finished")
-    return list(rows.values())
+        return list(rows.values()), True
+    return list(rows.values()), False
 
 
 def _add_run(program: Program, row: Row, arguments: list[str]) -> None:

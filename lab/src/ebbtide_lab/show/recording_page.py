@@ -12,7 +12,7 @@ from ebbtide_lab.show.report import charts
 from ebbtide_lab.show.report.charts import Line, Scales
 from ebbtide_lab.show.report.html import TEMPLATES
 
-MB = 1e-6
+MIB = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def render(info: Info) -> str:
         keep_trailing_newline=True,
     )
     histograms = [
-        Histogram("Sizes", "objects made", size_rows(info)),
+        Histogram("Sizes", "objects made or resized", size_rows(info)),
         Histogram("Lifetimes in events", "objects that ended", lifetime_rows(info)),
     ]
     return (
@@ -52,7 +52,16 @@ def render(info: Info) -> str:
 
 def _draw_live(info: Info) -> Markup:
     """The drawing comes from charts.py, which escapes."""
-    seconds = [at_us * 1e-6 for at_us, _ in info.live]
-    megabytes = [live * MB for _, live in info.live]
-    scales = Scales("seconds since the first event", "MB live")
-    return Markup(charts.lines([Line("live", seconds, megabytes, None)], scales, "live"))
+    steps = _steps(info.live)
+    seconds = [at_us * 1e-6 for at_us, _ in steps]
+    mebibytes = [live / MIB for _, live in steps]
+    scales = Scales("seconds since the first event", "MiB live")
+    return Markup(charts.lines([Line("live", seconds, mebibytes, None)], scales, "live"))
+
+
+def _steps(live: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What is live stays so until the next sample: no slope through a pause."""
+    steps = live[:1]
+    for at_us, value in live[1:]:
+        steps += [(at_us, steps[-1][1]), (at_us, value)]
+    return steps

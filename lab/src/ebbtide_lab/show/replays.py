@@ -4,16 +4,15 @@
 from collections.abc import Callable
 from statistics import median
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
 
 from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR, is_peer
 from ebbtide_lab.judge.stats import Ratio, ratio
 from ebbtide_lab.measure.replaying import Row
+from ebbtide_lab.show.fit import Grid
 from ebbtide_lab.show.status import human_bytes
-from ebbtide_lab.show.units import ABSENT, short
+from ebbtide_lab.show.units import ABSENT, DIRECTION, short
 
 RAW = "raw"  # there is no floor to take off
 COUNTS = {"instructions": "instructions", "d1_misses": "D1 misses", "ll_misses": "LL misses"}
@@ -36,12 +35,12 @@ def _floor(rows: list[Row], figure: Callable[[Row], float | None]) -> float | No
     return next((figure(row) for row in rows if row.arm.name == FLOOR and not row.failure), None)
 
 
-def _open(title: str, *headings: str) -> Table:
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("allocator", overflow="fold")
-    for heading in headings:
-        table.add_column(heading, justify="right", overflow="fold")
-    return table
+def _open(title: str, *headings: str) -> Grid:
+    return Grid(title, ["allocator", *headings])
+
+
+def _note(text: str, console: Console) -> None:
+    console.print(text, style="dim")
 
 
 def _name(row: Row) -> str:
@@ -55,10 +54,10 @@ def _print_time(rows: list[Row], floor_s: float | None, console: Console) -> Non
     for row in rows:
         own = RAW if floor_s is None else short(_own(row, floor_s)[1])
         cells = [_spread(row), own, short(row.middle("wall_s") or 0)]
-        table.add_row(_name(row), *cells, f"{row.middle('minor_faults'):,.0f}")
+        table.add(_name(row), *cells, f"{row.middle('minor_faults'):,.0f}")
+    table.print(console)
     if floor_s is not None:
-        table.caption = f"own: without the {short(floor_s)} s of the replay itself"
-    console.print(table)
+        _note(f"own: without the {short(floor_s)} s of the replay itself", console)
 
 
 def _own(row: Row, floor_s: float) -> tuple[list[float], float]:
@@ -81,7 +80,7 @@ def _print_memory(rows: list[Row], settle_ms: int, console: Console) -> None:
     table = _open("Anonymous memory", *headings)
     for row in rows:
         names = ["end_anonymous_bytes", *(["settled_anonymous_bytes"] if settle_ms else [])]
-        table.add_row(
+        table.add(
             _name(row),
             _bytes(row, "peak_anonymous_bytes"),
             _times(row.fragmentation(at_end=False)),
@@ -90,11 +89,9 @@ def _print_memory(rows: list[Row], settle_ms: int, console: Console) -> None:
             _times(row.fragmentation(at_end=True)),
         )
     live = rows[0].runs[0]
-    table.caption = (
-        f"live: {human_bytes(live['live_peak_bytes'])} at the peak, "
-        f"{human_bytes(live['live_end_bytes'])} at the end"
-    )
-    console.print(table)
+    table.print(console)
+    peak, end = human_bytes(live["live_peak_bytes"]), human_bytes(live["live_end_bytes"])
+    _note(f"live: {peak} at the peak, {end} at the end", console)
 
 
 def _bytes(row: Row, name: str) -> str:
@@ -121,7 +118,7 @@ def _print_verdict(rows: list[Row], floor_s: float | None, console: Console) -> 
             console.print(f"{what}: Ebbtide is {_told(found)} of the best peer, {best.arm.name}.")
         else:
             console.print(f"{what}: nothing to compare, {best.arm.name} had runs that took none.")
-    console.print("Below 1 is better.")
+    _note(DIRECTION, console)
 
 
 def _costs(floor_s: float | None) -> dict[str, Callable[[Row], list[float]]]:
@@ -134,13 +131,16 @@ def _costs(floor_s: float | None) -> dict[str, Callable[[Row], list[float]]]:
 
 
 def _told(found: Ratio) -> str:
+    if not found.has_interval:
+        return f"{found.value:.2f}"
     return f"{found.value:.2f} ({found.low:.2f}..{found.high:.2f})"
 
 
 def _print_failures(rows: list[Row], console: Console) -> None:
     for row in rows:
         if row.failure:
-            console.print(f"[red]failed[/] under {row.arm.name}: {escape(row.failure)}")
+            why = f"[red]failed[/] under {row.arm.name}: {escape(row.failure)}"
+            console.print(why, soft_wrap=True)
 
 
 # --- under callgrind --------------------------------------------------------------------
@@ -153,6 +153,6 @@ def print_counts(rows: list[Row], console: Console) -> None:
     for row in sorted(counted, key=lambda row: row.counts["instructions"]):
         own = RAW if floor is None else f"{row.counts['instructions'] - floor:.1f}"
         figures = (row.counts["instructions"], *(row.counts[name] for name in list(COUNTS)[1:]))
-        table.add_row(row.arm.name, *map(short, figures), own)
-    console.print(table)
+        table.add(row.arm.name, *map(short, figures), own)
+    table.print(console)
     _print_failures(rows, console)
