@@ -151,6 +151,7 @@ int main(int argc, char **argv)
     open_program(parse(argv));
     open_chunks();
     replay.slots = map_shared(replay.head.slots * sizeof *replay.slots);
+    replay.head.samples++; // the end
     replay.samples = map_shared(replay.head.samples * sizeof *replay.samples);
     memory_open();
     order_open();
@@ -160,6 +161,7 @@ int main(int argc, char **argv)
     run_first_thread();
     await_threads();
     spent_stop(&spent);
+    take_sample(replay.head.events, replay.head.end_bytes);
     uint64_t end_bytes = anonymous_bytes();
     (void)usleep((useconds_t)(replay.settle_ms * 1000));
     return report(&spent, end_bytes, anonymous_bytes());
