@@ -5,7 +5,7 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-seeds bench-full bench-programs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-full bench-programs traces check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
@@ -17,7 +17,9 @@ help:
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
 	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
-	@echo 'make bench               the quick set beside every peer, and its report'
+	@echo 'make bench               the quick set and parts of the corpus beside every peer, and their report'
+	@echo 'make traces              record the corpus: some forty programs that nobody here wrote (minutes)'
+	@echo 'make bench-corpus        replay it under every peer (under an hour)'
 	@echo 'make bench-seeds         what five earlier systems published, beside every peer (under an hour)'
 	@echo 'make bench-full          every set (hours)'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
@@ -27,7 +29,14 @@ run: setup-run lib bench-programs setup-lab
 	$(EBB) demo
 
 bench: setup-run lib bench-programs setup-lab
-	$(EBB) bench --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+	$(EBB) bench quick corpus-quick --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+
+traces: setup-run lib bench-programs setup-lab
+	@tools/setup traces
+	$(EBB) traces
+
+bench-corpus: traces
+	$(EBB) bench corpus --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
 
 bench-seeds: setup-run lib bench-programs setup-lab
 	$(EBB) bench published --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status

@@ -25,6 +25,7 @@ VERBS = {
     "record": "record",
     "replay": "replay",
     "trace": "trace",
+    "traces": "traces",
 }
 
 

@@ -21,11 +21,12 @@ from ebbtide_lab.measure.process import need_program
 from ebbtide_lab.measure.session import Execute, Session, plan
 from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.results.model import Results, Sample
+from ebbtide_lab.scenarios import corpus, programs
 from ebbtide_lab.scenarios import model as scenarios
-from ebbtide_lab.scenarios import programs
 from ebbtide_lab.scenarios.model import SIGTERM, Scenario, ScenarioSet
 from ebbtide_lab.show import own_program, published, tables
 from ebbtide_lab.show.console import open_console
+from ebbtide_lab.show.corpus import print_corpus
 
 EXIT_FAILED = 1
 SIGNALLED = 128  # the exit status is so much more than the signal
@@ -100,6 +101,18 @@ def _find_arms(
     return {group: [found[name] for name in arms] for group, arms in names.items()}
 
 
+def _select(layout: Layout, names: list[str]) -> list[ScenarioSet]:
+    sets: list[ScenarioSet] = []
+    for name in names:
+        group, slash, row = name.partition("/")
+        recordings = corpus.find(group, layout)
+        if recordings is None:
+            sets += scenarios.select([name])
+        else:
+            sets.append(scenarios.only(recordings, row) if slash else recordings)
+    return sets
+
+
 def _merge(sets: list[ScenarioSet]) -> list[ScenarioSet]:
     """Single scenarios of one set, asked for one by one, form one set again."""
     merged: dict[str, ScenarioSet] = {}
@@ -114,7 +127,7 @@ def _merge(sets: list[ScenarioSet]) -> list[ScenarioSet]:
 def measure(layout: Layout, request: Request) -> None:
     """Ends the process with the session's exit status."""
     console = open_console()
-    sets = [request.own.group] if request.own else _merge(scenarios.select(request.names))
+    sets = [request.own.group] if request.own else _merge(_select(layout, request.names))
     _refuse_absent(request, sets)
     by_set = _find_arms(layout, sets, request.arms)
     arms = list({arm.name: arm for each in by_set.values() for arm in each}.values())
@@ -134,6 +147,7 @@ def measure(layout: Layout, request: Request) -> None:
     else:
         tables.print_results(results, console)
         published.print_tables(results, console)
+        print_corpus(results, console)
     console.print(f"Raw results: {folder}", soft_wrap=True)
     if results.interrupted:
         console.print(f"To go on: {request.resume_line(folder)}", soft_wrap=True, markup=False)

@@ -15,6 +15,7 @@ from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.counting import run_counted, run_traced
 from ebbtide_lab.measure.http import run_http
 from ebbtide_lab.measure.program import run_command, run_server, run_start
+from ebbtide_lab.measure.replaying import run_replay
 from ebbtide_lab.measure.workload import run_scheme, run_workload
 from ebbtide_lab.results.model import Sample
 from ebbtide_lab.scenarios.model import Scenario
@@ -28,6 +29,7 @@ RUNNERS = {
     "syscalls": run_traced,
     "scheme": run_scheme,
     "http": run_http,
+    "replay": run_replay,
 }
 
 

@@ -1,24 +1,26 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Replays a recording under allocators, interleaved, and reads what each run tells."""
 
+import atexit
 import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.arms.allocators import FLOOR, Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.counting import count
 from ebbtide_lab.measure.process import ExitError, finish
 from ebbtide_lab.measure.session import turned
 from ebbtide_lab.measure.tracing import call_tool
-from ebbtide_lab.results.model import Figures
+from ebbtide_lab.results.model import Figures, Sample
+from ebbtide_lab.scenarios.model import Scenario
 
 REPLAYER = "ebb-replay"
 FLOOR_LIBRARY = "libebb_replay_floor.so"
@@ -87,6 +89,55 @@ def compiled(recording: Path, layout: Layout) -> Iterator[Program]:
         path = Path(scratch) / "program"
         call_tool(layout, "compile", str(recording), str(path))
         yield Program(path, layout.program(REPLAYER), _floor(layout))
+
+
+class _LastProgram:
+    """A session replays a recording under one arm after the other: the last one is kept."""
+
+    def __init__(self) -> None:
+        self._recording: Path | None = None
+        self._program: Program | None = None
+        self._kept = ExitStack()
+        atexit.register(self._kept.close)
+
+    def of(self, recording: Path, layout: Layout) -> Program:
+        if self._program is None or self._recording != recording:
+            self._kept.close()
+            self._program = self._kept.enter_context(compiled(recording, layout))
+            self._recording = recording
+        return self._program
+
+
+_last = _LastProgram()
+
+
+def run_replay(scenario: Scenario, allocator: Allocator, layout: Layout, _: Path) -> Sample:
+    """One run of a recording, as a row of a set: nanoseconds an event, the allocator's memory.
+    The floor's arm is the replay's own floor."""
+    program = _last.of(Path(scenario.command[0]), layout)
+    arguments: list[str] = []
+    if allocator.name == FLOOR:
+        if program.floor is None:
+            raise RunError(f"{FLOOR_LIBRARY} is not built")
+        allocator, arguments = program.floor, ["--floor"]
+    row = Row(allocator)
+    _add_run(program, row, arguments)
+    if row.failure:
+        raise RunError(row.failure)
+    return Sample(_figures(row.runs[0]))
+
+
+def _figures(run: dict[str, Any]) -> Figures:
+    to_ns = 1e9 / max(run["events"], 1)
+    return {
+        "cpu": run["cpu_s"] * to_ns,
+        "wall": run["wall_s"] * to_ns,
+        "peak_rss_kb": run["peak_anonymous_bytes"] / 1024,
+        "mean_rss_kb": run["mean_anonymous_bytes"] / 1024,
+        "end_rss_kb": run["end_anonymous_bytes"] / 1024,
+        "minor_faults": run["minor_faults"],
+        "events": run["events"],
+    }
 
 
 def _floor(layout: Layout) -> Allocator | None:

@@ -10,7 +10,11 @@ from typing import Any
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import SCENARIO_SETS
 
-KINDS = ("workload", "command", "server", "start", "instructions", "syscalls", "scheme", "http")
+REPLAY = "replay"
+KINDS = (
+    *("workload", "command", "server", "start", "instructions", "syscalls", "scheme", "http"),
+    REPLAY,
+)
 # Kinds that run under a counting tool: the count repeats, and time means nothing.
 COUNTED = {"instructions": "instructions_per_op", "syscalls": "memory_calls_per_mop"}
 # The kinds whose commands hold places, as in {scratch}, and which; {{ and }} are braces.
@@ -81,6 +85,8 @@ class Scenario:
     instructions: as workload, under callgrind, once more with `doubled` twice as large;
     the difference is what an operation costs. syscalls: as workload, under strace.
     scheme: a workload of reclamation and its options, run by each scheme's own program.
+
+    replay: `command` is a recording, which is replayed; its memory is what the allocator has.
 
     http: `command` is the server of bench/http, which is measured while `client` loads it; its own
     word, not a `ready`, tells when that may start.
@@ -211,10 +217,19 @@ def select(wanted: list[str]) -> list[ScenarioSet]:
     return chosen
 
 
+def only(group: ScenarioSet, name: str) -> ScenarioSet:
+    """The set with the one row."""
+    for scenario in group.scenarios:
+        if name == scenario.name:
+            return ScenarioSet(group.name, group.purpose, group.arms, [scenario])
+    known = ", ".join(each.name for each in group.scenarios)
+    raise LabError(f"{group.name} has no row {name!r}; there are {known}")
+
+
 def _single(name: str, sets: dict[str, ScenarioSet]) -> ScenarioSet:
     for group in sets.values():
         for scenario in group.scenarios:
             if name in (scenario.name, f"{group.name}/{scenario.name}"):
-                return ScenarioSet(group.name, group.purpose, group.arms, [scenario])
+                return only(group, scenario.name)
     known = ", ".join(sets)
     raise LabError(f"no scenario or set is called {name!r}; sets: {known}; see `ebb list`")

@@ -14,6 +14,7 @@ PER_CLOCK = {
     "start": "{} milliseconds",
     "scheme": "{} ns per op",
     "http": "{} ns per request",
+    "replay": "{} ns per event",
 }
 UNITS = {
     "_ns": "ns",
