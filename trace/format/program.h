@@ -5,7 +5,9 @@
 //   file  = struct program_head, words of all chunks, struct program_chunk[chunks]
 //
 // An operation is one word: kind (the upper 4 bits), slot (28), argument (32: the size). A wide one has two more: the
-// size, and how many bytes are touched (the upper 56 bits) with the alignment's log2.
+// size, and how many bytes are touched (the upper 56 bits) with the alignment's log2. A realloc's argument is the slot
+// that it empties; the one that it fills is another where there are several threads, so that who waits for the new object
+// cannot take the old one.
 // A slot holds one live object. Rules that let threads share slots without locks:
 // S1  a slot that a thread frees is used again in a chunk whose turn is above that thread's next mark: then the turn
 //     has passed from one to the other, and none that waits for the slot's next object can see the last one.
@@ -18,10 +20,10 @@
 #define PROGRAM_MAGIC "EBBREPLY"
 
 enum {
-    PROGRAM_VERSION = 1,
+    PROGRAM_VERSION = 2,
     SLOT_BITS = 28,
     SAMPLES = 512,       // of memory over the run, about
-    OPERATION_WORDS = 3, // of a wide one, a mark and a sample
+    OPERATION_WORDS = 3, // of a wide one, a realloc, a mark and a sample
 };
 
 #define SLOT_MASK (((uint64_t)1 << SLOT_BITS) - 1)
@@ -30,15 +32,13 @@ enum {
 enum operation {
     DO_MALLOC,
     DO_CALLOC,
-    DO_REALLOC,
-    DO_REALLOC_OTHERS,
     DO_FREE,
     DO_FREE_OTHERS,
     DO_WIDE_MALLOC,
     DO_WIDE_CALLOC,
-    DO_WIDE_REALLOC,
-    DO_WIDE_REALLOC_OTHERS,
     DO_WIDE_ALIGNED,
+    DO_REALLOC,
+    DO_REALLOC_OTHERS,
     DO_MARK,   // slot and argument: the turn; words: microseconds since the first mark, net bytes
     DO_SAMPLE, // words: events before it, bytes that are live
     DO_SPAWN,  // the argument is a thread

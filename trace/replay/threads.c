@@ -202,17 +202,28 @@ static void end_block(struct slot *slot)
     free(block);
 }
 
-static void resize(struct slot *slot, uint64_t size, uint64_t touched)
+// What was not moved goes into the new slot as it is.
+static void keep(struct slot *from, struct slot *to, char *block, uint64_t size)
 {
-    uint64_t old = size_of(slot);
-    count_damage(has_stamps(slot, slot->block));
-    char *block = realloc(slot->block, size);
+    uint64_t old = size_of(from), touched = (from->size & PARTLY) != 0 ? 0 : old;
+    refused(size);
+    hand_out(to, block, old, old, touched);
+}
+
+// To no bytes it would be free. Pages of which it is not known that they were touched are touched again.
+static void resize(struct slot *from, struct slot *to, uint64_t size, uint64_t touched)
+{
+    uint64_t old = (from->size & PARTLY) != 0 ? 0 : size_of(from);
+    char *left = from->block;
+    count_damage(has_stamps(from, left));
+    from->block = NULL;
+    char *block = realloc(left, size > 0 ? size : 1);
     if (block == NULL) {
-        refused(size);
+        keep(from, to, left, size);
         return;
     }
-    count_damage(old < SMALLER || size < SMALLER || has_first_stamp(slot, block));
-    hand_out(slot, block, size, old < touched ? old : touched, touched);
+    count_damage(size_of(from) < SMALLER || size < SMALLER || has_first_stamp(from, block));
+    hand_out(to, block, size, old < touched ? old : touched, touched);
 }
 
 static void keep_pace(uint64_t time_us)
@@ -262,9 +273,17 @@ static void spawn(uint32_t number)
 static uint64_t wide_size(const struct thread *thread) { return thread->at[1]; }
 static uint64_t wide_touched(const struct thread *thread) { return thread->at[2] >> 8; }
 
+static void do_realloc(struct thread *thread, struct slot *slot)
+{
+    struct slot *from = &replay.slots[*thread->at & SLOT_MASK];
+    thread->net += wide_size(thread) - size_of(from);
+    resize(from, slot, wide_size(thread), wide_touched(thread));
+}
+
 static void do_wide(struct thread *thread, enum operation kind, struct slot *slot)
 {
     uint64_t size = wide_size(thread), touched = wide_touched(thread);
+    thread->net += size;
     switch (kind) {
     case DO_WIDE_MALLOC:
         receive(slot, malloc(size), size, touched, ALIGN);
@@ -272,20 +291,10 @@ static void do_wide(struct thread *thread, enum operation kind, struct slot *slo
     case DO_WIDE_CALLOC:
         make_zero(slot, size, touched);
         break;
-    case DO_WIDE_ALIGNED:
+    default:
         make_aligned(slot, size, touched, thread->at[2] & 63);
         break;
-    case DO_WIDE_REALLOC_OTHERS:
-        await_block(slot);
-        thread->net -= size_of(slot);
-        resize(slot, size, touched);
-        break;
-    default:
-        thread->net -= size_of(slot);
-        resize(slot, size, touched);
-        break;
     }
-    thread->net += size;
 }
 
 static void do_other(struct thread *thread, enum operation kind, uint64_t word)
@@ -337,18 +346,14 @@ static void step(struct thread *thread)
         end_block(slot);
         break;
     case DO_REALLOC_OTHERS:
-        await_block(slot);
-        thread->net += size - size_of(slot);
-        resize(slot, size, size);
+        await_block(&replay.slots[word & SLOT_MASK]);
+        do_realloc(thread, slot);
         break;
     case DO_REALLOC:
-        thread->net += size - size_of(slot);
-        resize(slot, size, size);
+        do_realloc(thread, slot);
         break;
     case DO_WIDE_MALLOC:
     case DO_WIDE_CALLOC:
-    case DO_WIDE_REALLOC:
-    case DO_WIDE_REALLOC_OTHERS:
     case DO_WIDE_ALIGNED:
         do_wide(thread, kind, slot);
         break;

@@ -123,7 +123,8 @@ static uint32_t take_slot(struct compiler *compiler)
 
 static void drop_slot(struct compiler *compiler, size_t stream, uint32_t slot)
 {
-    struct slot_list *list = compiler->is_alone ? &compiler->free : &compiler->threads[stream].freed;
+    struct slot_list *list =
+        compiler->is_alone ? &compiler->free : &compiler->threads[stream].freed;
     list->last = list->first == NO_SLOT ? slot : list->last;
     compiler->next[slot] = list->first;
     list->first = slot;
@@ -147,19 +148,30 @@ static uint64_t touched_bytes(const struct compiler *compiler, const struct obje
     return bytes < object->size ? bytes : object->size;
 }
 
-static void emit_made(struct compiler *compiler, size_t stream, enum operation kind,
-                      const struct object *object, uint32_t align_shift)
+static void emit_object(struct compiler *compiler, size_t stream, uint64_t head,
+                        const struct object *object, uint32_t align_shift)
+{
+    emit_wide(compiler, stream, head | object->slot << 32, object->size,
+              touched_bytes(compiler, object) << 8 | align_shift);
+}
+
+static void check_size(const struct object *object)
 {
     if (object->size >= (uint64_t)1 << 47) {
         fail("an object of %llu bytes is none", (unsigned long long)object->size);
     }
+}
+
+static void emit_made(struct compiler *compiler, size_t stream, enum operation kind,
+                      const struct object *object, uint32_t align_shift)
+{
+    check_size(object);
     if (kind != DO_WIDE_ALIGNED && object->size < TRACE_LARGE) {
         emit(compiler, stream, kind, (uint32_t)object->slot, object->size);
         return;
     }
     kind = kind != DO_WIDE_ALIGNED ? kind + DO_WIDER : kind;
-    emit_wide(compiler, stream, (uint64_t)kind << 60 | object->slot << 32, object->size,
-              touched_bytes(compiler, object) << 8 | align_shift);
+    emit_object(compiler, stream, (uint64_t)kind << 60, object, align_shift);
 }
 
 static void compile_mark(struct compiler *compiler, const struct step *step)
@@ -192,11 +204,22 @@ static void compile_end(struct compiler *compiler, const struct step *step)
     drop_slot(compiler, step->stream, (uint32_t)step->object.slot);
 }
 
+static void compile_resized(struct compiler *compiler, const struct step *step)
+{
+    bool is_own = step->event.thread == step->owner;
+    uint64_t kind = is_own ? DO_REALLOC : DO_REALLOC_OTHERS, old = step->object.slot;
+    check_size(step->result);
+    step->result->slot = compiler->is_alone ? old : take_slot(compiler);
+    emit_object(compiler, step->stream, kind << 60 | old, step->result, 0);
+    if (!compiler->is_alone) {
+        drop_slot(compiler, step->stream, (uint32_t)old);
+    }
+}
+
 static void compile_step(struct compiler *compiler, struct step *step)
 {
     static const enum operation MADE_BY[] = {
         [TRACE_MALLOC] = DO_MALLOC, [TRACE_CALLOC] = DO_CALLOC, [TRACE_ALIGNED] = DO_WIDE_ALIGNED};
-    bool is_own = step->event.thread == step->owner;
     switch (step->event.kind) {
     case MARKED:
         compile_mark(compiler, step);
@@ -210,8 +233,7 @@ static void compile_step(struct compiler *compiler, struct step *step)
         compile_end(compiler, step);
         break;
     case RESIZED:
-        step->result->slot = step->object.slot;
-        emit_made(compiler, step->stream, is_own ? DO_REALLOC : DO_REALLOC_OTHERS, step->result, 0);
+        compile_resized(compiler, step);
         break;
     case TOUCHED:
     case LOST:
