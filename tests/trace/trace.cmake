@@ -22,3 +22,4 @@ foreach(file IN LISTS trace_tests)
   add_script_test(trace ${stem} ${Python3_EXECUTABLE} ${file} ${PROJECT_BINARY_DIR}/bench
                   ${CMAKE_CURRENT_BINARY_DIR}/trace)
 endforeach()
+target_link_options(trace_bad_static PRIVATE -static)
