@@ -52,7 +52,7 @@ static void read_part(void *to, uint64_t bytes, uint64_t at)
 
 static void open_program(const char *path)
 {
-    replay.fd = open(path, O_RDONLY | O_CLOEXEC);
+    replay.fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (replay.fd < 0) {
         fail("cannot open %s: %s", path, strerror(errno));
     }
