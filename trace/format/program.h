@@ -23,6 +23,7 @@ enum {
     PROGRAM_VERSION = 2,
     SLOT_BITS = 28,
     SAMPLES = 512,       // of memory over the run, about
+    CHUNK_WORDS = 8192,  // at most
     OPERATION_WORDS = 3, // of a wide one, a realloc, a mark and a sample
 };
 
@@ -52,7 +53,7 @@ struct program_head {
     uint32_t version;
     uint32_t threads;
     uint32_t first; // the thread of the first turn
-    uint32_t unused;
+    uint32_t check; // trace_check of this head, with zero here, plus that of the chunks' table
     uint64_t slots;
     uint64_t chunks;
     uint64_t chunks_at; // offset in the file
@@ -68,6 +69,8 @@ struct program_chunk {
     uint64_t at; // offset in the file
     uint32_t words;
     uint32_t thread; // chunks of a thread stand in their order
+    uint32_t check;  // trace_check of the words
+    uint32_t unused;
 };
 
 #endif

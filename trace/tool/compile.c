@@ -8,8 +8,6 @@
 #include "trace/format/program.h"
 #include "trace/tool/tool.h"
 
-enum { CHUNK_WORDS = 8192 };
-
 #define NO_SLOT UINT32_MAX
 
 // Slots that wait for a thread's next mark, then for anybody; linked by `next`.
@@ -59,9 +57,13 @@ static void flush(struct compiler *compiler, size_t stream)
         compiler->chunks =
             need(realloc(compiler->chunks, compiler->chunk_room * sizeof *compiler->chunks));
     }
+    uint32_t bytes = thread->count * (uint32_t)sizeof(uint64_t);
     compiler->chunks[compiler->head.chunks++] =
-        (struct program_chunk){compiler->at, thread->count, (uint32_t)stream};
-    write_out(compiler, thread->words, thread->count * sizeof(uint64_t));
+        (struct program_chunk){.at = compiler->at,
+                               .words = thread->count,
+                               .thread = (uint32_t)stream,
+                               .check = trace_check(thread->words, bytes)};
+    write_out(compiler, thread->words, bytes);
     thread->count = 0;
 }
 
@@ -319,7 +321,10 @@ static void finish(struct compiler *compiler, const struct recording *recording)
     compiler->head.version = PROGRAM_VERSION;
     compiler->head.threads = (uint32_t)recording->stream_count;
     compiler->head.chunks_at = compiler->at;
-    write_out(compiler, compiler->chunks, compiler->head.chunks * sizeof *compiler->chunks);
+    size_t table_bytes = compiler->head.chunks * sizeof *compiler->chunks;
+    compiler->head.check = trace_check(&compiler->head, sizeof compiler->head) +
+                           trace_check(compiler->chunks, (uint32_t)table_bytes);
+    write_out(compiler, compiler->chunks, table_bytes);
     if (fseek(compiler->out, 0, SEEK_SET) != 0) {
         fail("cannot write %s: %s", compiler->path, strerror(errno));
     }
