@@ -72,6 +72,20 @@ class BadDays(TraceTest):
             file = f"{path}.{process.pid}.0"
             self.finish(file)
 
+    def test_killed_at_any_instruction(self):
+        """From the write of a block to where the slot is empty: its events are there, and once."""
+        steps = 600
+        result = self.record(PROGRAMS / "trace_bad_stepped", steps, f"{self.root}/base", PROGRAMS / "trace_truth_one")
+        self.assertEqual(result.returncode, 0, result.stderr)
+        events = []
+        for step in range(steps):
+            path = self.root / f"base.step.{step}"
+            self.passes(TRACE, "finish", path)
+            events.append(self.info(path)["events"])
+        self.assertGreater(events[0], 10000)
+        self.assertEqual(events, sorted(events))
+        self.assertLess(events[-1] - events[0], 100)
+
     def test_part_of_a_block(self):
         result = self.record(BAD_DAY, "end", 9)
         self.assertEqual(result.returncode, -9)
