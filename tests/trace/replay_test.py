@@ -11,7 +11,7 @@ class Replayed(TraceTest):
         self.assertEqual(self.record(PROGRAMS / command[0], *command[1:]).returncode, 0)
         path = self.recordings()[-1]
         self.finish(path)
-        return self.compile(path)
+        return self.compile(path).rename(self.root / "_".join(map(str, command)))
 
     def replay_over(self, library, program, *options, **env):
         result = run(REPLAY, *options, program, env={**os.environ, "LD_PRELOAD": str(library), **env})
