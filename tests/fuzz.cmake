@@ -2,6 +2,11 @@
 # The fuzz targets: each runs for its share of EBBTIDE_FUZZ_SECONDS. New inputs are kept in
 # the build tree; seeds come from fuzz/corpus/<target>.
 file(GLOB sources CONFIGURE_DEPENDS fuzz/*.cc)
+find_library(EBBTIDE_ZSTD NAMES libzstd.a)
+if(NOT EBBTIDE_ZSTD)
+  message(STATUS "libzstd is missing: no fuzz_trace")
+  list(FILTER sources EXCLUDE REGEX "/trace_fuzz\\.cc$")
+endif()
 list(LENGTH sources count)
 if(count EQUAL 0)
   message(FATAL_ERROR "preset fuzz: no target in tests/fuzz")
@@ -29,3 +34,18 @@ foreach(source IN LISTS sources)
     -artifact_prefix=${CMAKE_CURRENT_BINARY_DIR}/ ${corpus} ${seeds})
   set_tests_properties(${name} PROPERTIES LABELS fuzz TIMEOUT ${timeout})
 endforeach()
+
+# ebb-trace's reader, whose memory and whose exit are the target's.
+if(TARGET fuzz_trace)
+  foreach(file IN ITEMS reader walk objects)
+    list(APPEND trace_sources ${PROJECT_SOURCE_DIR}/trace/tool/${file}.c)
+  endforeach()
+  add_library(fuzz_trace_reader OBJECT ${trace_sources})
+  target_include_directories(fuzz_trace_reader PRIVATE ${PROJECT_SOURCE_DIR})
+  target_compile_definitions(fuzz_trace_reader PRIVATE _GNU_SOURCE malloc=fuzz_malloc calloc=fuzz_calloc
+    realloc=fuzz_realloc free=fuzz_free exit=fuzz_exit)
+  set_target_properties(fuzz_trace_reader PROPERTIES C_STANDARD 17)
+  target_link_libraries(fuzz_trace_reader PRIVATE ebbtide_sanitize)
+  target_include_directories(fuzz_trace SYSTEM PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(fuzz_trace PRIVATE fuzz_trace_reader ${EBBTIDE_ZSTD})
+endif()

@@ -84,7 +84,7 @@ _Static_assert(sizeof(struct trace_slot) <= TRACE_SLOT_BYTES, "a slot has room f
 // FNV-1a over words: finds what was cut or overwritten, not what was forged.
 static inline uint32_t trace_check(const void *data, uint32_t bytes)
 {
-    const unsigned char *at = data;
+    const unsigned char *at = (const unsigned char *)data;
     uint64_t sum = 0xcbf29ce484222325U ^ bytes;
     uint32_t i = 0;
     for (; i + 8 <= bytes; i += 8) {

@@ -5,7 +5,9 @@
 //   file  = struct program_head, words of all chunks, struct program_chunk[chunks]
 //
 // An operation is one word: kind (the upper 4 bits), slot (28), argument (32: the size). A wide one has two more: the
-// size, and how many bytes are touched (the upper 56 bits) with the alignment's log2.
+// size, and how many bytes are touched (the upper 56 bits) with the alignment's log2. A realloc's argument is the slot
+// that it empties; the one that it fills is another where there are several threads, so that who waits for the new object
+// cannot take the old one.
 // A slot holds one live object. Rules that let threads share slots without locks:
 // S1  a slot that a thread frees is used again in a chunk whose turn is above that thread's next mark: then the turn
 //     has passed from one to the other, and none that waits for the slot's next object can see the last one.
@@ -18,11 +20,11 @@
 #define PROGRAM_MAGIC "EBBREPLY"
 
 enum {
-    PROGRAM_VERSION = 1,
+    PROGRAM_VERSION = 2,
     SLOT_BITS = 28,
     SAMPLES = 512,       // of memory over the run, about
-    OPERATION_WORDS = 3, // of a wide one, a mark and a sample
-    CHUNK_WORDS = 8192,  // of a chunk, at most
+    CHUNK_WORDS = 8192,  // at most
+    OPERATION_WORDS = 3, // of a wide one, a realloc, a mark and a sample
 };
 
 #define SLOT_MASK (((uint64_t)1 << SLOT_BITS) - 1)
@@ -31,15 +33,13 @@ enum {
 enum operation {
     DO_MALLOC,
     DO_CALLOC,
-    DO_REALLOC,
-    DO_REALLOC_OTHERS,
     DO_FREE,
     DO_FREE_OTHERS,
     DO_WIDE_MALLOC,
     DO_WIDE_CALLOC,
-    DO_WIDE_REALLOC,
-    DO_WIDE_REALLOC_OTHERS,
     DO_WIDE_ALIGNED,
+    DO_REALLOC,
+    DO_REALLOC_OTHERS,
     DO_MARK,   // slot and argument: the turn; words: microseconds since the first mark, net bytes
     DO_SAMPLE, // words: events before it, bytes that are live
     DO_SPAWN,  // the argument is a thread
@@ -53,7 +53,7 @@ struct program_head {
     uint32_t version;
     uint32_t threads;
     uint32_t first; // the thread of the first turn
-    uint32_t unused;
+    uint32_t check; // trace_check of this head, with zero here, plus that of the chunks' table
     uint64_t slots;
     uint64_t chunks;
     uint64_t chunks_at; // offset in the file
@@ -68,7 +68,9 @@ struct program_head {
 struct program_chunk {
     uint64_t at; // offset in the file
     uint32_t words;
-    uint32_t thread; // chunks of a thread stand in their order
+    uint32_t thread; // those of a thread stand together, in their order
+    uint32_t check;  // trace_check of the words
+    uint32_t unused;
 };
 
 #endif

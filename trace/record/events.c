@@ -13,13 +13,18 @@ static uint64_t now_us(void)
     return (uint64_t)now.tv_sec * 1000000U + (uint64_t)now.tv_nsec / 1000;
 }
 
+// Of a recording that has stopped the events stay in the slot: what a thread can't write down any more is missing from
+// its end alone, and no event of another thread is about it.
+bool make_room(struct stream *stream)
+{
+    lock_store();
+    flush_slot(stream->slot);
+    unlock_store();
+    return stream->slot->bytes == 0;
+}
+
 static unsigned char *room(struct stream *stream)
 {
-    if (stream->slot->bytes > TRACE_RAW_BYTES - TRACE_EVENT_MAX_BYTES) {
-        lock_store();
-        flush_slot(stream->slot);
-        unlock_store();
-    }
     return stream->slot->events + stream->slot->bytes;
 }
 

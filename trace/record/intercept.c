@@ -40,26 +40,33 @@ static bool is_ours(void *p) { return header_of(p)->check == check_of(p); }
 
 static void *start_of(void *p) { return (char *)p - header_of(p)->front; }
 
+static void end(struct stream *stream)
+{
+    __atomic_signal_fence(__ATOMIC_SEQ_CST);
+    stream->is_busy = false;
+}
+
 // The stream of this thread, marked busy; NULL where nothing is recorded.
 static struct stream *begin(void)
 {
+    if (!LIKELY(*is_own_process)) {
+        become_child();
+    }
     struct stream *stream = self;
     if (LIKELY(stream != NULL && !stream->is_busy)) {
         stream->is_busy = true;
         __atomic_signal_fence(__ATOMIC_SEQ_CST);
-        return stream;
+        if (has_room(stream)) {
+            return stream;
+        }
+        end(stream);
+        return NULL;
     }
     if (stream != NULL) {
         stream->lost++;
         return NULL;
     }
     return attach();
-}
-
-static void end(struct stream *stream)
-{
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    stream->is_busy = false;
 }
 
 // The program's block within libc's, with its header filled.
@@ -114,14 +121,21 @@ static void *make_aligned(size_t align, size_t bytes)
                 (uint32_t)__builtin_ctzl(align));
 }
 
+// Out of the list of large blocks, whether or not its end can be written down.
+static uint64_t forget_large(struct header *header)
+{
+    return header->size >= TRACE_LARGE ? large_ends(header) : 0;
+}
+
 static void let_go(struct header *header)
 {
+    uint64_t pages = forget_large(header);
     struct stream *stream = begin();
     if (stream == NULL) {
         return;
     }
     if (header->size >= TRACE_LARGE) {
-        note_touched(stream, header, large_ends(header));
+        note_touched(stream, header, pages);
     }
     note_free(stream, header);
     end(stream);
@@ -194,23 +208,30 @@ static void *resize(void *p, size_t bytes)
     return dress(start, FRONT, bytes);
 }
 
-// What is written down of a block that is resized, before it is.
-static void *resize_recorded(struct stream *stream, void *p, size_t bytes)
+static void note_resized(struct stream *stream, const struct header *old, uint64_t pages, void *p)
+{
+    if (old->size >= TRACE_LARGE) {
+        note_touched(stream, old, pages);
+    }
+    note_realloc(stream, old, header_of(p)->size);
+    name_object(stream, header_of(p));
+}
+
+static void *resize_recorded(void *p, size_t bytes)
 {
     struct header old = *header_of(p);
-    uint64_t pages = old.size >= TRACE_LARGE ? large_ends(header_of(p)) : 0;
+    uint64_t pages = forget_large(header_of(p));
+    struct stream *stream = begin();
     void *resized = resize(p, bytes);
-    if (resized == NULL) {
-        if (old.size >= TRACE_LARGE) {
-            large_made(header_of(p));
-        }
-        return NULL;
+    if (resized == NULL && old.size >= TRACE_LARGE) {
+        large_made(header_of(p));
     }
-    if (old.size >= TRACE_LARGE) {
-        note_touched(stream, &old, pages);
+    if (resized != NULL && stream != NULL) {
+        note_resized(stream, &old, pages, resized);
     }
-    note_realloc(stream, &old, bytes);
-    name_object(stream, header_of(resized));
+    if (stream != NULL) {
+        end(stream);
+    }
     return resized;
 }
 
@@ -229,13 +250,7 @@ EXPORT void *realloc(void *p, size_t bytes)
     if (!is_ours(p)) {
         return __libc_realloc(p, bytes);
     }
-    struct stream *stream = header_of(p)->thread != TRACE_NO_THREAD ? begin() : NULL;
-    if (stream == NULL) {
-        return resize(p, bytes);
-    }
-    void *resized = resize_recorded(stream, p, bytes);
-    end(stream);
-    return resized;
+    return header_of(p)->thread != TRACE_NO_THREAD ? resize_recorded(p, bytes) : resize(p, bytes);
 }
 
 EXPORT size_t malloc_usable_size(void *p)

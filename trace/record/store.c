@@ -33,7 +33,7 @@ struct file {
 };
 
 static struct {
-    pthread_mutex_t lock;
+    struct lock lock;
     bool is_stopped;
     struct file blocks, spool;
     off_t bytes; // of whole blocks
@@ -42,11 +42,12 @@ static struct {
     uint32_t spares;
     ZSTD_CCtx *compressor;
     unsigned char *packed;
-} store = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} store = {.lock = {.mutex = PTHREAD_MUTEX_INITIALIZER}};
 
-void lock_store(void) { pthread_mutex_lock(&store.lock); }
-void unlock_store(void) { pthread_mutex_unlock(&store.lock); }
-bool has_stopped(void) { return store.is_stopped; }
+void lock_store(void) { take(&store.lock); }
+void unlock_store(void) { give(&store.lock); }
+void forget_store_lock(void) { store.lock = (struct lock){.mutex = PTHREAD_MUTEX_INITIALIZER}; }
+bool has_stopped(void) { return __atomic_load_n(&store.is_stopped, __ATOMIC_RELAXED); } // a hint
 
 void *map_memory(size_t bytes)
 {
@@ -66,7 +67,7 @@ static void stop(const char *what, const char *path, int error)
             // nobody listens
         }
     }
-    store.is_stopped = true;
+    __atomic_store_n(&store.is_stopped, true, __ATOMIC_RELAXED); // relaxed: under the lock
 }
 
 // A descriptor that is out of the program's way.
@@ -104,21 +105,23 @@ static bool find_file(struct file *file)
     return is_open(file) || adopt_fd(file, open(file->path, O_RDWR | O_CLOEXEC));
 }
 
-// Behind what is there; a file that grows beyond a limit of the process is an error, not a signal.
-static int append(struct iovec *parts, int count, size_t bytes)
+// A file that would grow beyond a limit of the process is an error, not the signal, which waits for the lock's end.
+static int without_signal(int error)
 {
-    sigset_t too_large, before, none;
-    sigemptyset(&none);
+    sigset_t too_large;
     sigemptyset(&too_large);
     sigaddset(&too_large, SIGXFSZ);
-    pthread_sigmask(SIG_BLOCK, &too_large, &before);
-    ssize_t written = pwritev(store.blocks.fd, parts, count, store.bytes);
-    int error = written < 0 ? errno : (size_t)written < bytes ? ENOSPC : 0;
     if (error == EFBIG) {
         (void)sigtimedwait(&too_large, NULL, &(struct timespec){0});
     }
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
     return error;
+}
+
+// Behind what is there.
+static int append(struct iovec *parts, int count, size_t bytes)
+{
+    ssize_t written = pwritev(store.blocks.fd, parts, count, store.bytes);
+    return without_signal(written < 0 ? errno : (size_t)written < bytes ? ENOSPC : 0);
 }
 
 static void write_parts(struct iovec *parts, int count)
@@ -163,22 +166,26 @@ static void write_block(const struct trace_slot *slot)
     write_parts(parts, 2);
 }
 
-// The offset goes on only when the block is in the file: a reader of a killed process's spool tells by it.
+// The offset goes on when the block is in the file and nothing is left in the slot: wherever the process is killed, a
+// reader of its spool tells by the offset whether the file has the slot's events.
 void flush_slot(struct trace_slot *slot)
 {
-    if (!store.is_stopped && (slot->bytes > 0 || slot->ends != 0)) {
+    uint32_t bytes = slot->bytes;
+    if (!store.is_stopped && (bytes > 0 || slot->ends != 0)) {
         write_block(slot);
     }
-    slot->offset += slot->bytes;
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-    slot->bytes = 0;
+    if (!store.is_stopped) {
+        slot->bytes = 0;
+        __atomic_signal_fence(__ATOMIC_SEQ_CST);
+        slot->offset += bytes;
+    }
 }
 
 static void *map_spool(off_t offset)
 {
     int error =
         find_file(&store.spool) ? posix_fallocate(store.spool.fd, offset, TRACE_SLOT_BYTES) : errno;
-    if (error != 0) {
+    if (without_signal(error) != 0) {
         stop("cannot enlarge", store.spool.path, error);
         return NULL;
     }
@@ -290,7 +297,6 @@ void forget_store(void)
     if (store.head != NULL && is_open(&store.spool)) {
         (void)close(store.spool.fd);
     }
-    store.lock = (pthread_mutex_t)PTHREAD_MUTEX_INITIALIZER;
     store.is_stopped = false;
     store.bytes = 0;
     store.head = NULL;

@@ -2,8 +2,6 @@
 // Streams of threads. A thread is found to have ended when its destructors have run and the kernel knows no such thread:
 // destructors that run behind ours still make events. Whoever makes the next stream closes such a one.
 #include <errno.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -31,7 +29,9 @@ static void close_stream(struct stream *stream)
 {
     stream->slot->ends = 1;
     flush_slot(stream->slot);
-    drop_slot(stream->slot);
+    if (!has_stopped()) {
+        drop_slot(stream->slot);
+    }
     __atomic_store_n(&live, live - 1, __ATOMIC_RELAXED); // relaxed: under the lock
 }
 
@@ -104,6 +104,9 @@ static struct stream *attach_quietly(void)
 // A signal handler that came in between would find no stream, and wait for the lock that its own thread holds.
 struct stream *attach(void)
 {
+    if (is_off()) {
+        return NULL;
+    }
     int saved = errno;
     sigset_t all, before;
     sigfillset(&all);

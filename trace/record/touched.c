@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // How much of a large block the program has touched: the pages that the kernel holds of it when it ends. Recorded
 // processes take each large block from the kernel (start.c), so no page is left from an earlier one.
-#include <pthread.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -15,10 +14,11 @@ struct large {
 _Static_assert(sizeof(struct large) + sizeof(struct header) <= 64, "both fit in front of a block");
 
 static struct large all = {&all, &all};
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct lock lock = {.mutex = PTHREAD_MUTEX_INITIALIZER};
 
-void lock_large(void) { pthread_mutex_lock(&lock); }
-void unlock_large(void) { pthread_mutex_unlock(&lock); }
+void lock_large(void) { take(&lock); }
+void unlock_large(void) { give(&lock); }
+void forget_large_lock(void) { lock = (struct lock){.mutex = PTHREAD_MUTEX_INITIALIZER}; }
 
 static struct large *large_of(struct header *header) { return (struct large *)header - 1; }
 
@@ -71,7 +71,7 @@ uint64_t large_ends(struct header *header)
 void note_large_at_exit(struct stream *stream)
 {
     lock_large();
-    for (struct large *large = all.next; large != &all; large = large->next) {
+    for (struct large *large = all.next; large != &all && has_room(stream); large = large->next) {
         const struct header *header = (const struct header *)(large + 1);
         note_touched(stream, header, pages_touched(header));
     }

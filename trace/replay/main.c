@@ -2,13 +2,11 @@
 #include "trace/replay/replay.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { EXIT_USAGE = 2 };
@@ -34,65 +32,6 @@ void *map_shared(size_t bytes)
         fail("cannot map %zu bytes: %s", bytes, strerror(errno));
     }
     return p;
-}
-
-void read_program(void *to, uint64_t bytes, uint64_t at)
-{
-    char *p = to;
-    while (bytes > 0) {
-        ssize_t got = pread(replay.fd, p, bytes, (off_t)at);
-        if (got <= 0) {
-            fail("the program is cut off");
-        }
-        p += got;
-        at += (uint64_t)got;
-        bytes -= (uint64_t)got;
-    }
-}
-
-static void open_program(const char *path)
-{
-    replay.fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (replay.fd < 0) {
-        fail("cannot open %s: %s", path, strerror(errno));
-    }
-    read_program(&replay.head, sizeof replay.head, 0);
-    if (memcmp(replay.head.magic, PROGRAM_MAGIC, sizeof replay.head.magic) != 0 ||
-        replay.head.version != PROGRAM_VERSION) {
-        fail("%s is no compiled recording of this version; make one by `ebb-trace compile`", path);
-    }
-}
-
-static int by_thread(const void *left, const void *right)
-{
-    const struct program_chunk *a = left, *b = right;
-    if (a->thread != b->thread) {
-        return a->thread < b->thread ? -1 : 1;
-    }
-    return a->at < b->at ? -1 : a->at > b->at;
-}
-
-// Chunks stand in the file as they were filled; sorted they are each thread's, in its order.
-static void open_chunks(void)
-{
-    uint64_t count = replay.head.chunks, thread = 0;
-    struct program_chunk *chunks = map_shared(count * sizeof *chunks);
-    uint64_t *first = map_shared((replay.head.threads + (uint64_t)2) * sizeof *first);
-    read_program(chunks, count * sizeof *chunks, replay.head.chunks_at);
-    qsort(chunks, count, sizeof *chunks, by_thread);
-    for (uint64_t i = 0; i < count; i++) {
-        if (chunks[i].thread >= replay.head.threads) {
-            fail("the program has a chunk of no thread");
-        }
-        while (thread <= chunks[i].thread) {
-            first[thread++] = i;
-        }
-    }
-    while (thread <= replay.head.threads) {
-        first[thread++] = count;
-    }
-    replay.chunks = chunks;
-    replay.first_chunk = first;
 }
 
 static bool parse_flag(const char *text)
@@ -149,7 +88,6 @@ int main(int argc, char **argv)
 {
     (void)argc;
     open_program(parse(argv));
-    open_chunks();
     replay.slots = map_shared(replay.head.slots * sizeof *replay.slots);
     replay.head.samples++; // the end
     replay.samples = map_shared(replay.head.samples * sizeof *replay.samples);

@@ -6,6 +6,7 @@
 // the allocator's: slots, buffers and samples are mapped MAP_SHARED, the program is read by pread.
 //
 //   main.c     arguments, start and end
+//   program.c  the program's chunks
 //   threads.c  the loop over a thread's operations; damage that it finds
 //   order.c    turns: who may go on
 //   memory.c   samples of memory
@@ -59,6 +60,9 @@ extern struct replay replay;
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *map_shared(size_t bytes);
 void read_program(void *to, uint64_t bytes, uint64_t at);
+
+// program.c
+void open_program(const char *path);
 
 // threads.c
 void run_first_thread(void);

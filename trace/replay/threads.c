@@ -162,17 +162,28 @@ static inline void end_block(struct slot *slot)
     free(block);
 }
 
-static void resize(struct slot *slot, uint64_t size, uint64_t touched)
+// What was not moved goes into the new slot as it is.
+static void keep(struct slot *from, struct slot *to, char *block, uint64_t size)
 {
-    uint64_t old = size_of(slot);
-    count_damage(has_stamps(slot, slot->block));
-    char *block = realloc(slot->block, size);
+    uint64_t old = size_of(from), touched = (from->size & PARTLY) != 0 ? 0 : old;
+    refused(size);
+    hand_out(to, block, old, old, touched);
+}
+
+// To no bytes it would be free. Pages of which it is not known that they were touched are touched again.
+static void resize(struct slot *from, struct slot *to, uint64_t size, uint64_t touched)
+{
+    uint64_t old = (from->size & PARTLY) != 0 ? 0 : size_of(from);
+    char *left = from->block;
+    count_damage(has_stamps(from, left));
+    from->block = NULL;
+    char *block = realloc(left, size > 0 ? size : 1);
     if (block == NULL) {
-        refused(size);
+        keep(from, to, left, size);
         return;
     }
-    count_damage(old < SMALLER || size < SMALLER || has_first_stamp(slot, block));
-    hand_out(slot, block, size, old < touched ? old : touched, touched);
+    count_damage(size_of(from) < SMALLER || size < SMALLER || has_first_stamp(from, block));
+    hand_out(to, block, size, old < touched ? old : touched, touched);
 }
 
 static void keep_pace(uint64_t time_us)
@@ -218,7 +229,14 @@ static void spawn(uint32_t number)
     (void)pthread_attr_destroy(&attributes);
 }
 
-// `words`: the two behind a wide operation's first.
+// To another slot than the one that it empties, where there are several threads. `words`: the two behind the first.
+static void do_realloc(struct thread *thread, struct slot *from, struct slot *to,
+                       const uint64_t *words)
+{
+    thread->net += words[0] - size_of(from);
+    resize(from, to, words[0], words[1] >> 8);
+}
+
 static void do_wide(struct thread *thread, enum operation kind, struct slot *slot,
                     const uint64_t *words)
 {
@@ -231,14 +249,8 @@ static void do_wide(struct thread *thread, enum operation kind, struct slot *slo
     case DO_WIDE_CALLOC:
         make_zero(slot, size, touched);
         break;
-    case DO_WIDE_ALIGNED:
-        make_aligned(slot, size, touched, words[1] & 63);
-        break;
-    case DO_WIDE_REALLOC_OTHERS:
-        await_block(slot); // fall through
     default:
-        thread->net -= size_of(slot);
-        resize(slot, size, touched);
+        make_aligned(slot, size, touched, words[1] & 63);
         break;
     }
 }
@@ -293,10 +305,10 @@ static void run_chunk(struct thread *thread, const uint64_t *at, const uint64_t 
             thread->net += size;
             break;
         case DO_REALLOC_OTHERS:
-            await_block(slot); // fall through
+            await_block(&slots[word & SLOT_MASK]); // fall through
         case DO_REALLOC:
-            thread->net += size - size_of(slot);
-            resize(slot, size, size);
+            do_realloc(thread, &slots[word & SLOT_MASK], slot, at + 1);
+            at += OPERATION_WORDS - 1;
             break;
         default:
             do_other(thread, kind, at);
@@ -312,9 +324,6 @@ static void run(uint32_t number, uint64_t *words)
     struct thread thread = {0};
     for (uint64_t i = replay.first_chunk[number]; i < replay.first_chunk[number + 1]; i++) {
         const struct program_chunk *chunk = &replay.chunks[i];
-        if (chunk->words > CHUNK_WORDS) {
-            fail("the program has a chunk of %u words", chunk->words);
-        }
         read_program(words, chunk->words * sizeof(uint64_t), chunk->at);
         run_chunk(&thread, words, words + chunk->words);
     }

@@ -57,9 +57,13 @@ static void flush(struct compiler *compiler, size_t stream)
         compiler->chunks =
             need(realloc(compiler->chunks, compiler->chunk_room * sizeof *compiler->chunks));
     }
+    uint32_t bytes = thread->count * (uint32_t)sizeof(uint64_t);
     compiler->chunks[compiler->head.chunks++] =
-        (struct program_chunk){compiler->at, thread->count, (uint32_t)stream};
-    write_out(compiler, thread->words, thread->count * sizeof(uint64_t));
+        (struct program_chunk){.at = compiler->at,
+                               .words = thread->count,
+                               .thread = (uint32_t)stream,
+                               .check = trace_check(thread->words, bytes)};
+    write_out(compiler, thread->words, bytes);
     thread->count = 0;
 }
 
@@ -146,19 +150,30 @@ static uint64_t touched_bytes(const struct compiler *compiler, const struct obje
     return bytes < object->size ? bytes : object->size;
 }
 
-static void emit_made(struct compiler *compiler, size_t stream, enum operation kind,
-                      const struct object *object, uint32_t align_shift)
+static void emit_object(struct compiler *compiler, size_t stream, uint64_t head,
+                        const struct object *object, uint32_t align_shift)
+{
+    emit_wide(compiler, stream, head | object->slot << 32, object->size,
+              touched_bytes(compiler, object) << 8 | align_shift);
+}
+
+static void check_size(const struct object *object)
 {
     if (object->size >= (uint64_t)1 << 47) {
         fail("an object of %llu bytes is none", (unsigned long long)object->size);
     }
+}
+
+static void emit_made(struct compiler *compiler, size_t stream, enum operation kind,
+                      const struct object *object, uint32_t align_shift)
+{
+    check_size(object);
     if (kind != DO_WIDE_ALIGNED && object->size < TRACE_LARGE) {
         emit(compiler, stream, kind, (uint32_t)object->slot, object->size);
         return;
     }
     kind = kind != DO_WIDE_ALIGNED ? kind + DO_WIDER : kind;
-    emit_wide(compiler, stream, (uint64_t)kind << 60 | object->slot << 32, object->size,
-              touched_bytes(compiler, object) << 8 | align_shift);
+    emit_object(compiler, stream, (uint64_t)kind << 60, object, align_shift);
 }
 
 static void compile_mark(struct compiler *compiler, const struct step *step)
@@ -191,11 +206,22 @@ static void compile_end(struct compiler *compiler, const struct step *step)
     drop_slot(compiler, step->stream, (uint32_t)step->object.slot);
 }
 
+static void compile_resized(struct compiler *compiler, const struct step *step)
+{
+    bool is_own = step->event.thread == step->owner;
+    uint64_t kind = is_own ? DO_REALLOC : DO_REALLOC_OTHERS, old = step->object.slot;
+    check_size(step->result);
+    step->result->slot = compiler->is_alone ? old : take_slot(compiler);
+    emit_object(compiler, step->stream, kind << 60 | old, step->result, 0);
+    if (!compiler->is_alone) {
+        drop_slot(compiler, step->stream, (uint32_t)old);
+    }
+}
+
 static void compile_step(struct compiler *compiler, struct step *step)
 {
     static const enum operation MADE_BY[] = {
         [TRACE_MALLOC] = DO_MALLOC, [TRACE_CALLOC] = DO_CALLOC, [TRACE_ALIGNED] = DO_WIDE_ALIGNED};
-    bool is_own = step->event.thread == step->owner;
     switch (step->event.kind) {
     case MARKED:
         compile_mark(compiler, step);
@@ -209,8 +235,7 @@ static void compile_step(struct compiler *compiler, struct step *step)
         compile_end(compiler, step);
         break;
     case RESIZED:
-        step->result->slot = step->object.slot;
-        emit_made(compiler, step->stream, is_own ? DO_REALLOC : DO_REALLOC_OTHERS, step->result, 0);
+        compile_resized(compiler, step);
         break;
     case TOUCHED:
     case LOST:
@@ -257,6 +282,7 @@ static void open_compiler(struct compiler *compiler, const struct recording *rec
     if (compiler->out == NULL) {
         fail("cannot write %s: %s", path, strerror(errno));
     }
+    remove_on_failure(path);
     write_out(compiler, &compiler->head, sizeof compiler->head);
 }
 
@@ -286,6 +312,15 @@ static void compile_all(struct compiler *compiler, struct walk *walk)
     compiler->head.end_bytes = walk->live_bytes;
 }
 
+static int by_thread(const void *left, const void *right)
+{
+    const struct program_chunk *a = left, *b = right;
+    if (a->thread != b->thread) {
+        return a->thread < b->thread ? -1 : 1;
+    }
+    return a->at < b->at ? -1 : a->at > b->at;
+}
+
 static void finish(struct compiler *compiler, const struct recording *recording)
 {
     for (size_t i = 0; i < recording->stream_count; i++) {
@@ -296,7 +331,11 @@ static void finish(struct compiler *compiler, const struct recording *recording)
     compiler->head.version = PROGRAM_VERSION;
     compiler->head.threads = (uint32_t)recording->stream_count;
     compiler->head.chunks_at = compiler->at;
-    write_out(compiler, compiler->chunks, compiler->head.chunks * sizeof *compiler->chunks);
+    qsort(compiler->chunks, compiler->head.chunks, sizeof *compiler->chunks, by_thread);
+    size_t table_bytes = compiler->head.chunks * sizeof *compiler->chunks;
+    compiler->head.check = trace_check(&compiler->head, sizeof compiler->head) +
+                           trace_check(compiler->chunks, (uint32_t)table_bytes);
+    write_out(compiler, compiler->chunks, table_bytes);
     if (fseek(compiler->out, 0, SEEK_SET) != 0) {
         fail("cannot write %s: %s", compiler->path, strerror(errno));
     }
@@ -304,6 +343,7 @@ static void finish(struct compiler *compiler, const struct recording *recording)
     if (fclose(compiler->out) != 0) {
         fail("cannot write %s: %s", compiler->path, strerror(errno));
     }
+    keep_written();
 }
 
 void compile(const char *from, const char *to)

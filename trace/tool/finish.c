@@ -44,10 +44,13 @@ static void append_slot(int fd, const struct recording *recording, const struct 
 
 static void append_spool(int fd, const struct recording *recording, const char *spool)
 {
-    int from = open(spool, O_RDONLY | O_CLOEXEC);
+    int from = open(spool, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (from < 0 || fstat(from, &status) != 0 || status.st_size < TRACE_SLOT_BYTES) {
         return; // it never had a slot
+    }
+    if (!S_ISREG(status.st_mode)) {
+        fail("%s is no spool of a recording", spool);
     }
     size_t bytes = (size_t)status.st_size;
     const unsigned char *data = mmap(NULL, bytes, PROT_READ, MAP_PRIVATE, from, 0);
@@ -65,6 +68,31 @@ static void append_spool(int fd, const struct recording *recording, const char *
     (void)munmap((void *)(uintptr_t)data, bytes);
 }
 
+// A process that is killed while it writes a block leaves a part of it: its events are in the spool still.
+static void cut_last_block(int fd, const struct recording *recording)
+{
+    size_t rest = recording->bytes - recording->whole_bytes;
+    if (rest >= sizeof(struct trace_block) + TRACE_RAW_BYTES) {
+        fail("%s is damaged at byte %zu", recording->path, recording->whole_bytes);
+    }
+    if (rest > 0 && ftruncate(fd, (off_t)recording->whole_bytes) != 0) {
+        fail("cannot cut %s: %s", recording->path, strerror(errno));
+    }
+}
+
+static void finish_blocks(const struct recording *recording, const char *spool)
+{
+    int fd = open(recording->path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    if (fd < 0) {
+        fail("cannot write %s: %s", recording->path, strerror(errno));
+    }
+    cut_last_block(fd, recording);
+    append_spool(fd, recording, spool);
+    struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};
+    write_block(fd, recording->path, &trailer, NULL);
+    (void)close(fd);
+}
+
 void finish_recording(const char *path)
 {
     char spool[PATH_MAX];
@@ -72,16 +100,12 @@ void finish_recording(const char *path)
         fail("%s: the name is too long", path);
     }
     struct recording recording;
-    recording_open(&recording, path);
+    recording_open_cut(&recording, path);
+    if (recording.is_finished && recording.whole_bytes != recording.bytes) {
+        fail("%s is damaged at byte %zu", path, recording.whole_bytes);
+    }
     if (!recording.is_finished) {
-        int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-        if (fd < 0) {
-            fail("cannot write %s: %s", path, strerror(errno));
-        }
-        append_spool(fd, &recording, spool);
-        struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};
-        write_block(fd, path, &trailer, NULL);
-        (void)close(fd);
+        finish_blocks(&recording, spool);
     }
     recording_close(&recording);
     (void)unlink(spool);

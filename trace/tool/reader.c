@@ -12,8 +12,16 @@
 #include <unistd.h>
 #include <zstd.h>
 
+static const char *unfinished;
+
+void remove_on_failure(const char *path) { unfinished = path; }
+void keep_written(void) { unfinished = NULL; }
+
 void fail(const char *format, ...)
 {
+    if (unfinished != NULL) {
+        (void)unlink(unfinished);
+    }
     va_list values;
     va_start(values, format);
     fputs("ebb-trace: ", stderr);
@@ -33,7 +41,7 @@ void *need(void *memory)
 
 static void map_file(struct recording *recording)
 {
-    int fd = open(recording->path, O_RDONLY | O_CLOEXEC);
+    int fd = open(recording->path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (fd < 0 || fstat(fd, &status) != 0) {
         fail("cannot open %s: %s", recording->path, strerror(errno));
@@ -140,9 +148,7 @@ static void read_blocks(struct recording *recording, size_t at)
         add_block(recording, (const void *)(recording->data + at), &room);
         at += sizeof block + block.stored_bytes;
     }
-    if (at != recording->bytes) {
-        fail("%s is damaged or cut off at byte %zu", recording->path, at);
-    }
+    recording->whole_bytes = at;
 }
 
 static int compare(const void *left, const void *right)
@@ -175,7 +181,7 @@ static void find_streams(struct recording *recording)
     }
 }
 
-void recording_open(struct recording *recording, const char *path)
+void recording_open_cut(struct recording *recording, const char *path)
 {
     *recording = (struct recording){.path = path};
     map_file(recording);
@@ -183,6 +189,14 @@ void recording_open(struct recording *recording, const char *path)
     recording->first_thread = read_first_thread(recording);
     read_blocks(recording, at);
     find_streams(recording);
+}
+
+void recording_open(struct recording *recording, const char *path)
+{
+    recording_open_cut(recording, path);
+    if (recording->whole_bytes != recording->bytes) {
+        fail("%s is damaged or cut off at byte %zu", path, recording->whole_bytes);
+    }
 }
 
 void recording_close(struct recording *recording)

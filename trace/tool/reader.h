@@ -14,6 +14,10 @@
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *need(void *memory); // fails where memory was refused
 
+// A file that is being written, until it is whole: fail() leaves no part of it.
+void remove_on_failure(const char *path);
+void keep_written(void);
+
 struct stream {
     uint32_t thread;
     size_t first, count; // of recording.blocks
@@ -22,8 +26,8 @@ struct stream {
 struct recording {
     const char *path;
     const unsigned char *data;
-    size_t bytes;
-    const char *text; // not terminated
+    size_t bytes, whole_bytes; // up to the end of the last block
+    const char *text;          // not terminated
     uint32_t text_bytes;
     const struct trace_block **blocks; // by thread, then by offset
     size_t block_count;
@@ -36,6 +40,8 @@ struct recording {
 // The value of a line of the text; its length.
 const char *recording_value(const struct recording *recording, const char *name, int *length);
 void recording_open(struct recording *recording, const char *path);
+void recording_open_cut(struct recording *recording,
+                        const char *path); // its last block may be cut off
 void recording_close(struct recording *recording);
 
 enum event_kind { MADE, ENDED, RESIZED, MARKED, TOUCHED, LOST };

@@ -223,6 +223,7 @@ static void rewrite_all(struct rewriter *rewriter)
     struct walk *walk = &rewriter->walk;
     bool has_begun = false;
     size_t stream = 0;
+    rewriter->time_us = walk->heap_count > 0 ? walk->marks[walk->heap[0]].time_us : 0;
     while (walk->events < rewriter->first && walk_next(walk, &step)) {
         rewriter->time_us = step.event.kind == MARKED ? step.event.time_us : rewriter->time_us;
     }

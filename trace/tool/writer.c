@@ -66,6 +66,7 @@ struct writer *writer_open(const char *path, const char *text, size_t text_bytes
     if (writer->fd < 0) {
         fail("cannot write %s: %s", path, strerror(errno));
     }
+    remove_on_failure(path);
     struct trace_start start = {
         .magic = TRACE_MAGIC, .version = TRACE_VERSION, .text_bytes = (uint32_t)text_bytes};
     put(writer->fd, path, &start, sizeof start);
@@ -133,6 +134,7 @@ void writer_close(struct writer *writer)
     if (close(writer->fd) != 0) {
         fail("cannot write %s: %s", writer->path, strerror(errno));
     }
+    keep_written();
     free(writer->pens);
     free(writer);
 }
