@@ -18,7 +18,8 @@ enum {
     STACK_BYTES = 256 * 1024,
     ALIGN = 16,
     SMALLER = 16,
-    SPINS = 100
+    SPINS = 100,
+    AHEAD = 6, // operations before a slot is needed it is asked for
 };
 
 #define PARTLY ((uint64_t)1 << 63) // of a slot's size: the program did not touch the whole block
@@ -33,10 +34,9 @@ static _Atomic uint32_t running;
 static pthread_mutex_t end_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t ended = PTHREAD_COND_INITIALIZER;
 
-static inline uint64_t stamp_of(const struct slot *slot)
-{
-    return ((uint64_t)(slot - replay.slots) + 1) * 0x9e3779b97f4a7c15U;
-}
+// Another one for each slot; the low byte of its number for what is too small.
+static inline uint64_t stamp_of(const struct slot *slot) { return (uintptr_t)slot; }
+static inline char small_stamp(uint64_t stamp) { return (char)(stamp / sizeof(struct slot)); }
 
 static inline uint64_t size_of(const struct slot *slot) { return slot->size & ~PARTLY; }
 
@@ -50,7 +50,7 @@ static inline void put_stamps(const struct slot *slot, char *block)
 {
     uint64_t size = size_of(slot), stamp = stamp_of(slot);
     if (size < SMALLER) {
-        memset(block, (int)(stamp >> 56), size);
+        memset(block, small_stamp(stamp), size);
         return;
     }
     memcpy(block, &stamp, sizeof stamp);
@@ -69,7 +69,7 @@ static inline bool has_stamps(const struct slot *slot, char *block)
 {
     uint64_t size = size_of(slot), stamp = stamp_of(slot);
     if (size < SMALLER) {
-        return size == 0 || (block[0] == (char)(stamp >> 56) && block[size - 1] == block[0]);
+        return size == 0 || (block[0] == small_stamp(stamp) && block[size - 1] == block[0]);
     }
     return has_first_stamp(slot, block) &&
            ((slot->size & PARTLY) != 0 ||
@@ -101,7 +101,9 @@ static inline void touch_pages(char *block, uint64_t from, uint64_t touched)
 static inline void hand_out(struct slot *slot, char *block, uint64_t size, uint64_t from,
                             uint64_t touched)
 {
-    touch_pages(block, from, touched);
+    if (touched > PAGE) {
+        touch_pages(block, from, touched);
+    }
     slot->size = touched < size ? size | PARTLY : size;
     put_stamps(slot, block);
     // release[slot-full -> slot-take]: the size and the stamps
@@ -281,7 +283,7 @@ static size_t words_of(enum operation kind)
     return (kind >= DO_WIDE_MALLOC && kind <= DO_SAMPLE) ? OPERATION_WORDS : 1;
 }
 
-// No operation goes over the end of a chunk: the words behind it are zeroes, which harm nobody but a damaged program.
+// No operation goes over the end of a chunk. The words behind it may be read: a slot of any number is a place.
 static void run_chunk(struct thread *thread, const uint64_t *at, const uint64_t *end)
 {
     struct slot *slots = replay.slots;
@@ -289,6 +291,7 @@ static void run_chunk(struct thread *thread, const uint64_t *at, const uint64_t 
         uint64_t word = *at, size = (uint32_t)word;
         enum operation kind = (enum operation)(word >> 60);
         struct slot *slot = &slots[(word >> 32) & SLOT_MASK];
+        __builtin_prefetch(&slots[(at[AHEAD] >> 32) & SLOT_MASK], 1);
         switch (kind) {
         case DO_MALLOC:
             receive(slot, malloc(size), size, size, ALIGN);
@@ -334,7 +337,7 @@ static void run(uint32_t number, uint64_t *words)
 
 static void run_with_buffer(uint32_t number)
 {
-    size_t bytes = (CHUNK_WORDS + OPERATION_WORDS) * sizeof(uint64_t);
+    size_t bytes = (CHUNK_WORDS + AHEAD) * sizeof(uint64_t);
     uint64_t *words = map_shared(bytes);
     run(number, words);
     (void)munmap(words, bytes);
