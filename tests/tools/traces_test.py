@@ -17,7 +17,7 @@ KINDS = {"compiler": 4, "interpreter": 6, "database": 3, "server": 4, "solver": 
          "pattern": 5}
 NEEDED = {"name", "kind", "packages", "command"}
 SERVERS = {"port", "load", "stop"}
-OPTIONAL = {"prepare", "env", "stdin", "inputs", "record"}
+OPTIONAL = {"prepare", "env", "stdin", "inputs", "record", "quick"}
 PLACES = {"input", "scratch", "programs"}
 
 
