@@ -15,6 +15,7 @@ from ebbtide_lab.measure.corpus import Program
 from ebbtide_lab.measure.recording import Recording
 from ebbtide_lab.scenarios.corpus import folder_of, quick_folder
 from ebbtide_lab.show.console import open_console
+from ebbtide_lab.show.fidelity import print_fidelity
 from ebbtide_lab.show.recordings import print_recordings
 
 EXIT_FAILED = 1
@@ -23,15 +24,27 @@ EXIT_FAILED = 1
 @click.command("traces")
 @click.argument("names", nargs=-1, metavar="[NAME]...")
 @click.option("--again", is_flag=True, help="Record what is there already, too.")
+@click.option(
+    "--compare",
+    "runs",
+    type=click.IntRange(1, 100),
+    metavar="RUNS",
+    help="Run the programs and replay them, so often each: do both rank allocators alike?",
+)
 @click.option("--quick", is_flag=True, help="Cut the parts that the repository holds instead.")
 @click.pass_obj
-def traces_command(layout: Layout, names: tuple[str, ...], again: bool, quick: bool) -> None:
+def traces_command(
+    layout: Layout, names: tuple[str, ...], again: bool, runs: int | None, quick: bool
+) -> None:
     """Record the programs of bench/traces for `ebb bench corpus`.
 
     All of them, or those named; into build/traces, a file each.
     """
     programs = corpus.choose(corpus.read_programs(layout), names)
     console = open_console()
+    if runs:
+        print_fidelity(_compare(layout, programs, runs, console), console)
+        return
     if quick:
         quick_folder(layout).mkdir(exist_ok=True)
         parts = [each for each in programs if each.quick]
@@ -45,6 +58,27 @@ def traces_command(layout: Layout, names: tuple[str, ...], again: bool, quick: b
         console.print("making the input")
         corpus.make_input(layout)
         _each(left, lambda program: corpus.record(layout, program, _tell), console)
+
+
+def _compare(
+    layout: Layout, programs: list[Program], runs: int, console: Console
+) -> dict[str, list[Agreement]]:
+    """By program; every round has the program and its replay under every allocator."""
+    wanted = [name for name in ARMS if name not in (FLOOR, EBBTIDE_AGAIN)]
+    arms = [arm for arm in (allocators.find(name, layout) for name in wanted) if not arm.problem]
+    corpus.make_input(layout)
+    found = {}
+    for program in programs:
+        console.print(program.name, style="dim")
+        pair = corpus.as_scenario(layout, program), corpus.as_replay(layout, program)
+        told: tuple[dict[str, list[Figures]], dict[str, list[Figures]]] = ({}, {})
+        for number in range(runs):
+            for arm in turned(arms, number):
+                for scenario, figures in zip(pair, told, strict=True):
+                    sample = execute.run(scenario, arm, layout)
+                    figures.setdefault(arm.name, []).append(sample.figures)
+        found[program.name] = agree(*told)
+    return found
 
 
 def _each(programs: list[Program], make: Callable[[Program], Recording], console: Console) -> None:

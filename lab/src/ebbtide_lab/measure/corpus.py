@@ -16,7 +16,8 @@ from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure import recording
 from ebbtide_lab.measure.recording import Recording, Request
 from ebbtide_lab.measure.tracing import call_tool, read_info
-from ebbtide_lab.scenarios.corpus import SUFFIX, folder_of, quick_folder
+from ebbtide_lab.scenarios.corpus import SUFFIX, folder_of, quick_folder, row_of
+from ebbtide_lab.scenarios.model import Scenario
 
 Tell = Callable[[str], None]
 
@@ -68,8 +69,7 @@ def record(layout: Layout, program: Program, tell: Tell) -> Recording:
         packages = ", ".join(program.packages)
         raise LabError(f"{program.path} is missing ({packages}); `tools/setup traces` installs it")
     target = target_of(layout, program)
-    command = ["/usr/bin/python3", str(_folder(layout) / "run"), program.name]
-    command += [str(_input(layout)), str(layout.programs)]
+    command = _run_command(layout, program)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".traces-") as scratch:
         os.chmod(scratch, 0o777)  # a server may have given up its rights
         request = Request(command, Path(scratch) / target.name, only=program.file)
@@ -93,6 +93,21 @@ def cut_quick(layout: Layout, program: Program) -> Recording:
         call_tool(layout, "cut", str(whole), piece, str(first), str(last))
         call_tool(layout, "anonymise", piece, str(part))
     return Recording(part, read_info(layout, part))
+
+
+def as_scenario(layout: Layout, program: Program) -> Scenario:
+    """The program itself, with what `run` costs around it, which is the same for every arm."""
+    command = _run_command(layout, program)
+    return Scenario(program.name, "command", command, cost="cpu", bundled_allocator=True)
+
+
+def as_replay(layout: Layout, program: Program) -> Scenario:
+    return row_of(target_of(layout, program))
+
+
+def _run_command(layout: Layout, program: Program) -> list[str]:
+    command = ["/usr/bin/python3", str(_folder(layout) / "run"), program.name]
+    return [*command, str(_input(layout)), str(layout.programs)]
 
 
 def _folder(layout: Layout) -> Path:

@@ -43,9 +43,9 @@ def _of(folder: Path, name: str, hint: str) -> ScenarioSet:
     files = sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
         raise LabError(f"{folder} has no recordings; {hint}")
-    return ScenarioSet(name, "recordings of programs", ARMS, [_row(path) for path in files])
+    return ScenarioSet(name, "recordings of programs", ARMS, [row_of(path) for path in files])
 
 
-def _row(path: Path) -> Scenario:
+def row_of(path: Path) -> Scenario:
     estimate_s = 0.1 + path.stat().st_size / BYTES_A_SECOND
     return Scenario(path.stem, REPLAY, [str(path)], runs=RUNS, floor=True, estimate_s=estimate_s)
