@@ -2,7 +2,6 @@
 // The program, held against its checks before it runs: what a damaged one would do is not known.
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -79,32 +78,32 @@ static void check_words(const struct program_chunk *chunks)
     (void)munmap(words, CHUNK_WORDS * sizeof *words);
 }
 
-static int by_thread(const void *left, const void *right)
+// Where each thread's chunks begin, and where the last one's end; one too far to the right, as sort_chunks needs it.
+static uint64_t *count_chunks(const struct program_chunk *chunks)
 {
-    const struct program_chunk *a = left, *b = right;
-    if (a->thread != b->thread) {
-        return a->thread < b->thread ? -1 : 1;
-    }
-    return a->at < b->at ? -1 : a->at > b->at;
-}
-
-// Where each thread's chunks begin, and where the last one's end.
-static uint64_t *find_threads(const struct program_chunk *chunks)
-{
-    uint64_t count = replay.head.chunks, thread = 0;
     uint64_t *first = map_shared((replay.head.threads + (uint64_t)2) * sizeof *first);
-    for (uint64_t i = 0; i < count; i++) {
-        while (thread <= chunks[i].thread) {
-            first[thread++] = i;
-        }
+    for (uint64_t i = 0; i < replay.head.chunks; i++) {
+        first[chunks[i].thread + (uint64_t)2]++;
     }
-    while (thread <= replay.head.threads) {
-        first[thread++] = count;
+    for (uint64_t thread = 2; thread < replay.head.threads + (uint64_t)2; thread++) {
+        first[thread] += first[thread - 1];
     }
     return first;
 }
 
-// Chunks stand in the file as they were filled; sorted they are each thread's, in its order.
+// By thread, in their order. Not by qsort, which would ask the allocator for memory.
+static void sort_chunks(const struct program_chunk *chunks)
+{
+    struct program_chunk *sorted = map_shared(replay.head.chunks * sizeof *sorted);
+    uint64_t *first = count_chunks(chunks);
+    for (uint64_t i = 0; i < replay.head.chunks; i++) {
+        sorted[first[chunks[i].thread + (uint64_t)1]++] = chunks[i];
+    }
+    replay.chunks = sorted;
+    replay.first_chunk = first;
+}
+
+// Chunks stand in the file as they were filled.
 void open_program(const char *path)
 {
     read_head(path, open_file(path));
@@ -113,7 +112,6 @@ void open_program(const char *path)
     read_part(chunks, count * sizeof *chunks, replay.head.chunks_at);
     check_table(chunks);
     check_words(chunks);
-    qsort(chunks, count, sizeof *chunks, by_thread);
-    replay.chunks = chunks;
-    replay.first_chunk = find_threads(chunks);
+    sort_chunks(chunks);
+    (void)munmap(chunks, count * sizeof *chunks + 1);
 }
