@@ -155,7 +155,9 @@ static int compare(const void *left, const void *right)
 
 static void find_streams(struct recording *recording)
 {
-    qsort(recording->blocks, recording->block_count, sizeof(void *), compare);
+    if (recording->block_count > 0) {
+        qsort(recording->blocks, recording->block_count, sizeof(void *), compare);
+    }
     recording->streams = need(calloc(recording->block_count + 1, sizeof(struct stream)));
     for (size_t i = 0; i < recording->block_count; i++) {
         uint32_t thread = block_at(recording->blocks[i]).thread;
