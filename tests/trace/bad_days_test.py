@@ -2,14 +2,16 @@
 """Whatever befalls a recorded process: it prints and ends as it does unrecorded, and its recordings can be replayed."""
 import json
 import os
+import pathlib
 import re
 import resource
 import shutil
 import signal
 import subprocess
+import time
 import unittest
 
-from support import BENCH, PROGRAMS, TRACE, TraceTest, main, run
+from support import BENCH, PROGRAMS, TRACE, TraceTest, main, run, tool
 
 BAD_DAY = PROGRAMS / "trace_bad_day"
 STOPS = re.compile(rb"(ebb record: cannot [^\n]*; the recording stops here, the program goes on\n)*")
@@ -64,13 +66,26 @@ class BadDays(TraceTest):
             path = f"{self.root}/killed{i}"
             process = subprocess.Popen([BAD_DAY, "fork", "0"], stdout=subprocess.DEVNULL, env={
                 **os.environ, "EBB_RECORD": path, "LD_PRELOAD": str(BENCH / "libebbtide_record.so")})
-            try:
-                process.wait(0.03 + i * 0.01)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-            file = f"{path}.{process.pid}.0"
+            file = pathlib.Path(f"{path}.{process.pid}.0")
+            while process.poll() is None and not (file.exists() and file.stat().st_size > 0):
+                time.sleep(0.001)
+            time.sleep(i * 0.01)
+            process.kill()
+            process.wait()
             self.finish(file)
+
+    def test_finish_too_early(self):
+        """While the process writes its recording nobody else may."""
+        base, words = f"{self.root}/early", ["bash", "-c", "echo begun; read -r _; exit 0"]
+        process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env={
+            "EBB_RECORD": base, "LD_PRELOAD": str(BENCH / "libebbtide_record.so")})
+        self.assertEqual(process.stdout.readline(), b"begun\n")
+        file = f"{base}.{process.pid}.0"
+        result = tool(TRACE, "finish", file)
+        self.assertEqual((result.returncode, result.stderr.count(b"\n")), (1, 1))
+        self.assertIn(b"still", result.stderr)
+        process.communicate(b"\n")
+        self.finish(file)
 
     def test_killed_at_any_instruction(self):
         """From the write of a block to where the slot is empty: its events are there, and once."""

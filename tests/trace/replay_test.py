@@ -40,6 +40,17 @@ class Replayed(TraceTest):
                 self.assertEqual(status, 0)
                 self.assertEqual(found["allocator"].rpartition("/")[2][:10], "libebbtide")
 
+    def test_replay_of_the_replay(self):
+        """Recorded itself, the replay makes the program's calls, and one more: the buffer of its own output."""
+        program = self.make("trace_truth_threads", "array", 3, 50000)
+        first = self.info(self.recordings()[-1])
+        self.assertEqual(self.record(REPLAY, "--no-samples", program).returncode, 0)
+        again = self.finish(self.recordings()[-1])
+        self.assertEqual(again["mallocs"], first["mallocs"] + 1)
+        for name in ("aligned", "reallocs"):
+            self.assertEqual(again[name], first[name])
+        self.assertLess(again["bytes_made"] - first["bytes_made"], 10000)
+
     def test_pace(self):
         """A paced replay takes as long as the program did, another does not wait."""
         program = self.make("trace_bad_day", "daemon")  # sleeps for a second

@@ -90,6 +90,8 @@ static bool adopt_fd(struct file *file, int fd)
     file->fd = raise_fd(fd);
     file->device = status.st_dev;
     file->inode = status.st_ino;
+    (void)fcntl(file->fd, F_SETLK,
+                &(struct flock){.l_type = F_WRLCK}); // tells `finish` that we live
     return true;
 }
 

@@ -80,12 +80,22 @@ static void cut_last_block(int fd, const struct recording *recording)
     }
 }
 
+// The recorder holds a lock while its process lives.
+static void check_lock(int fd, const char *path)
+{
+    struct flock lock = {.l_type = F_WRLCK};
+    if (fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK) {
+        fail("%s is still written by process %d", path, (int)lock.l_pid);
+    }
+}
+
 static void finish_blocks(const struct recording *recording, const char *spool)
 {
     int fd = open(recording->path, O_WRONLY | O_APPEND | O_CLOEXEC);
     if (fd < 0) {
         fail("cannot write %s: %s", recording->path, strerror(errno));
     }
+    check_lock(fd, recording->path);
     cut_last_block(fd, recording);
     append_spool(fd, recording, spool);
     struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};

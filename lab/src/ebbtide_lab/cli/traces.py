@@ -8,12 +8,17 @@ import click
 from rich.console import Console
 from rich.markup import escape
 
+from ebbtide_lab.arms import allocators
+from ebbtide_lab.arms.allocators import EBBTIDE_AGAIN, FLOOR
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.measure import corpus
+from ebbtide_lab.judge.fidelity import Agreement, agree
+from ebbtide_lab.measure import corpus, execute
 from ebbtide_lab.measure.corpus import Program
 from ebbtide_lab.measure.recording import Recording
-from ebbtide_lab.scenarios.corpus import folder_of, quick_folder
+from ebbtide_lab.measure.session import turned
+from ebbtide_lab.results.model import Figures
+from ebbtide_lab.scenarios.corpus import ARMS, folder_of, quick_folder
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.fidelity import print_fidelity
 from ebbtide_lab.show.recordings import print_recordings
