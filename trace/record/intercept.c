@@ -265,6 +265,10 @@ static bool is_power(size_t align) { return align != 0 && (align & (align - 1)) 
 
 EXPORT void *memalign(size_t align, size_t bytes)
 {
+    if (align > SIZE_MAX / 2 + 1) { // no power of two is as large
+        errno = EINVAL;
+        return NULL;
+    }
     while (!is_power(align)) { // glibc takes the next power of two
         align = align == 0 ? 1 : (align | (align - 1)) + 1;
     }

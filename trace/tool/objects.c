@@ -3,10 +3,15 @@
 
 #include "trace/tool/walk.h"
 
+static uint64_t mix(uint64_t value)
+{
+    value = (value ^ (value >> 31)) * 0x9e3779b97f4a7c15U;
+    return value ^ (value >> 29);
+}
+
 static size_t place_of(const struct objects *objects, uint32_t thread, uint64_t number)
 {
-    uint64_t hash = (number ^ ((uint64_t)thread << 40)) * 0x9e3779b97f4a7c15U;
-    return (size_t)((hash ^ (hash >> 32)) & (objects->room - 1));
+    return (size_t)(mix(number ^ mix(thread + (uint64_t)1)) & (objects->room - 1));
 }
 
 struct object *objects_find(const struct objects *objects, uint32_t thread, uint64_t number)
