@@ -24,6 +24,6 @@ def print_fidelity(found: dict[str, list[Agreement]], console: Console) -> None:
 def _print_order(name: str, found: Agreement, console: Console) -> None:
     """From the least to the most, each as a multiple of the least."""
     for side, (what, order) in enumerate((("program", found.program), ("replay", found.replay))):
-        least = found.medians[order[0]][side]
-        told = ", ".join(f"{arm} {found.medians[arm][side] / least:.2f}" for arm in order)
+        least = found.typical[order[0]][side]
+        told = ", ".join(f"{arm} {found.typical[arm][side] / least:.2f}" for arm in order)
         console.print(f"{name}, {FIGURES[found.figure]}, {what}: {told}", soft_wrap=True)
