@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """How well a replay ranks allocators as the program itself does."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 FIGURES = {"cpu": "CPU time", "peak_rss_kb": "peak memory"}
 # Of a time the least run: what disturbs a run only adds to it, and a program's times differ by
 # less between allocators than by that.
-TYPICAL = {"cpu": min, "peak_rss_kb": median}
+TYPICAL: dict[str, Callable[[list[float]], float]] = {"cpu": min, "peak_rss_kb": median}
 ENOUGH = 0.8
 
 Runs = Mapping[str, Sequence[Mapping[str, float]]]  # by arm: figures of each run
