@@ -278,6 +278,7 @@ void bench_figures_of(struct bench_result *result, const struct bench_clock *clo
     bench_figure(result, "ops", (double)ops);
     bench_figure(result, "wall_s", clock->wall_s);
     bench_figure(result, "cpu_s", clock->cpu_s);
+    bench_figure(result, "user_s", clock->cpu_s - clock->system_s);
     bench_figure(result, "system_s", clock->system_s);
     bench_figure(result, "wall_ns_per_op", clock->wall_s * 1e3 / millions);
     bench_figure(result, "cpu_ns_per_op", clock->cpu_s * 1e3 / millions);
