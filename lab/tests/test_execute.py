@@ -15,7 +15,7 @@ from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.measure import callgrind, counting, execute, workload
+from ebbtide_lab.measure import callgrind, counting, execute, process, workload
 from ebbtide_lab.scenarios.model import COUNTED, Scenario
 
 MIXED = Scenario("mixed", "workload", ["random_mixed", "--iters", "20000"])
@@ -135,6 +135,27 @@ def test_a_report_that_disproves_itself_is_refused(
 def test_output_that_is_no_report_fails_the_run(glibc: Allocator, output: str) -> None:
     with pytest.raises(RunError):
         workload.read_workload(output, glibc)
+
+
+@pytest.mark.parametrize(("estimate_s", "timeout_s"), [(1.0, process.TIMEOUT_S), (3600.0, 7200)])
+def test_a_workload_that_takes_an_hour_has_the_time(
+    layout: Layout,
+    glibc: Allocator,
+    monkeypatch: pytest.MonkeyPatch,
+    estimate_s: float,
+    timeout_s: float,
+) -> None:
+    given: list[float] = []
+
+    def finish(_command: list[str], timeout_s: float, **_options: object) -> str:
+        given.append(timeout_s)
+        return "{}"
+
+    monkeypatch.setattr(workload, "finish", finish)
+    long = Scenario("long", "workload", ["lanes"], estimate_s=estimate_s)
+    with pytest.raises(RunError):
+        execute.run(long, glibc, layout)
+    assert given == [timeout_s]
 
 
 def counted(kind: str, *arguments: str) -> Scenario:

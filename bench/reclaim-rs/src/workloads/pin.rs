@@ -93,7 +93,8 @@ fn run_threads<S: Scheme>(options: &Options, timed: &Timed) -> (Clock, u64) {
 }
 
 pub fn run<S: Scheme>(options: &Options) -> Report {
-    if let (Some(reason), true) = (S::NO_PINS, options.get("mode") != LOAD) {
+    let pins = options.get("mode") != LOAD || options.get("timed") > 0;
+    if let (Some(reason), true) = (S::NO_PINS, pins) {
         not_run(reason);
     }
     let timed = Timed::new(options);
