@@ -5,7 +5,7 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-full bench-programs traces check clean setup-build setup-test setup-run setup-lab
+.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-programs traces check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
@@ -21,7 +21,8 @@ help:
 	@echo 'make traces              record the corpus: some forty programs that nobody here wrote (minutes)'
 	@echo 'make bench-corpus        replay it under every peer (under an hour)'
 	@echo 'make bench-seeds         what five earlier systems published, beside every peer (under an hour)'
-	@echo 'make bench-full          every set (hours)'
+	@echo 'make bench-hours         those of its rows that take an hour for each allocator (a day)'
+	@echo 'make bench-full          every set but those (hours)'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
 	@echo 'make clean               remove build/'
 
@@ -40,6 +41,9 @@ bench-corpus: traces
 
 bench-seeds: setup-run lib bench-programs setup-lab
 	$(EBB) bench published --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
+
+bench-hours: setup-run lib bench-programs setup-lab
+	$(EBB) bench hours --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
 
 bench-full: setup-run lib bench-programs setup-lab
 	$(EBB) bench full --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status

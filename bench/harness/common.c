@@ -175,6 +175,7 @@ static struct bench_clock read_clock(void)
     return (struct bench_clock){
         .wall_s = seconds_of(CLOCK_MONOTONIC),
         .cpu_s = seconds_of(CLOCK_PROCESS_CPUTIME_ID),
+        .system_s = (double)usage.ru_stime.tv_sec + (double)usage.ru_stime.tv_usec * 1e-6,
         .minor_faults = (uint64_t)usage.ru_minflt,
         .major_faults = (uint64_t)usage.ru_majflt,
     };
@@ -198,6 +199,7 @@ void bench_clock_stop(struct bench_clock *clock)
     struct bench_clock now = read_clock();
     clock->wall_s = now.wall_s - clock->wall_s;
     clock->cpu_s = now.cpu_s - clock->cpu_s;
+    clock->system_s = now.system_s - clock->system_s;
     clock->minor_faults = now.minor_faults - clock->minor_faults;
     clock->major_faults = now.major_faults - clock->major_faults;
 }
@@ -276,6 +278,8 @@ void bench_figures_of(struct bench_result *result, const struct bench_clock *clo
     bench_figure(result, "ops", (double)ops);
     bench_figure(result, "wall_s", clock->wall_s);
     bench_figure(result, "cpu_s", clock->cpu_s);
+    bench_figure(result, "user_s", clock->cpu_s - clock->system_s);
+    bench_figure(result, "system_s", clock->system_s);
     bench_figure(result, "wall_ns_per_op", clock->wall_s * 1e3 / millions);
     bench_figure(result, "cpu_ns_per_op", clock->cpu_s * 1e3 / millions);
     bench_figure(result, "mops_per_wall_s", millions / clock->wall_s);

@@ -38,6 +38,7 @@ struct bench_program {
 struct bench_clock {
     double wall_s;
     double cpu_s;
+    double system_s; // of it, the kernel's own, as it tells
     uint64_t minor_faults;
     uint64_t major_faults;
 };

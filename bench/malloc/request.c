@@ -5,7 +5,9 @@
 //
 // Closed loop: a worker takes the next request when it is done with the last. Open
 // loop: request k is due at k / rate, and its latency counts from then, even when
-// every worker was busy: a slow request is not hidden by those it held up.
+// every worker was busy: a slow request is not hidden by those it held up. With --burst
+// (arrival.h) the requests of bursts are also told by themselves, and how long after the
+// end of a burst the last of its requests was done.
 //
 // With --scope a request is a unit of work of a domain, region, heap or arena, and each
 // --every requests of a worker are an epoch (lifetimes/scope.h). With --free 0 objects go
@@ -14,7 +16,7 @@
 //
 // Survivors (variants 2 and 3) wait in a bounded queue and are linked through their
 // own bytes: the harness has no array for them, whose pages would be resident.
-#include "harness/common.h"
+#include "arrival.h"
 #include "harness/histogram.h"
 #include "harness/timer.h"
 #include "lifetimes/scope_report.h"
@@ -38,7 +40,6 @@ enum variant { PLAIN, HOLD_ALL, MIXED_SESSION, WRONG_THREAD };
 static uint64_t worker_count = 4;
 static uint64_t request_count = 1200;
 static uint64_t is_open_loop = 0;
-static uint64_t rate = 10000;
 static uint64_t variant = PLAIN;
 static uint64_t survive_ms = 30000;
 static uint64_t queue_limit = 20000;
@@ -49,7 +50,7 @@ static const struct bench_option options[] = {
     {"workers", &worker_count, 1, WORKERS_MAX, "threads that serve"},
     {"requests", &request_count, 10, UINT64_MAX / 1024, "requests of all workers together"},
     {"loop", &is_open_loop, 0, 1, "0 closed, 1 open"},
-    {"rate", &rate, 1, NS_PER_S, "requests per second of the open loop"},
+    ARRIVAL_OPTIONS,
     {"variant", &variant, PLAIN, WRONG_THREAD,
      "0 plain, 1 hold-all, 2 mixed-session, 3 wrong-thread"},
     {"survive-ms", &survive_ms, 0, 3600000, "how long 1 % of the objects survive (2, 3)"},
@@ -92,6 +93,8 @@ struct worker {
     struct object objects[OBJECTS];
     uint64_t now_ns; // when the running request was taken up
     struct histogram *request_ns;
+    struct histogram *burst_ns; // of those that were due in a burst
+    uint64_t recovery_ns;       // the longest from a burst's end to that of its last request
     struct scope scope;
     uint64_t left_to_scope; // objects that go at the end of the epoch
     uint64_t requests;
@@ -302,13 +305,21 @@ static uint64_t start_of(uint64_t request)
     uint64_t now = now_ns();
     if (!is_open_loop)
         return now;
-    uint64_t due = (uint64_t)((double)request * NS_PER_S / (double)rate);
+    uint64_t due = arrival_due_ns(request);
     for (; now < due; now = now_ns()) {
         uint64_t left = due - now;
         struct timespec delay = {(time_t)(left / NS_PER_S), (long)(left % NS_PER_S)};
         nanosleep(&delay, NULL);
     }
     return due;
+}
+
+static void record_burst(struct worker *worker, uint64_t request, uint64_t end, uint64_t took_ns)
+{
+    histogram_record(worker->burst_ns, took_ns);
+    uint64_t over = arrival_burst_end_ns(request);
+    if (end > over && end - over > worker->recovery_ns)
+        worker->recovery_ns = end - over;
 }
 
 // The order of sizes is drawn before the request starts.
@@ -321,7 +332,10 @@ static void run_request(struct worker *worker, uint64_t request)
     worker->now_ns = now_ns();
     serve(worker);
     uint64_t end = now_ns();
-    histogram_record(worker->request_ns, end < start ? 0 : end - start);
+    uint64_t took_ns = end < start ? 0 : end - start;
+    histogram_record(worker->request_ns, took_ns);
+    if (arrival_is_in_burst(request))
+        record_burst(worker, request, end, took_ns);
     worker->requests++;
 }
 
@@ -354,6 +368,9 @@ static void start_worker(struct worker *worker, uint32_t index)
     worker->queue.last = &worker->queue.first;
     worker->request_ns = histogram_create();
     histogram_make_resident(worker->request_ns);
+    worker->burst_ns = histogram_create();
+    if (arrival_has_bursts())
+        histogram_make_resident(worker->burst_ns);
     if (pthread_create(&worker->thread, NULL, run_worker, worker) != 0)
         bench_fail("cannot start worker %u", index);
 }
@@ -385,6 +402,9 @@ static const struct worker *add_up(struct scope_sum *scopes)
     for (uint64_t i = 1; i < worker_count; i++) {
         struct worker *worker = &workers[i];
         histogram_merge(sum->request_ns, worker->request_ns);
+        histogram_merge(sum->burst_ns, worker->burst_ns);
+        if (worker->recovery_ns > sum->recovery_ns)
+            sum->recovery_ns = worker->recovery_ns;
         sum->requests += worker->requests;
         sum->allocated += worker->allocated;
         sum->freed += worker->freed;
@@ -408,6 +428,10 @@ static void report_memory(struct bench_result *result)
 static void report_requests(struct bench_result *result, const struct worker *sum)
 {
     histogram_report(result, "request", sum->request_ns);
+    if (arrival_has_bursts()) {
+        histogram_report(result, "burst", sum->burst_ns);
+        bench_figure(result, "burst_recovery_ms", (double)sum->recovery_ns / NS_PER_MS);
+    }
     bench_figure(result, "survivors", (double)sum->survived);
     bench_figure(result, "survivors_cut_short", (double)sum->cut_short);
     bench_figure(result, "failed_allocations", (double)sum->failed);
@@ -455,6 +479,7 @@ int main(int argc, char **argv)
 {
     static struct bench_result result;
     bench_open(&program, argc, argv);
+    arrival_check(is_open_loop != 0);
     if (variant == WRONG_THREAD && worker_count < 2)
         bench_fail("--variant 3 wants two workers: one frees what the other allocated");
     scope_prepare("requests", has_survivors());

@@ -123,6 +123,7 @@ static void add_clock(struct bench_clock *sum, const struct bench_clock *clock)
 {
     sum->wall_s += clock->wall_s;
     sum->cpu_s += clock->cpu_s;
+    sum->system_s += clock->system_s;
     sum->minor_faults += clock->minor_faults;
     sum->major_faults += clock->major_faults;
 }

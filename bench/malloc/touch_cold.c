@@ -45,6 +45,7 @@ static void add_time(struct bench_clock *sum, struct bench_clock *started)
     bench_clock_stop(started);
     sum->wall_s += started->wall_s;
     sum->cpu_s += started->cpu_s;
+    sum->system_s += started->system_s;
     sum->minor_faults += started->minor_faults;
     sum->major_faults += started->major_faults;
 }
@@ -144,6 +145,7 @@ static struct bench_clock sum_clocks(void)
     for (int i = 0; i < 3; i++) {
         sum.wall_s += parts[i]->wall_s;
         sum.cpu_s += parts[i]->cpu_s;
+        sum.system_s += parts[i]->system_s;
         sum.minor_faults += parts[i]->minor_faults;
         sum.major_faults += parts[i]->major_faults;
     }

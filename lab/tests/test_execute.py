@@ -15,7 +15,7 @@ from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError, RunError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.measure import counting, execute, workload
+from ebbtide_lab.measure import callgrind, counting, execute, process, workload
 from ebbtide_lab.scenarios.model import COUNTED, Scenario
 
 MIXED = Scenario("mixed", "workload", ["random_mixed", "--iters", "20000"])
@@ -137,6 +137,27 @@ def test_output_that_is_no_report_fails_the_run(glibc: Allocator, output: str) -
         workload.read_workload(output, glibc)
 
 
+@pytest.mark.parametrize(("estimate_s", "timeout_s"), [(1.0, process.TIMEOUT_S), (3600.0, 7200)])
+def test_a_workload_that_takes_an_hour_has_the_time(
+    layout: Layout,
+    glibc: Allocator,
+    monkeypatch: pytest.MonkeyPatch,
+    estimate_s: float,
+    timeout_s: float,
+) -> None:
+    given: list[float] = []
+
+    def finish(_command: list[str], timeout_s: float, **_options: object) -> str:
+        given.append(timeout_s)
+        return "{}"
+
+    monkeypatch.setattr(workload, "finish", finish)
+    long = Scenario("long", "workload", ["lanes"], estimate_s=estimate_s)
+    with pytest.raises(RunError):
+        execute.run(long, glibc, layout)
+    assert given == [timeout_s]
+
+
 def counted(kind: str, *arguments: str) -> Scenario:
     command = ["random_mixed", *arguments]
     return Scenario("counted", kind, command, cost=COUNTED[kind])
@@ -152,6 +173,50 @@ def test_instructions_per_operation_repeat(
     ]
     assert found[0] == pytest.approx(found[1], rel=0.01)
     assert found[2] < found[0]
+
+
+def test_the_counted_kinds_of_events_and_the_allocators_part_are_told(
+    layout: Layout, glibc: Allocator, floor: Allocator
+) -> None:
+    few = counted("instructions", "--iters", "2000")
+    own, floors = (execute.run(few, each, layout).figures for each in (glibc, floor))
+    for name in callgrind.EVENTS:
+        assert f"{name}_per_op" in own
+    assert 0 < own["mispredict_percent"] < 100
+    assert 0 < floors["allocator_instructions_percent"] < own["allocator_instructions_percent"]
+    assert own["allocator_instructions_per_op"] < own["instructions_per_op"]
+
+
+PROFILE = """\
+events: Ir Dr Dw I1mr D1mr D1mw ILmr DLmr DLmw Bc Bcm Bi Bim
+ob=(1) /lib/one.so
+fn=(1) first
+10 7 1 0 0 2 1
+cob=(2) /lib/two.so
+cfn=(2) second
+calls=3 20
++1 900 90 90 9 9 9
+* 3
+ob=(2)
+fn=(2)
+20 40 4 0 1 1 0 0 1 2 5 1 6 1
+totals: 50 5 0 1 3 1 0 1 2 5 1 6 1
+"""
+
+
+def test_callgrinds_file_is_read_without_the_costs_of_calls() -> None:
+    profile = callgrind.read_profile(PROFILE)
+    one, two = profile.of(Path("/lib/one.so")), profile.of(Path("/lib/two.so"))
+    assert (one["instructions"], one["loads"], one["d1_misses"]) == (10, 1, 3)
+    assert (two["ll_references"], two["ll_misses"]) == (2, 3)
+    assert (two["branches"], two["mispredicts"]) == (11, 2)
+    assert profile.totals["instructions"] == 50
+    assert profile.of(Path("/lib/three.so"))["instructions"] == 0
+
+
+def test_a_file_without_totals_is_refused() -> None:
+    with pytest.raises(RunError, match="did not tell what it counted"):
+        callgrind.read_profile(PROFILE.partition("totals")[0])
 
 
 def test_instructions_want_a_number_of_iterations(layout: Layout, glibc: Allocator) -> None:

@@ -282,22 +282,27 @@ def test_a_workload_that_a_scheme_has_no_program_for_fails(tmp_path: Path) -> No
         execute.run(RETIRE, OVER_GLIBC, checkout(tmp_path))
 
 
-def test_a_program_of_bench_runs_as_a_scheme(tmp_path: Path) -> None:
+def compiled(place: Layout, scheme: str, workload: str) -> None:
+    """A program of bench/reclaim, where the lab looks for it."""
     bench = find_root() / "bench"
-    place = checkout(tmp_path, CATALOGUE.replace("toy", "free"))
-    folder = place.programs / "reclaim" / "free"
-    folder.mkdir(parents=True)
+    folder = place.programs / "reclaim" / scheme
+    folder.mkdir(parents=True, exist_ok=True)
     sources = [bench / name for name in SHARED] + [
-        bench / "reclaim" / name for name in ("retire.c", "harness.c")
+        bench / "reclaim" / name for name in (f"{workload}.c", "harness.c")
     ]
     flags = [
         "-D_GNU_SOURCE",
-        '-DSCHEME_HEADER="scheme_free.h"',
+        f'-DSCHEME_HEADER="scheme_{scheme}.h"',
         f"-I{find_root() / 'include'}",
         f"-I{bench}",
     ]
-    command = [*COMPILE, *flags, *map(str, sources), "-o", str(folder / "retire")]
+    command = [*COMPILE, *flags, *map(str, sources), "-o", str(folder / workload)]
     subprocess.run(command, check=True, timeout=60)
+
+
+def test_a_program_of_bench_runs_as_a_scheme(tmp_path: Path) -> None:
+    place = checkout(tmp_path, CATALOGUE.replace("toy", "free"))
+    compiled(place, "free", "retire")
     found = schemes.find("free/glibc", place)
     assert found.problem == ""
     figures = execute.run(RETIRE, found, place).figures
@@ -305,6 +310,28 @@ def test_a_program_of_bench_runs_as_a_scheme(tmp_path: Path) -> None:
     assert figures["unreclaimed"] == 0
     with pytest.raises(RunError, match=r"expected .*gone\.so"):
         execute.run(RETIRE, replace(found, path=tmp_path / "gone.so"), place)
+
+
+@pytest.mark.parametrize(
+    ("workload", "options", "histogram"),
+    [
+        ("pin", [], "pin_ns"),
+        ("pin", ["--mode", "nested"], "pin_ns"),
+        ("atomic_swap", [], "swap_ns"),
+    ],
+)
+def test_single_operations_are_timed_under_a_mutex(
+    tmp_path: Path, workload: str, options: list[str], histogram: str
+) -> None:
+    place = checkout(tmp_path, CATALOGUE.replace("toy", "mutex"))
+    for each in ("retire", workload):
+        compiled(place, "mutex", each)
+    command = [workload, "--threads", "3", "--iters", "2000", "--timed", "100", *options]
+    found = schemes.find("mutex/glibc", place)
+    sample = execute.run(Scenario("one", "scheme", command), found, place)
+    assert sum(count for _, count in sample.histograms[histogram].counts) == 300
+    untimed = Scenario("none", "scheme", [*command, "--timed", "0"])
+    assert execute.run(untimed, found, place).histograms == {}
 
 
 # --- a session and what it shows ----------------------------------------------------

@@ -251,3 +251,37 @@ def test_too_few_blocks_to_see_growth_are_refused(layout: Layout) -> None:
     done = _run(layout, "asymmetric_free", "--blocks", "1000", "--live-mb", "64")
     assert done.returncode == 2
     assert "--blocks is too small" in done.stderr
+
+
+BURSTS = ["--loop", "1", "--rate", "2000", "--burst", "10", "--burst-ms", "50"]
+
+
+def test_bursts_have_as_many_requests_as_they_are_long(layout: Layout) -> None:
+    """Two periods of 100 ms: 100 requests, then 1000 within 50 ms."""
+    options = [*BURSTS, "--period-ms", "100", "--requests", "2200"]
+    done = _run(layout, "request", *options)
+    assert done.returncode == 0, done.stderr
+    report = json.loads(done.stdout)
+    counted = {
+        name: sum(count for _, count in each["counts"])
+        for name, each in report["histograms"].items()
+    }
+    assert counted == {"request_ns": 2200, "burst_ns": 2000}
+    assert report["figures"]["wall_s"] > 0.19
+    assert report["figures"]["burst_recovery_ms"] >= 0
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--burst", "2"], "--burst wants --loop 1"),
+        ([*BURSTS, "--period-ms", "50"], "--burst-ms is not below --period-ms"),
+        (["--loop", "1", "--rate", "1", "--burst", "2"], "no request is due in a burst"),
+    ],
+)
+def test_bursts_that_cannot_be_are_refused(
+    layout: Layout, options: list[str], message: str
+) -> None:
+    done = _run(layout, "request", *options)
+    assert done.returncode == 2
+    assert message in done.stderr

@@ -61,8 +61,9 @@ std::string built(const std::uint8_t *data, std::size_t size)
                               static_cast<char>(turn++ % 128), 0, 0};
         events.append(reinterpret_cast<const char *>(data) + 2, length);
         const auto count = static_cast<std::uint32_t>(events.size());
-        append(bytes, trace_block{TRACE_BLOCK_MAGIC, thread, offsets[thread - 1], count, count,
-                                  trace_check(events.data(), count), 0});
+        trace_block block = {TRACE_BLOCK_MAGIC, thread, offsets[thread - 1], count, count, 0, 0};
+        block.check = block_check(block, events.data());
+        append(bytes, block);
         bytes += events;
         offsets[thread - 1] += count;
         data += length + 2;

@@ -60,26 +60,31 @@ class Files(TraceTest):
             self.verbs(what=at, all_verbs=at % 16 == 0)
 
     def test_flip_is_found(self):
-        """The payload's check: any one bit of it."""
+        """The block's check: any one bit of its payload or of its head."""
         first = self.whole.index(b"EBK1") + 32
-        for at in (first, first + 100, first + 2000):
+        for at in (*range(first - 32, first), first, first + 100, first + 2000):
             changed = bytearray(self.whole)
             changed[at] ^= 4
             self.bad.write_bytes(changed)
             self.verbs((1,), what=at)
 
+    @staticmethod
+    def check(data):
+        total = (0xCBF29CE484222325 ^ len(data)) & (2**64 - 1)
+        whole = len(data) // 8 * 8
+        for i in range(0, whole, 8):
+            total = (total ^ int.from_bytes(data[i:i + 8], "little")) * 0x100000001B3 % 2**64
+            total ^= total >> 29
+        for byte in data[whole:]:
+            total = (total ^ byte) * 0x100000001B3 % 2**64
+        return (total ^ (total >> 32)) & 0xFFFFFFFF
+
     def block(self, events, thread=0, offset=0):
         """A block that is not compressed, its check as the reader wants it."""
-        total = (0xCBF29CE484222325 ^ len(events)) & (2**64 - 1)
-        whole = len(events) // 8 * 8
-        for i in range(0, whole, 8):
-            total = (total ^ int.from_bytes(events[i:i + 8], "little")) * 0x100000001B3 % 2**64
-            total ^= total >> 29
-        for byte in events[whole:]:
-            total = (total ^ byte) * 0x100000001B3 % 2**64
-        check = (total ^ (total >> 32)) & 0xFFFFFFFF
-        return struct.pack("<IIQIIII", 0x314B4245, thread, offset, len(events), len(events), check,
-                           0) + events
+        head = [0x314B4245, thread, offset, len(events), len(events), 0, 0]
+        pack = struct.Struct("<IIQIIII").pack
+        head[5] = self.check(events) ^ self.check(pack(*head)) * 31 % 2**32
+        return pack(*head) + events
 
     def write(self, *blocks, text=b"first_thread=0\n"):
         self.bad.write_bytes(struct.pack("<8sII", b"EBBTRACE", 1, len(text)) + text + b"".join(blocks))

@@ -54,7 +54,7 @@ struct trace_block {
     uint64_t offset;       // of its first event in the thread's stream, in bytes before compression
     uint32_t raw_bytes;    // of the events
     uint32_t stored_bytes; // of the payload; equal to raw_bytes: not compressed
-    uint32_t check;        // trace_check of the payload
+    uint32_t check;        // block_check, with zero here
     uint32_t ends;         // 1: the thread has ended, this is its last block
 };
 
@@ -97,6 +97,12 @@ static inline uint32_t trace_check(const void *data, uint32_t bytes)
         sum = (sum ^ at[i]) * 0x100000001b3U;
     }
     return (uint32_t)(sum ^ (sum >> 32));
+}
+
+static inline uint32_t block_check(struct trace_block block, const void *payload)
+{
+    block.check = 0;
+    return trace_check(payload, block.stored_bytes) ^ trace_check(&block, sizeof block) * 31;
 }
 
 #endif

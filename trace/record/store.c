@@ -161,9 +161,9 @@ static void write_block(const struct trace_slot *slot)
         .offset = slot->offset,
         .raw_bytes = slot->bytes,
         .stored_bytes = stored,
-        .check = trace_check(payload, stored),
         .ends = slot->ends,
     };
+    block.check = block_check(block, payload);
     struct iovec parts[] = {{&block, sizeof block}, {(void *)(uintptr_t)payload, stored}};
     write_parts(parts, 2);
 }

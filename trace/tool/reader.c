@@ -140,7 +140,7 @@ static void read_blocks(struct recording *recording, size_t at)
         if (!is_sound(&block, recording->bytes - at - sizeof block)) {
             break;
         }
-        if (block.thread == TRACE_NO_THREAD) {
+        if (block.thread == TRACE_NO_THREAD && block_check(block, NULL) == block.check) {
             recording->is_finished = true;
             at += sizeof block;
             break;
@@ -230,7 +230,7 @@ static _Noreturn void damaged(const struct cursor *cursor, const char *what)
 static void unpack(struct cursor *cursor, const struct trace_block *block,
                    const unsigned char *payload)
 {
-    if (trace_check(payload, block->stored_bytes) != block->check) {
+    if (block_check(*block, payload) != block->check) {
         damaged(cursor, "a block's check does not hold");
     }
     if (block->stored_bytes == block->raw_bytes) {

@@ -53,7 +53,7 @@ void write_block(int fd, const char *path, const struct trace_block *block, cons
         head.stored_bytes = (uint32_t)bytes;
         payload = packed;
     }
-    head.check = trace_check(payload, head.stored_bytes);
+    head.check = block_check(head, payload);
     put(fd, path, &head, sizeof head);
     put(fd, path, payload, head.stored_bytes);
 }

@@ -46,6 +46,12 @@ impl Histogram {
         self.counts[index_of(value_ns.min(HIGHEST_NS))] += 1;
     }
 
+    pub fn add(&mut self, other: &Histogram) {
+        for (index, count) in other.counted() {
+            self.counts[index] += count;
+        }
+    }
+
     /// The counts that are not zero, with their places.
     pub fn counted(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         self.counts

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 //! atomic-swap: see bench/reclaim/atomic_swap.c.
 
+use super::timed::Timed;
 use super::{Team, settle};
 use crate::clock::peak_rss_kb;
 use crate::ledger;
@@ -14,6 +15,7 @@ pub fn options() -> Vec<Choice> {
     vec![
         Choice::number("threads", 2, 1, 64),
         Choice::number("iters", 1_000_000, 10, u64::MAX / 128),
+        Timed::option(),
     ]
 }
 
@@ -25,6 +27,15 @@ struct Sums {
 }
 
 impl Sums {
+    #[inline(always)]
+    fn swap_one<S: Scheme>(&mut self, me: &S::Thread, cell: &S::Cell, word: u64) {
+        let guard = S::pin(me);
+        let old = S::replace(cell, word, &guard);
+        drop(guard);
+        self.read = self.read.wrapping_add(old);
+        self.written = self.written.wrapping_add(word);
+    }
+
     fn swap_often<S: Scheme>(
         &mut self,
         me: &S::Thread,
@@ -33,11 +44,7 @@ impl Sums {
         samples: bool,
     ) {
         for (i, word) in words.enumerate() {
-            let guard = S::pin(me);
-            let old = S::replace(cell, word, &guard);
-            drop(guard);
-            self.read = self.read.wrapping_add(old);
-            self.written = self.written.wrapping_add(word);
+            self.swap_one::<S>(me, cell, word);
             if samples && (i as u64).is_multiple_of(SAMPLE_PERIOD) {
                 self.peak_unreclaimed = self.peak_unreclaimed.max(ledger::unreclaimed());
             }
@@ -45,7 +52,13 @@ impl Sums {
     }
 }
 
-fn run_thread<S: Scheme>(team: &Team, cell: &S::Cell, index: u64, iterations: u64) -> Sums {
+fn run_thread<S: Scheme>(
+    team: &Team,
+    timed: &Timed,
+    cell: &S::Cell,
+    index: u64,
+    iterations: u64,
+) -> Sums {
     let mut sums = Sums::default();
     let me = S::enter();
     let (warm, first) = (index << 40, index << 48);
@@ -53,6 +66,7 @@ fn run_thread<S: Scheme>(team: &Team, cell: &S::Cell, index: u64, iterations: u6
     team.ready();
     sums.swap_often::<S>(&me, cell, first..first + iterations, index == 0);
     team.finished();
+    timed.run(|i| sums.swap_one::<S>(&me, cell, (index << 32) + i));
     S::leave(me);
     sums
 }
@@ -62,11 +76,13 @@ pub fn run<S: Scheme>(options: &Options) -> Report {
     let mut report = Report::default();
     let cell = S::cell(0);
     let team = Team::new(threads);
+    let timed = Timed::new(options);
     let start_kb = peak_rss_kb();
     let mut total = Sums::default();
     std::thread::scope(|scope| {
-        let (team, cell) = (&team, &cell);
-        let start = |index| scope.spawn(move || run_thread::<S>(team, cell, index, iterations));
+        let (team, timed, cell) = (&team, &timed, &cell);
+        let start =
+            |index| scope.spawn(move || run_thread::<S>(team, timed, cell, index, iterations));
         let running: Vec<_> = (0..threads).map(start).collect();
         let clock = team.stop(team.start(), options.get("plant-percent"));
         let ops = iterations * threads;
@@ -86,6 +102,7 @@ pub fn run<S: Scheme>(options: &Options) -> Report {
         "every_node_swapped_out_once",
         total.read.wrapping_add(last) == total.written,
     );
+    timed.report("swap", "every_swap_timed", &mut report);
     settle::<S>(&mut report);
     report
 }

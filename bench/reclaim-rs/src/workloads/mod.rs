@@ -7,6 +7,7 @@ pub mod idlers;
 pub mod pin;
 pub mod reader_mostly;
 pub mod retire;
+pub mod timed;
 
 use crate::clock::{Clock, sleep_ms};
 use crate::ledger;

@@ -2,6 +2,7 @@
 //! pin: see bench/reclaim/pin.c.
 
 use super::idlers::Idlers;
+use super::timed::Timed;
 use super::{Team, keep_apart};
 use crate::clock::Clock;
 use crate::not_run;
@@ -20,14 +21,20 @@ pub fn options() -> Vec<Choice> {
         Choice::number("iters", 20_000_000, 10, u64::MAX / 128),
         Idlers::option(),
         Choice::word("mode", MODES),
+        Timed::option(),
     ]
+}
+
+#[inline(always)]
+fn pin_once<S: Scheme>(me: &S::Thread) {
+    let guard = S::pin(me);
+    keep_apart();
+    drop(guard);
 }
 
 fn pin_tight<S: Scheme>(me: &S::Thread, iterations: u64) {
     for _ in 0..iterations {
-        let guard = S::pin(me);
-        keep_apart();
-        drop(guard);
+        pin_once::<S>(me);
         keep_apart();
     }
 }
@@ -55,7 +62,7 @@ fn pin_often<S: Scheme>(me: &S::Thread, cell: &S::Cell, mode: u64, iterations: u
 }
 
 /// The clock, and the loads that showed another node than the one there.
-fn run_threads<S: Scheme>(options: &Options) -> (Clock, u64) {
+fn run_threads<S: Scheme>(options: &Options, timed: &Timed) -> (Clock, u64) {
     let threads = options.get("threads");
     let (mode, iterations) = (options.get("mode"), options.get("iters"));
     let cell = S::cell(1);
@@ -68,6 +75,7 @@ fn run_threads<S: Scheme>(options: &Options) -> (Clock, u64) {
         team.ready();
         bad += pin_often::<S>(&me, &cell, mode, iterations);
         team.finished();
+        timed.run(|_| pin_once::<S>(&me));
         S::leave(me);
         wrong.fetch_add(bad, Relaxed); // a sum, read after the join
     };
@@ -85,14 +93,17 @@ fn run_threads<S: Scheme>(options: &Options) -> (Clock, u64) {
 }
 
 pub fn run<S: Scheme>(options: &Options) -> Report {
-    if let (Some(reason), true) = (S::NO_PINS, options.get("mode") != LOAD) {
+    let pins = options.get("mode") != LOAD || options.get("timed") > 0;
+    if let (Some(reason), true) = (S::NO_PINS, pins) {
         not_run(reason);
     }
-    let (clock, wrong) = run_threads::<S>(options);
+    let timed = Timed::new(options);
+    let (clock, wrong) = run_threads::<S>(options, &timed);
     let mut report = Report::default();
     let iterations = options.get("iters");
     report.figures_of(&clock, iterations * options.get("threads"));
     report.figure("ns_per_op", clock.wall_s * 1e9 / iterations as f64);
     report.verify("loads_right", wrong == 0);
+    timed.report("pin", "every_pin_timed", &mut report);
     report
 }

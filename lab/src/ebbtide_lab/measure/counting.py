@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Runs a workload under a counting tool: instructions and cache misses, system calls."""
+"""Runs a workload under a counting tool: instructions, caches and branches, or system calls."""
 
-import re
 from pathlib import Path
 
-from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.arms.allocators import Allocator, libc_path
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.measure.callgrind import count
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import TIMEOUT_S, ExitError, finish
+from ebbtide_lab.measure.process import finish
 from ebbtide_lab.measure.workload import read_workload, settings_for
 from ebbtide_lab.results.model import Figures, Sample
 from ebbtide_lab.scenarios.model import Scenario
 
-COUNTED_LINES = {
-    "instructions": "I +refs:",
-    "d1_misses": "D1 +misses:",
-    "ll_misses": "LLd misses:",
+# What the allocator's own code has of them is told by itself.
+SHARED = ("instructions", "d1_misses")
+RATES = {
+    "load_miss_percent": ("load_misses", "loads"),
+    "ll_miss_percent": ("ll_misses", "ll_references"),
+    "mispredict_percent": ("mispredicts", "branches"),
+    **{f"allocator_{name}_percent": (f"allocator_{name}", name) for name in SHARED},
 }
 MEMORY_CALLS = ("mmap", "munmap", "madvise", "mprotect", "mremap", "brk")
 
@@ -28,57 +31,36 @@ def run_counted(scenario: Scenario, allocator: Allocator, layout: Layout, scratc
     operations = twice.pop("operations") - once.pop("operations")
     if operations <= 0:
         raise RunError("twice the iterations were no more operations")
-    return Sample({f"{name}_per_op": (twice[name] - once[name]) / operations for name in once})
+    spent = {name: twice[name] - once[name] for name in once}
+    rates = {
+        name: 100 * spent[part] / spent[whole]
+        for name, (part, whole) in RATES.items()
+        if spent[whole] > 0
+    }
+    return Sample(
+        {**{f"{name}_per_op": each / operations for name, each in spent.items()}, **rates}
+    )
 
 
 def _count(
     scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path, times: int
 ) -> Figures:
     """Operations of one run under callgrind, and what they cost by its count and by its
-    simulation of the first-level data cache and the last-level cache."""
+    simulation of caches and branches."""
     program, *arguments = scenario.command
     if scenario.doubled not in arguments[:-1]:
         raise RunError(f"a row of kind instructions wants {scenario.doubled} N in its command")
     at = arguments.index(scenario.doubled) + 1
     arguments[at] = str(times * int(arguments[at]))
     command = [str(layout.program(program)), *arguments]
-    output, counts = count(command, settings_for(scenario, allocator), scratch)
+    output, profile = count(command, settings_for(scenario, allocator), scratch)
     figures = read_workload(output, allocator).figures
-    return {**counts, "operations": figures["ops"] + figures.get("warm_up_ops", 0.0)}
-
-
-def count(
-    command: list[str],
-    settings: dict[str, str],
-    scratch: Path,
-    timeout_s: float | None = TIMEOUT_S,
-) -> tuple[str, Figures]:
-    """What a command prints under callgrind, and what callgrind counted."""
-    log = scratch / "callgrind.log"
-    callgrind = ["valgrind", "--tool=callgrind", "--callgrind-out-file=/dev/null"]
-    callgrind += ["--cache-sim=yes", f"--log-file={log}"]
-    try:
-        output = finish([*callgrind, *command], timeout_s, env=settings, cwd=scratch)
-    except ExitError as error:
-        raise RunError(f"{error}; {_last_words(log)}") from error
-    return output, read_counts(log.read_text(encoding="utf-8"))
-
-
-def _last_words(log: Path) -> str:
-    """Whether valgrind itself died or the program under it."""
-    lines = log.read_text(encoding="utf-8").splitlines() if log.exists() else []
-    return "callgrind ended with " + repr(lines[-1]) if lines else "callgrind wrote no line"
-
-
-def read_counts(log: str) -> Figures:
-    """What callgrind counted, from the lines that it ends with."""
-    counts = {}
-    for name, line in COUNTED_LINES.items():
-        found = re.search(rf"{line} *([\d,]+)", log)
-        if not found:
-            raise RunError(f"callgrind did not tell {name.replace('_', ' ')}")
-        counts[name] = float(found[1].replace(",", ""))
-    return counts
+    own = profile.of(allocator.path or libc_path())
+    return {
+        **profile.totals,
+        **{f"allocator_{name}": own[name] for name in SHARED},
+        "operations": figures["ops"] + figures.get("warm_up_ops", 0.0),
+    }
 
 
 def run_traced(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:

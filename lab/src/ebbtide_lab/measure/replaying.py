@@ -15,7 +15,7 @@ from typing import Any
 from ebbtide_lab.arms.allocators import FLOOR, Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.measure.counting import count
+from ebbtide_lab.measure.callgrind import count
 from ebbtide_lab.measure.process import ExitError, finish
 from ebbtide_lab.measure.session import turned
 from ebbtide_lab.measure.tracing import call_tool
@@ -226,8 +226,8 @@ def count_all(program: Program, arms: list[Allocator], tell: Tell) -> list[Row]:
 def _count(program: Program, row: Row, arguments: list[str]) -> None:
     command = [str(program.replayer), *arguments, str(program.path)]
     try:
-        output, counts = count(command, _settings(row.arm), program.path.parent, None)
+        output, profile = count(command, _settings(row.arm), program.path.parent, None)
         events = max(_read(output, row.arm)["events"], 1)
-        row.counts = {name: value / events for name, value in counts.items()}
+        row.counts = {name: value / events for name, value in profile.totals.items()}
     except RunError as error:
         row.failure = str(error)

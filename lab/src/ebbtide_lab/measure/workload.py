@@ -11,7 +11,7 @@ from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import NotRunError, RunError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.measure.preload import environment
-from ebbtide_lab.measure.process import ExitError, finish
+from ebbtide_lab.measure.process import TIMEOUT_S, ExitError, finish
 from ebbtide_lab.results.model import Figures, Histogram, Sample
 from ebbtide_lab.scenarios.model import Scenario
 
@@ -25,7 +25,8 @@ def run_workload(scenario: Scenario, allocator: Allocator, layout: Layout, scrat
     program, *arguments = scenario.command
     command = [str(layout.program(program)), *arguments, *ways.options(allocator.way)]
     settings = settings_for(scenario, allocator)
-    return read_workload(finish(command, env=settings, cwd=scratch), allocator)
+    timeout_s = max(TIMEOUT_S, 2 * scenario.estimate_s)
+    return read_workload(finish(command, timeout_s, env=settings, cwd=scratch), allocator)
 
 
 def run_scheme(scenario: Scenario, allocator: Allocator, layout: Layout, scratch: Path) -> Sample:

@@ -162,6 +162,7 @@ class ScenarioSet:
     purpose: str
     arms: list[str]
     scenarios: list[Scenario]
+    apart: bool = False  # run by its own name alone, and not with `full`
 
 
 def _bar(data: dict[str, Any], where: str) -> Bar:
@@ -195,7 +196,8 @@ def load(path: Path) -> ScenarioSet:
     names = [each.name for each in found]
     if not found or len(set(names)) != len(names):
         raise LabError(f"{path.name}: no scenario, or two of one name")
-    return ScenarioSet(path.stem, data.get("purpose", ""), data.get("arms", []), found)
+    purpose, arms = data.get("purpose", ""), data.get("arms", [])
+    return ScenarioSet(path.stem, purpose, arms, found, data.get("apart", False))
 
 
 def load_all() -> dict[str, ScenarioSet]:
@@ -203,13 +205,13 @@ def load_all() -> dict[str, ScenarioSet]:
 
 
 def select(wanted: list[str]) -> list[ScenarioSet]:
-    """Sets by name, `full` for all of them, files of sets, or single scenarios
+    """Sets by name, `full` for all but those apart, files of sets, or single scenarios
     (`bars/larson`, `larson`)."""
     sets = load_all()
     chosen: list[ScenarioSet] = []
     for name in wanted:
         if name == FULL:
-            chosen += sets.values()
+            chosen += [each for each in sets.values() if not each.apart]
         elif name.endswith(TOML):
             chosen.append(load(Path(name)))
         else:

@@ -15,7 +15,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN
-from ebbtide_lab.published.model import SCENARIO_SET, Document, Line, Table, load_all
+from ebbtide_lab.published.model import SETS, Document, Line, Table, load_all
 from ebbtide_lab.results.model import Results
 from ebbtide_lab.show import published_figures
 from ebbtide_lab.show.fit import Grid
@@ -50,7 +50,7 @@ class PublishedTable:
 
 
 def _label(line: Line, numbers: dict[str, int]) -> str:
-    told = ",".join(map(str, sorted(numbers[name] for name in line.remarks)))
+    told = ",".join(map(str, sorted(numbers[name] for name in line.notes)))
     return f"{line.label} [{told}]" if told else line.label
 
 
@@ -67,14 +67,15 @@ def _cells(line: Line, rows: Rows, peers: list[str]) -> Iterator[str]:
 
 
 def _numbers(table: Table) -> dict[str, int]:
-    """Remarks of the table first, then those of its lines, in the order of their use."""
-    names = [*table.remarks, *(name for line in table.lines for name in line.remarks)]
+    """Remarks of the table first, then the notes of its lines, in the order of their use."""
+    names = [*table.remarks, *(name for line in table.lines for name in line.notes)]
     return {name: number for number, name in enumerate(dict.fromkeys(names), 1)}
 
 
 def _measured(table: Table, rows: Rows) -> set[str]:
     """The arms that ran in any line of the table, with success or without."""
-    found = [rows[line.scenario] for line in table.lines if line.scenario in rows]
+    names = {name for line in table.lines for name in line.measured}
+    found = [row for name, row in rows.items() if name in names]
     return {arm for row in found for arm in (*row.samples, *row.failures)}
 
 
@@ -114,7 +115,7 @@ def _make(document: Document, table: Table, rows: Rows, arms: list[str]) -> Publ
             [_label(line, numbers), *line.published, *_cells(line, rows, peers)]
             for line in table.lines
         ],
-        [document.remarks[name] for name in numbers],
+        [document.note(name) for name in numbers],
         _runs(table, rows),
         _noise(table, rows),
     )
@@ -122,9 +123,9 @@ def _make(document: Document, table: Table, rows: Rows, arms: list[str]) -> Publ
 
 def tables(results: Results) -> list[PublishedTable]:
     """The published tables of which something was measured. Of the documents that are shown
-    also those tables of which nothing can be measured yet. Empty when nothing of the set was
+    also those tables of which nothing can be measured. Empty when nothing of the sets was
     measured."""
-    rows = {row.scenario.name: row for row in results.rows if row.group == SCENARIO_SET}
+    rows = {row.scenario.name: row for row in results.rows if row.group in SETS}
     arms = [arm.name for arm in results.arms]
     return [
         _make(document, table, rows, arms)

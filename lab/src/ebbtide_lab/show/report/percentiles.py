@@ -43,6 +43,11 @@ class Curve:
         wanted = max(1, math.ceil(round(self.total * percentile / 100, 6)))
         return self.values[bisect_left(self.reached, wanted)]
 
+    def below(self, bound: float) -> int:
+        """How many values were less."""
+        place = bisect_left(self.values, bound)
+        return self.reached[place - 1] if place else 0
+
 
 def names(samples: Iterable[Sample]) -> list[str]:
     """Of the histograms, in the order in which they are met."""
