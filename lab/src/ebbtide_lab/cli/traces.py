@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from ebbtide_lab.arms import allocators
-from ebbtide_lab.arms.allocators import EBBTIDE_AGAIN, FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE_AGAIN, FLOOR, Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.judge.fidelity import Agreement, agree
@@ -20,7 +20,7 @@ from ebbtide_lab.measure.session import turned
 from ebbtide_lab.results.model import Figures
 from ebbtide_lab.scenarios.corpus import ARMS, folder_of, quick_folder
 from ebbtide_lab.show.console import open_console
-from ebbtide_lab.show.fidelity import print_fidelity
+from ebbtide_lab.show.fidelity import print_fidelity, print_orders
 from ebbtide_lab.show.recordings import print_recordings
 
 EXIT_FAILED = 1
@@ -48,7 +48,7 @@ def traces_command(
     programs = corpus.choose(corpus.read_programs(layout), names)
     console = open_console()
     if runs:
-        print_fidelity(_compare(layout, programs, runs, console), console)
+        _compare(layout, programs, runs, console)
         return
     if quick:
         quick_folder(layout).mkdir(exist_ok=True)
@@ -65,25 +65,30 @@ def traces_command(
         _each(left, lambda program: corpus.record(layout, program, _tell), console)
 
 
-def _compare(
-    layout: Layout, programs: list[Program], runs: int, console: Console
-) -> dict[str, list[Agreement]]:
-    """By program; every round has the program and its replay under every allocator."""
+def _compare(layout: Layout, programs: list[Program], runs: int, console: Console) -> None:
     wanted = [name for name in ARMS if name not in (FLOOR, EBBTIDE_AGAIN)]
     arms = [arm for arm in (allocators.find(name, layout) for name in wanted) if not arm.problem]
     corpus.make_input(layout)
     found = {}
     for program in programs:
         console.print(program.name, style="dim")
-        pair = corpus.as_scenario(layout, program), corpus.as_replay(layout, program)
-        told: tuple[dict[str, list[Figures]], dict[str, list[Figures]]] = ({}, {})
-        for number in range(runs):
-            for arm in turned(arms, number):
-                for scenario, figures in zip(pair, told, strict=True):
-                    sample = execute.run(scenario, arm, layout)
-                    figures.setdefault(arm.name, []).append(sample.figures)
-        found[program.name] = agree(*told)
-    return found
+        found[program.name] = _compare_one(layout, program, arms, runs)
+        print_orders(program.name, found[program.name], console)
+    print_fidelity(found, console)
+
+
+def _compare_one(
+    layout: Layout, program: Program, arms: list[Allocator], runs: int
+) -> list[Agreement]:
+    """Every round has the program and its replay under every allocator."""
+    pair = corpus.as_scenario(layout, program), corpus.as_replay(layout, program)
+    told: tuple[dict[str, list[Figures]], dict[str, list[Figures]]] = ({}, {})
+    for number in range(runs):
+        for arm in turned(arms, number):
+            for scenario, figures in zip(pair, told, strict=True):
+                sample = execute.run(scenario, arm, layout)
+                figures.setdefault(arm.name, []).append(sample.figures)
+    return agree(*told)
 
 
 def _each(programs: list[Program], make: Callable[[Program], Recording], console: Console) -> None:

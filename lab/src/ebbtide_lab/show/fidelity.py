@@ -16,9 +16,11 @@ def print_fidelity(found: dict[str, list[Agreement]], console: Console) -> None:
             colour = "green" if each.spearman >= ENOUGH else "red"
             table.add(name, FIGURES[each.figure], f"[{colour}]{each.spearman:.2f}[/]")
     table.print(console)
-    for name, agreements in found.items():
-        for each in agreements:
-            _print_order(name, each, console)
+
+
+def print_orders(name: str, agreements: list[Agreement], console: Console) -> None:
+    for each in agreements:
+        _print_order(name, each, console)
 
 
 def _print_order(name: str, found: Agreement, console: Console) -> None:
