@@ -19,7 +19,7 @@ from ebbtide_lab.judge import corpus, verdict
 from ebbtide_lab.judge.stats import Ratio
 from ebbtide_lab.results import journal
 from ebbtide_lab.results.model import Histogram, Results, Row, Sample
-from ebbtide_lab.scenarios.model import REPLAY, Bar, Scenario
+from ebbtide_lab.scenarios.model import Bar, Scenario
 from ebbtide_lab.show import published
 from ebbtide_lab.show.report import cells, charts, grid, html, markdown, matrix, model, percentiles
 from ebbtide_lab.show.report.scaling import families
@@ -194,10 +194,8 @@ def test_no_common_peer_misses_the_bar() -> None:
 
 def replays(where: Path, *others: str) -> Results:
     """Three recordings, and other rows of these names, each under every arm."""
-    names = ("gcc", "jq", "vim")
-    rows = [Scenario(name, REPLAY, [f"{name}.ebt"], floor=True) for name in names]
-    rows += [each for each in report_data.scenarios() if each.name in others]
-    return journal.load(report_data.folder(where, rows))
+    rows = [each for each in report_data.scenarios() if each.name in others]
+    return journal.load(report_data.folder(where, [*report_data.recordings(), *rows]))
 
 
 def test_the_corpus_has_the_first_table_of_the_means(tmp_path: Path) -> None:

@@ -236,8 +236,10 @@ def test_a_server_that_does_not_accept_is_stopped_and_told_of(
 
 def test_a_server_that_ends_is_not_waited_for(run: ModuleType, tmp_path: Path) -> None:
     ended = runner(run, tmp_path, command=["/bin/false"], port=1, load=["/bin/true"], stop="TERM")
+    started = time.monotonic()
     with pytest.raises(SystemExit, match="does not accept at port 1"):
         ended.run()
+    assert time.monotonic() - started < run.START_S / 2
 
 
 def test_the_script_names_what_it_does_not_know(tmp_path: Path) -> None:
