@@ -2,6 +2,7 @@
 """Shared by the tests: made-up arms and rows, and the real programs of bench/."""
 
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from click.testing import CliRunner, Result
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.layout import Layout, find_root
 from ebbtide_lab.cli.main import main
+from ebbtide_lab.measure.replaying import FLOOR_LIBRARY
 from ebbtide_lab.results.model import Row, Sample
 from ebbtide_lab.scenarios.model import Bar, Scenario
 
@@ -91,3 +93,15 @@ def traced(layout: Layout) -> Layout:
         every = ("-D_GNU_SOURCE", f"-I{layout.root}", "-l:libzstd.a", "-ldl")
         compile_c(sources, layout.programs / target, *flags, *every)
     return layout
+
+
+@pytest.fixture(scope="session")
+def floored(traced: Layout, tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """The same with the floor of a replay."""
+    folder = tmp_path_factory.mktemp("floored")
+    for each in traced.programs.iterdir():
+        (folder / each.name).symlink_to(each)
+    floor = traced.root / "trace" / "floor" / "floor.c"
+    flags = ("-D_GNU_SOURCE", "-shared", "-fvisibility=hidden")
+    compile_c([floor], folder / FLOOR_LIBRARY, *flags)
+    return replace(traced, programs=folder)

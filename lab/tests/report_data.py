@@ -7,7 +7,7 @@ from pathlib import Path
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.results.model import Histogram, Sample
-from ebbtide_lab.scenarios.model import Bar, Scenario, load_all
+from ebbtide_lab.scenarios.model import REPLAY, Bar, Scenario, load_all
 
 HOSTILE = "<script>alert('x')</script> & |pipes| *stars* $math$"
 SPEEDS = {  # cost of each arm over Ebbtide's
@@ -107,6 +107,10 @@ def scenarios() -> list[Scenario]:
         Scenario("broken", "workload", ["broken"], micro=True, bars=[Bar("speed", at_least=1)]),
         *(each for each in load_all()["published"].scenarios if each.name in PUBLISHED_ROWS),
     ]
+
+
+def recordings() -> list[Scenario]:
+    return [Scenario(name, REPLAY, [f"{name}.ebt"], floor=True) for name in ("gcc", "jq", "vim")]
 
 
 def sample(scenario: Scenario, arm: str, rng: random.Random) -> Sample:

@@ -32,7 +32,9 @@ class View:
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = report_data.folder(tmp_path_factory.mktemp("results"), problem=report_data.HOSTILE)
+    rows = [*report_data.scenarios(), *report_data.recordings()]
+    where = tmp_path_factory.mktemp("results")
+    folder = report_data.folder(where, rows, problem=report_data.HOSTILE)
     path = folder / "report.html"
     path.write_text(html.render(model.page(journal.load(folder))), encoding="utf-8")
     return path

@@ -3,7 +3,6 @@
 
 import os
 import subprocess
-import sys
 import tempfile
 import tomllib
 from collections.abc import Callable
@@ -119,6 +118,6 @@ def _input(layout: Layout) -> Path:
 
 
 def _call(command: list[str], what: str) -> None:
-    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=sys.stderr, check=False)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
     if done.returncode != 0:
         raise LabError(f"{what} failed: exit status {done.returncode}")

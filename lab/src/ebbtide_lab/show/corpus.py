@@ -1,36 +1,60 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The corpus in two tables: each recording under every allocator, losses first, and the means."""
 
+from dataclasses import dataclass
 from statistics import median
 
 from rich.console import Console
 
-from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR, is_peer
 from ebbtide_lab.judge import corpus
 from ebbtide_lab.judge.verdict import PEAK_RSS
 from ebbtide_lab.results.model import Results, Row
+from ebbtide_lab.scenarios.model import REPLAY
 from ebbtide_lab.show.fit import Grid
-from ebbtide_lab.show.units import DIRECTION, short
+from ebbtide_lab.show.units import ABSENT, DIRECTION, short
 
 TO_MB = 1024e-6
+MEAN_HEADINGS = ["allocator", "own CPU time", "CPU time with the replay's", "peak memory"]
+
+
+@dataclass(frozen=True)
+class Means:
+    """A line is an allocator and its means; the best peer of each row has the last."""
+
+    caption: str
+    lines: list[list[str]]
+
+
+def means_of(rows: list[Row]) -> Means | None:
+    """None where no recording was replayed under Ebbtide and the reference."""
+    compared = _compared(rows)
+    lines = [
+        [mean.arm, f"{mean.own_cpu:.3f}", f"{mean.cpu:.3f}", f"{mean.peak:.3f}"]
+        for mean in corpus.means(compared)
+    ]
+    if not lines:
+        return None
+    best_cpu, best_peak = corpus.best_of_each(compared, EBBTIDE)
+    lines.append(["best peer of each row", f"{best_cpu:.3f}", ABSENT, f"{best_peak:.3f}"])
+    recordings = sum(row.scenario.kind == REPLAY for row in rows)
+    counted = f"{len(compared)} of {recordings} recordings"
+    return Means(f"Geometric means over {counted}, of {corpus.REFERENCE}'s", lines)
+
+
+def _compared(rows: list[Row]) -> list[Row]:
+    return [row for row in corpus.replayed(rows) if EBBTIDE in row.samples]
 
 
 def print_corpus(results: Results, console: Console) -> None:
-    """Nothing where no recording was replayed under Ebbtide and the reference."""
-    rows = [row for row in corpus.replayed(results.rows) if EBBTIDE in row.samples]
-    found = corpus.means(rows)
-    peers = [mean.arm for mean in found if mean.arm != EBBTIDE]
-    if EBBTIDE not in {mean.arm for mean in found} or not peers:
+    means = means_of(results.rows)
+    if means is None:
         return
-    _print_rows(rows, peers, console)
-    table = Grid(
-        f"Geometric means over {len(rows)} recordings, of {corpus.REFERENCE}'s",
-        ["allocator", "own CPU time", "CPU time with the replay's", "peak memory"],
-    )
-    for mean in found:
-        table.add(mean.arm, f"{mean.own_cpu:.3f}", f"{mean.cpu:.3f}", f"{mean.peak:.3f}")
-    best_cpu, best_peak = corpus.best_of_each(rows, EBBTIDE)
-    table.add("best peer of each row", f"{best_cpu:.3f}", "", f"{best_peak:.3f}")
+    rows = _compared(results.rows)
+    _print_rows(rows, [arm for arm in corpus.arms_of(rows) if is_peer(arm)], console)
+    table = Grid(means.caption, MEAN_HEADINGS)
+    for line in means.lines:
+        table.add(*line)
     table.print(console)
 
 

@@ -24,6 +24,7 @@ CLOCK_UNITS = {
     "scheme": "ns per op",
     "http": "ns per request",
     "start": "s",
+    "replay": "ns per event",
 }
 
 

@@ -22,6 +22,7 @@ from ebbtide_lab.show.report.cells import (
     ratio_cell,
     written,
 )
+from ebbtide_lab.show.report.corpus import mean_table
 from ebbtide_lab.show.units import ABSENT, DIRECTION, short, shown, unit_of
 
 
@@ -126,19 +127,24 @@ def _noise_cell(row: Row, ratios: Ratios, figure: str) -> Cell:
 
 @dataclass(frozen=True)
 class Means:
-    """The geometric means over the micro set; no table when none of it was measured."""
+    """The geometric means over the corpus, and over the micro set with what is said of it;
+    no table for what was not measured."""
 
+    corpus: Table | None
     summary: list[str]
     table: Table | None
 
 
 def means(results: Results) -> Means:
+    corpus = mean_table(results.rows)
     micro = [row for row in results.rows if row.scenario.micro]
     if not micro:
-        return Means(["No row of the micro set was measured: there is no mean."], None)
+        lack = "No row of the micro set was measured: there is no mean."
+        return Means(corpus, [] if corpus else [lack], None)
     counted = [row for row in micro if _counts(row)]
     found = verdict.geometric_means(results.rows)
-    return Means([_counted(counted, micro), _bar_of(found)], _mean_table(results, counted, found))
+    summary = [_counted(counted, micro), _bar_of(found)]
+    return Means(corpus, summary, _mean_table(results, counted, found))
 
 
 def _counts(row: Row) -> bool:

@@ -49,7 +49,8 @@ GLOSSARY = {
     "floor": "A stand-in that hands out memory from a warm ring and frees nothing: "
     "what the benchmark itself costs.",
     "own cost": "An allocator's cost less the floor's: what is left is the allocator's.",
-    "peak RSS": "The most memory that was resident at any time of the run (VmHWM).",
+    "peak RSS": "The most memory that was resident at any time of the run (VmHWM); "
+    "of a replay, the most anonymous memory, which is the allocator's.",
     "two modes": "The runs fall into two separate groups, often by where the kernel "
     "placed the threads; then a median alone says little.",
     "bar": "A claim with a limit, written down before measuring; missed ones come first.",
@@ -138,7 +139,7 @@ def _summary(results: Results, ratios: Ratios, means: matrix.Means) -> list[str]
         f"{facts.get('cpu', ABSENT)}, {facts.get('cores', ABSENT)} cores, "
         f"Linux {facts.get('kernel', ABSENT)}, glibc {facts.get('glibc', ABSENT)}. "
         f"Nothing is claimed beyond {facts.get('cores', ABSENT)} cores, nor for another machine.",
-        means.summary[-1],
+        *means.summary[-1:],
         _tally(results, ratios),
         _noise(results, ratios),
     ]
