@@ -17,6 +17,7 @@ enum {
 };
 
 #define LARGE_BYTES ((size_t)1 << 32) // address space of which few pages are touched
+#define WARM_BYTES ((size_t)1 << 25)
 #define KEPT_BYTES ((size_t)1 << 26)
 
 #define EXPORT __attribute__((visibility("default")))
@@ -83,6 +84,8 @@ static void *give(size_t align, size_t bytes, const void *caller)
 __attribute__((constructor)) static void open_floor(void)
 {
     large = map(LARGE_BYTES);
+    (void)madvise(large, WARM_BYTES,
+                  MADV_POPULATE_WRITE); // faults would be the floor's, not the replay's
     (void)dl_iterate_phdr(visit, NULL);
 }
 

@@ -101,7 +101,7 @@ def as_scenario(layout: Layout, program: Program) -> Scenario:
 
 
 def as_replay(layout: Layout, program: Program) -> Scenario:
-    return row_of(target_of(layout, program))
+    return row_of(target_of(layout, program), layout)
 
 
 def _run_command(layout: Layout, program: Program) -> list[str]:

@@ -114,7 +114,7 @@ _last = _LastProgram()
 def run_replay(scenario: Scenario, allocator: Allocator, layout: Layout, _: Path) -> Sample:
     """One run of a recording, as a row of a set: nanoseconds an event, the allocator's memory.
     The floor's arm is the replay's own floor."""
-    program = _last.of(Path(scenario.command[0]), layout)
+    program = _last.of(layout.root / scenario.command[0], layout)
     arguments: list[str] = []
     if allocator.name == FLOOR:
         if program.floor is None:

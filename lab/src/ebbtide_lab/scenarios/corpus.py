@@ -33,19 +33,28 @@ def quick_folder(layout: Layout) -> Path:
 def find(name: str, layout: Layout) -> ScenarioSet | None:
     """The set of this name, if it is one of these."""
     if name == WHOLE:
-        return _of(folder_of(layout), name, "`make traces` records it (minutes)")
+        return _of(layout, folder_of(layout), name, "`make traces` records it (minutes)")
     if name == QUICK:
-        return _of(quick_folder(layout), name, "it belongs to the repository")
+        return _of(layout, quick_folder(layout), name, "it belongs to the repository")
     return None
 
 
-def _of(folder: Path, name: str, hint: str) -> ScenarioSet:
+def _of(layout: Layout, folder: Path, name: str, hint: str) -> ScenarioSet:
     files = sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
         raise LabError(f"{folder} has no recordings; {hint}")
-    return ScenarioSet(name, "recordings of programs", ARMS, [row_of(path) for path in files])
+    rows = [row_of(path, layout) for path in files]
+    return ScenarioSet(name, "recordings of programs", ARMS, rows)
 
 
-def row_of(path: Path) -> Scenario:
+def row_of(path: Path, layout: Layout) -> Scenario:
+    """Its command is the recording, by its place in the checkout: results tell no more."""
     estimate_s = 0.1 + path.stat().st_size / BYTES_A_SECOND
-    return Scenario(path.stem, REPLAY, [str(path)], runs=RUNS, floor=True, estimate_s=estimate_s)
+    return Scenario(
+        path.stem,
+        REPLAY,
+        [str(path.relative_to(layout.root))],
+        runs=RUNS,
+        floor=True,
+        estimate_s=estimate_s,
+    )
