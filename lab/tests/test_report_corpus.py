@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import report_data
+from markupsafe import escape
 
 from ebbtide_lab.judge import corpus
 from ebbtide_lab.results import journal
