@@ -3,14 +3,13 @@
 
 from dataclasses import dataclass
 
-from jinja2 import Environment, StrictUndefined
 from markupsafe import Markup
 
 from ebbtide_lab.measure.tracing import Info
+from ebbtide_lab.show import templates
 from ebbtide_lab.show.recordings import lifetime_rows, sentences, size_rows
 from ebbtide_lab.show.report import charts
 from ebbtide_lab.show.report.charts import Line, Scales
-from ebbtide_lab.show.report.html import TEMPLATES
 
 MIB = 1 << 20
 
@@ -31,14 +30,7 @@ class Histogram:
 
 
 def render(info: Info) -> str:
-    environment = Environment(
-        loader=TEMPLATES,
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates.environment(autoescape=True)
     histograms = [
         Histogram("Sizes", "objects made or resized", size_rows(info)),
         Histogram("Lifetimes in events", "objects that ended", lifetime_rows(info)),

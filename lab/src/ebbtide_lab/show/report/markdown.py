@@ -3,11 +3,9 @@
 
 import re
 
-from jinja2 import Environment, StrictUndefined
-
+from ebbtide_lab.show import templates
 from ebbtide_lab.show.report.cells import Cell, Table
 from ebbtide_lab.show.report.grid import escape, grid
-from ebbtide_lab.show.report.html import TEMPLATES
 from ebbtide_lab.show.report.model import Page
 
 
@@ -18,15 +16,7 @@ class Ready(str):
 
 
 def render(page: Page) -> str:
-    environment = Environment(
-        loader=TEMPLATES,
-        autoescape=False,
-        finalize=_finalize,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    environment = templates.environment(autoescape=False, finalize=_finalize)
     environment.filters.update(grid=_grid, code=_code)
     return environment.get_template("report.md.j2").render(page=page)
 
