@@ -304,7 +304,7 @@ def test_a_recording_that_has_no_place_is_refused(
     assert "cannot write in" in refused(traced, tmp_path, "-o", "no/where.ebt", asks)
     assert "cannot write in" in refused(traced, tmp_path, "-o", "/proc/x.ebt", asks)
     (tmp_path / "folder").mkdir()
-    assert "folder is a folder" in refused(traced, tmp_path, "-o", "folder", asks)
+    assert "folder is no file" in refused(traced, tmp_path, "-o", "folder", asks)
 
 
 # --- what is printed --------------------------------------------------------------------
@@ -347,3 +347,16 @@ def test_the_number_stands_before_the_suffix() -> None:
         "x.12.ebt",
     ]
     assert numbered(Path("plain"), 2).name == "plain.2"
+
+
+def test_what_is_no_file_is_not_replaced(traced: Layout, asks: Path, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    assert "is no file" in refused(traced, tmp_path, "-o", "pipe", asks)
+    assert pipe.is_fifo()
+    link, real = tmp_path / "link.ebt", tmp_path / "real.ebt"
+    link.symlink_to(real)
+    done = record(traced, tmp_path, "-o", "link.ebt", asks)
+    assert done.returncode == 0, done.stderr
+    assert link.is_symlink()
+    assert real.is_file()

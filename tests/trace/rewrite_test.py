@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Recordings made of recordings: cut, anonymise, scale. Each result is read, compiled and replayed."""
+import os
+
 from support import PROGRAMS, TRACE, TraceTest, main, tool
 
 
@@ -98,6 +100,23 @@ class Rewritten(TraceTest):
                       ("cut", path, "new", 1), (), ("nothing", path)):
             self.refuses(2, *words)
         self.assertEqual(self.info(path)["threads"], 1)
+
+    def test_what_was_there_stays(self):
+        """A file is made under another name: one that cannot be made takes nothing away."""
+        path = self.make("trace_truth_one")
+        old, damaged = self.root / "old", self.root / "damaged"
+        old.write_bytes(b"precious")
+        whole = bytearray(path.read_bytes())
+        whole[len(whole) // 2] ^= 4
+        damaged.write_bytes(whole)
+        for verb, words in (("cut", (0, 10**6)), ("anonymise", ()), ("scale", (2,)), ("compile", ())):
+            self.refuses(1, verb, damaged, old, *words)
+            self.assertEqual(old.read_bytes(), b"precious", verb)
+        pipe = self.root / "pipe"
+        os.mkfifo(pipe)
+        self.refuses(1, "anonymise", path, pipe)
+        self.assertTrue(pipe.is_fifo())
+        self.assertEqual(list(self.root.glob("*.part")), [])
 
     def refuses(self, status, *words):
         result = tool(TRACE, *words)

@@ -278,11 +278,10 @@ static void open_compiler(struct compiler *compiler, const struct recording *rec
     for (size_t i = 0; i < recording->stream_count; i++) {
         compiler->threads[i].freed.first = NO_SLOT;
     }
-    compiler->out = fopen(path, "wbe");
+    compiler->out = fdopen(output_open(path), "wb");
     if (compiler->out == NULL) {
         fail("cannot write %s: %s", path, strerror(errno));
     }
-    remove_on_failure(path);
     write_out(compiler, &compiler->head, sizeof compiler->head);
 }
 
@@ -343,7 +342,7 @@ static void finish(struct compiler *compiler, const struct recording *recording)
     if (fclose(compiler->out) != 0) {
         fail("cannot write %s: %s", compiler->path, strerror(errno));
     }
-    keep_written();
+    output_keep();
 }
 
 void compile(const char *from, const char *to)

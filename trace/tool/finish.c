@@ -26,28 +26,44 @@ static uint64_t end_of(const struct recording *recording, uint32_t thread)
     return 0;
 }
 
+// A block whole, or not at all.
+static bool append(int fd, const struct trace_block *block, const void *events)
+{
+    off_t end = lseek(fd, 0, SEEK_END);
+    if (try_write_block(fd, block, events)) {
+        return true;
+    }
+    int error = errno;
+    if (ftruncate(fd, end) != 0) {
+        // the next who finishes it cuts the block off
+    }
+    errno = error;
+    return false;
+}
+
 // Events that became a block just before the process was killed lie behind the slot's offset; those of a recording
 // that had stopped before do not reach it.
-static void append_slot(int fd, const struct recording *recording, const struct trace_slot *slot)
+static bool append_slot(int fd, const struct recording *recording, const struct trace_slot *slot)
 {
     if (slot->is_used != 1 || slot->bytes == 0 || slot->bytes > TRACE_RAW_BYTES ||
         slot->offset != end_of(recording, slot->thread)) {
-        return;
+        return true;
     }
     struct trace_block block = {.magic = TRACE_BLOCK_MAGIC,
                                 .thread = slot->thread,
                                 .offset = slot->offset,
                                 .raw_bytes = slot->bytes,
                                 .ends = 1};
-    write_block(fd, recording->path, &block, slot->events);
+    return append(fd, &block, slot->events);
 }
 
-static void append_spool(int fd, const struct recording *recording, const char *spool)
+// False: the disk is full.
+static bool append_spool(int fd, const struct recording *recording, const char *spool)
 {
     int from = open(spool, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     struct stat status;
     if (from < 0 || fstat(from, &status) != 0 || status.st_size < TRACE_SLOT_BYTES) {
-        return; // it never had a slot
+        return true; // it never had a slot
     }
     if (!S_ISREG(status.st_mode)) {
         fail("%s is no spool of a recording", spool);
@@ -62,10 +78,12 @@ static void append_spool(int fd, const struct recording *recording, const char *
     if (head->magic != TRACE_SPOOL_MAGIC || head->version != TRACE_VERSION) {
         fail("%s is no spool of a recording", spool);
     }
-    for (size_t i = 1; i <= head->slots && (i + 1) * TRACE_SLOT_BYTES <= bytes; i++) {
-        append_slot(fd, recording, (const void *)(data + i * TRACE_SLOT_BYTES));
+    bool has_room = true;
+    for (size_t i = 1; has_room && i <= head->slots && (i + 1) * TRACE_SLOT_BYTES <= bytes; i++) {
+        has_room = append_slot(fd, recording, (const void *)(data + i * TRACE_SLOT_BYTES));
     }
     (void)munmap((void *)(uintptr_t)data, bytes);
+    return has_room;
 }
 
 // A process that is killed while it writes a block leaves a part of it: its events are in the spool still.
@@ -97,9 +115,13 @@ static void finish_blocks(const struct recording *recording, const char *spool)
     }
     check_lock(fd, recording->path);
     cut_last_block(fd, recording);
-    append_spool(fd, recording, spool);
+    if (!append_spool(fd, recording, spool)) {
+        fprintf(stderr, "ebb-trace: %s: %s; the last events are left out\n", recording->path,
+                strerror(errno));
+    }
+    (void)unlink(spool); // makes room, where there is none
     struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};
-    write_block(fd, recording->path, &trailer, NULL);
+    (void)append(fd, &trailer, NULL); // without it the recording is one that was not finished
     (void)close(fd);
 }
 

@@ -10,7 +10,7 @@ enum { POWERS = 48, POINTS = 256 };
 
 struct tally {
     uint64_t made[3]; // by trace_kind
-    uint64_t ended, resized, handed_over, marks;
+    uint64_t ended, resized, handed_over, inherited, marks;
     uint64_t made_bytes, peak_bytes, peak_objects;
     uint64_t sizes[POWERS];     // objects made, by the power of two that they fit into
     uint64_t lifetimes[POWERS]; // objects that ended, by how many events they lived
@@ -30,13 +30,16 @@ static void count_made(struct tally *tally, const struct step *step)
     tally->sizes[power_of(step->event.size)]++;
 }
 
-static void count_end(struct tally *tally, const struct step *step, uint64_t events)
+static void count_end(struct tally *tally, const struct step *step, uint64_t events,
+                      uint32_t first_thread)
 {
     tally->lifetimes[power_of(events - step->object.born)]++;
     tally->handed_over += step->event.thread != step->owner;
+    tally->inherited += step->event.thread < first_thread;
 }
 
-static void count(struct tally *tally, const struct step *step, uint64_t events)
+static void count(struct tally *tally, const struct step *step, uint64_t events,
+                  uint32_t first_thread)
 {
     switch (step->event.kind) {
     case MADE:
@@ -45,12 +48,12 @@ static void count(struct tally *tally, const struct step *step, uint64_t events)
         break;
     case ENDED:
         tally->ended++;
-        count_end(tally, step, events);
+        count_end(tally, step, events, first_thread);
         break;
     case RESIZED:
         tally->resized++;
         count_made(tally, step);
-        count_end(tally, step, events);
+        count_end(tally, step, events, first_thread);
         break;
     case MARKED:
         tally->first_us = tally->marks++ == 0 ? step->event.time_us : tally->first_us;
@@ -123,6 +126,7 @@ static void print_tally(const struct tally *tally)
     print_number("frees", tally->ended);
     print_number("reallocs", tally->resized);
     print_number("handed_over", tally->handed_over);
+    print_number("inherited", tally->inherited); // of those that were handed over
     print_number("turns", tally->marks);
     print_number("bytes_made", tally->made_bytes);
     print_number("peak_bytes", tally->peak_bytes);
@@ -134,12 +138,20 @@ static void print_tally(const struct tally *tally)
     print_list("live_at_us", tally->times, tally->points);
 }
 
+static void count_inherited(struct object *object, void *context)
+{
+    (void)object;
+    ++*(uint64_t *)context;
+}
+
 static void tally_all(struct tally *tally, struct walk *walk)
 {
     struct step step;
     uint64_t objects = 0;
+    walk_inherited(walk, count_inherited, &objects);
+    tally->peak_objects = objects;
     while (walk_next(walk, &step)) {
-        count(tally, &step, walk->events);
+        count(tally, &step, walk->events, walk->recording->first_thread);
         sample(tally, walk);
         objects += step.event.kind == MADE;
         objects -= step.event.kind == ENDED;

@@ -12,16 +12,9 @@
 #include <unistd.h>
 #include <zstd.h>
 
-static const char *unfinished;
-
-void remove_on_failure(const char *path) { unfinished = path; }
-void keep_written(void) { unfinished = NULL; }
-
 void fail(const char *format, ...)
 {
-    if (unfinished != NULL) {
-        (void)unlink(unfinished);
-    }
+    output_drop();
     va_list values;
     va_start(values, format);
     fputs("ebb-trace: ", stderr);

@@ -14,9 +14,10 @@
 _Noreturn void fail(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void *need(void *memory); // fails where memory was refused
 
-// A file that is being written, until it is whole: fail() leaves no part of it.
-void remove_on_failure(const char *path);
-void keep_written(void);
+// output.c: a file that has its name when it is whole. fail() drops it.
+int output_open(const char *path);
+void output_keep(void);
+void output_drop(void);
 
 struct stream {
     uint32_t thread;

@@ -21,6 +21,6 @@ struct trace_coder *writer_coder(struct writer *writer,
 unsigned char *writer_room(struct writer *writer, uint32_t thread); // for TRACE_EVENT_MAX_BYTES
 void writer_wrote(struct writer *writer, uint32_t thread, const unsigned char *end);
 void writer_close(struct writer *writer);
-void write_block(int fd, const char *path, const struct trace_block *block, const void *events);
+bool try_write_block(int fd, const struct trace_block *block, const void *events);
 
 #endif

@@ -27,20 +27,28 @@ struct writer {
     size_t room;
 };
 
-static void put(int fd, const char *path, const void *data, size_t bytes)
+static bool try_put(int fd, const void *data, size_t bytes)
 {
     const char *at = data;
     while (bytes > 0) {
         ssize_t written = write(fd, at, bytes);
         if (written < 0) {
-            fail("cannot write %s: %s", path, strerror(errno));
+            return false;
         }
         at += written;
         bytes -= (size_t)written;
     }
+    return true;
 }
 
-void write_block(int fd, const char *path, const struct trace_block *block, const void *events)
+static void put(int fd, const char *path, const void *data, size_t bytes)
+{
+    if (!try_put(fd, data, bytes)) {
+        fail("cannot write %s: %s", path, strerror(errno));
+    }
+}
+
+bool try_write_block(int fd, const struct trace_block *block, const void *events)
 {
     static unsigned char packed[TRACE_RAW_BYTES];
     struct trace_block head = *block;
@@ -54,19 +62,21 @@ void write_block(int fd, const char *path, const struct trace_block *block, cons
         payload = packed;
     }
     head.check = block_check(head, payload);
-    put(fd, path, &head, sizeof head);
-    put(fd, path, payload, head.stored_bytes);
+    return try_put(fd, &head, sizeof head) && try_put(fd, payload, head.stored_bytes);
+}
+
+static void write_block(struct writer *writer, const struct trace_block *block, const void *events)
+{
+    if (!try_write_block(writer->fd, block, events)) {
+        fail("cannot write %s: %s", writer->path, strerror(errno));
+    }
 }
 
 struct writer *writer_open(const char *path, const char *text, size_t text_bytes)
 {
     struct writer *writer = need(calloc(1, sizeof *writer));
     writer->path = path;
-    writer->fd = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (writer->fd < 0) {
-        fail("cannot write %s: %s", path, strerror(errno));
-    }
-    remove_on_failure(path);
+    writer->fd = output_open(path);
     struct trace_start start = {
         .magic = TRACE_MAGIC, .version = TRACE_VERSION, .text_bytes = (uint32_t)text_bytes};
     put(writer->fd, path, &start, sizeof start);
@@ -101,7 +111,7 @@ static void flush(struct writer *writer, struct pen *pen, uint32_t ends)
                                 .offset = pen->offset,
                                 .raw_bytes = pen->bytes,
                                 .ends = ends};
-    write_block(writer->fd, writer->path, &block, pen->events);
+    write_block(writer, &block, pen->events);
     pen->offset += pen->bytes;
     pen->bytes = 0;
 }
@@ -130,11 +140,11 @@ void writer_close(struct writer *writer)
         }
     }
     struct trace_block trailer = {.magic = TRACE_BLOCK_MAGIC, .thread = TRACE_NO_THREAD};
-    write_block(writer->fd, writer->path, &trailer, NULL);
+    write_block(writer, &trailer, NULL);
     if (close(writer->fd) != 0) {
         fail("cannot write %s: %s", writer->path, strerror(errno));
     }
-    keep_written();
+    output_keep();
     free(writer->pens);
     free(writer);
 }

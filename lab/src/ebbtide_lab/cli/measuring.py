@@ -8,6 +8,7 @@ import sys
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import chain, count
 from pathlib import Path
 
 import click
@@ -77,8 +78,11 @@ def _main_options() -> list[str]:
 
 
 def _default_out(layout: Layout) -> Path:
+    """Two sessions may begin in one second."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
-    return layout.build / "results" / f"{stamp}-{os.uname().nodename}"
+    first = layout.build / "results" / f"{stamp}-{os.uname().nodename}"
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    return next(path for path in chain([first], others) if not path.exists())
 
 
 def _refuse_missing(arms: list[Allocator]) -> None:

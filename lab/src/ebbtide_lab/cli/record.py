@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """ebb record: what a program asks of malloc, into a file that `ebb replay` replays."""
 
+import math
 import sys
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -58,6 +59,8 @@ def record_command(layout: Layout, command: tuple[str, ...], **asked: Unpack[Ask
     COMMAND's.
     """
     target = asked["output"] or Path(f"{Path(command[0]).name}{recording.SUFFIX}")
+    if asked["seconds"] is not None and not math.isfinite(asked["seconds"]):
+        raise click.UsageError("--seconds wants a number")
     request = Request(list(command), target, asked["only"], asked["seconds"], asked["keep_all"])
     sys.exit(_record(request, layout, asked["overhead"], open_console()))
 
@@ -70,7 +73,7 @@ def _record(request: Request, layout: Layout, overhead: bool, console: Console) 
         raise RefusedError(str(error)) from error
     if found:
         print_recordings(found, console)
-    else:
+    elif not run.lost:
         _tell("nothing was recorded: no process asked malloc for anything under the recorder")
     if overhead:
         print_overhead(run, _run_again(request), console)

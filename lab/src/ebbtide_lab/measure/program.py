@@ -44,6 +44,7 @@ def run_server(scenario: Scenario, allocator: Allocator, layout: Layout, scratch
     settings = preload_settings(allocator, layout.program(WITNESS), testimony)
     command = _launch(scenario, settings, layout, report) + _fill(scenario.command, scratch)
     log = scratch / "server.log"
+    _check_silence(scenario, scratch)
     with log.open("w", encoding="utf-8") as server_log:
         folder = _folder(scenario, scratch)
         options: Options = {"stdout": server_log, "stderr": server_log, "cwd": folder}
@@ -144,6 +145,15 @@ def _program_figures(runs: list[dict[str, float]]) -> Figures:
     middle = {name: median(each[name] for each in runs) for name in runs[0]}
     cpu_s = median(each["user_s"] + each["system_s"] for each in runs)
     return {**middle, "cpu_s": cpu_s, "wall": middle["wall_s"], "cpu": cpu_s}
+
+
+def _check_silence(scenario: Scenario, scratch: Path) -> None:
+    """Another's server would be measured for this one."""
+    try:
+        finish(_fill(scenario.ready, scratch), cwd=_folder(scenario, scratch))
+    except RunError:
+        return
+    raise RunError("another server answers already")
 
 
 def _await_ready(command: list[str], server: subprocess.Popen[str], log: Path) -> None:

@@ -9,7 +9,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
 from types import FrameType
@@ -25,6 +25,8 @@ SUFFIX = ".ebt"
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 POLL_S = 0.02
 LOOK_S = 0.1  # between two looks at all processes
+LOOKS = 3
+BETWEEN_LOOKS_S = 0.03
 GRACE_S = 10.0  # from SIGTERM until a process is killed, or left out
 QUIET_S = 1.0  # until it is told that processes outlive the command
 LINGER_S = 30.0  # how long processes that outlive the command are waited for
@@ -52,6 +54,7 @@ class Run:
 
     status: int
     cpu_s: float
+    lost: int = 0  # recordings that cannot be read
 
 
 @dataclass(frozen=True)
@@ -68,9 +71,7 @@ def run_plain(request: Request, tell: Tell) -> Run:
 
 def record(request: Request, layout: Layout, tell: Tell) -> tuple[Run, list[Recording]]:
     """The recordings that were kept, the largest first."""
-    if request.target.is_dir():
-        raise FolderError(f"{request.target} is a folder")
-    with _scratch(request.target.parent) as scratch:
+    with _scratch(_checked(request.target).parent) as scratch:
         base = scratch / "process"
         with Watch(tell) as watch:
             deadline = _deadline(request)
@@ -78,7 +79,19 @@ def record(request: Request, layout: Layout, tell: Tell) -> tuple[Run, list[Reco
             held = _await_others(base, deadline, watch)
         found = [each for each in _files(base) if each not in held]
         finished = [each for each in (_finish(layout, path, tell) for path in found) if each]
-        return run, _keep(finished, request)
+        lost = len(found) - len(finished)
+        return replace(run, lost=lost), _keep(finished, request)
+
+
+def _checked(target: Path) -> Path:
+    """Where a link leads; a recording replaces files, nothing else."""
+    try:
+        real = target.resolve()
+        if real.exists() and not real.is_file():
+            raise FolderError(f"{target} is no file")
+    except (OSError, RuntimeError) as error:
+        raise FolderError(f"cannot write {target}: {error}") from error
+    return real
 
 
 # --- the command --------------------------------------------------------------------
@@ -169,7 +182,7 @@ def _end(child: subprocess.Popen[str], watch: Watch) -> None:
 def _await_others(base: Path, deadline: float, watch: Watch) -> set[Path]:
     """The files that are still being written when the wait is over. A deadline and Ctrl-C
     end the processes; without a deadline they are left out after a while."""
-    if _await_none(base, watch, time.monotonic() + QUIET_S):
+    if _are_gone(base) and _await_none(base, watch, time.monotonic() + QUIET_S):
         return set()
     watch.tell(f"waiting for {_listed(_others(base))}, started by the command; Ctrl-C ends it")
     limit = min(deadline, time.monotonic() + LINGER_S)
@@ -186,13 +199,25 @@ def _end_others(base: Path, watch: Watch) -> None:
         with suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGTERM)
     if not _await_none(base, watch, time.monotonic() + GRACE_S):
-        watch.tell(
-            f"{_listed(_others(base))} does not end on SIGTERM: what it does is not recorded"
-        )
+        watch.tell(f"{_listed(_others(base))} does not end on SIGTERM: it is killed")
+        for pid in _others(base):
+            with suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        _await_none(base, watch, time.monotonic() + QUIET_S)
 
 
 def _await_none(base: Path, watch: Watch, deadline: float) -> bool:
-    return watch.wait(lambda: not _others(base), deadline, LOOK_S)
+    return watch.wait(lambda: _are_gone(base), deadline, LOOK_S)
+
+
+def _are_gone(base: Path) -> bool:
+    """Not seen by several looks: one that is just forked may have neither its parent's
+    environment nor a file yet when /proc is read."""
+    for _ in range(LOOKS):
+        if _others(base):
+            return False
+        time.sleep(BETWEEN_LOOKS_S)
+    return True
 
 
 def _others(base: Path) -> dict[int, str]:
@@ -265,7 +290,7 @@ def numbered(target: Path, number: int) -> Path:
 
 def _move(recording: Recording, target: Path) -> Recording:
     try:
-        recording.path.replace(target)
+        recording.path.replace(_checked(target))
     except OSError as error:
         raise FolderError(f"cannot write {target}: {error.strerror}") from error
     return Recording(target, recording.info)

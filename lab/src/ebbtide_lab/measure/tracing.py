@@ -27,6 +27,7 @@ class Info:
     frees: int
     reallocs: int
     handed_over: int  # ended by another thread than the one that made it
+    inherited: int  # of these, made by the process that forked this one
     turns: int
     bytes_made: int
     peak_bytes: int
@@ -41,6 +42,10 @@ class Info:
     events: int
     threads: int
     lost: int
+
+    @property
+    def between_threads(self) -> int:
+        return self.handed_over - self.inherited
 
     @property
     def name(self) -> str:

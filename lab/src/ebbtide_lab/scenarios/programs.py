@@ -56,7 +56,10 @@ def _literal(part: str) -> str:
 
 
 def _split(load: str) -> list[str]:
-    parts = shlex.split(load)
+    try:
+        parts = shlex.split(load)
+    except ValueError as error:
+        raise LabError(f"--load {load!r}: {error}") from error
     if not parts:
         raise LabError("--load wants a command")
     return parts

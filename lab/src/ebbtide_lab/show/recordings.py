@@ -65,14 +65,14 @@ def sentences(info: Info) -> list[str]:
     """The figures in words, for the terminal and the page."""
     made = info.mallocs + info.callocs + info.aligned
     ended = info.frees + info.reallocs
-    share = f", {info.handed_over / ended:.1%} of the objects that ended" if ended else ""
+    share = f", {info.between_threads / ended:.1%} of the objects that ended" if ended else ""
     lines = [
         f"{info.events:,} events of {count_of(info.threads, 'thread')} in "
         f"{info.microseconds * 1e-6:.3f} s; the file has {human_bytes(info.file_bytes)}, "
         f"{info.bytes_per_event:.2f} bytes an event.",
         f"{made:,} objects made ({info.mallocs:,} by malloc, {info.callocs:,} by calloc, "
         f"{info.aligned:,} aligned), {info.reallocs:,} resized, {info.frees:,} freed.",
-        f"Hand-overs: {info.handed_over:,} objects ended in another thread than they were "
+        f"Hand-overs: {info.between_threads:,} objects ended in another thread than they were "
         f"made{share}.",
         f"Live: {human_bytes(info.peak_bytes)} in {info.peak_objects:,} objects at the peak, "
         f"{human_bytes(info.end_bytes)} at the end.",
