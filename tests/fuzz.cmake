@@ -37,7 +37,7 @@ endforeach()
 
 # ebb-trace's reader, whose memory and whose exit are the target's.
 if(TARGET fuzz_trace)
-  foreach(file IN ITEMS reader walk objects)
+  foreach(file IN ITEMS reader output walk objects)
     list(APPEND trace_sources ${PROJECT_SOURCE_DIR}/trace/tool/${file}.c)
   endforeach()
   add_library(fuzz_trace_reader OBJECT ${trace_sources})

@@ -177,15 +177,18 @@ def test_scale_makes_copies(traced: Layout, recorded: Path, tmp_path: Path) -> N
 def test_files_that_are_no_recordings_are_one_line(
     traced: Layout, recorded: Path, tmp_path: Path
 ) -> None:
-    cut, changed = tmp_path / "cut.ebt", tmp_path / "changed.ebt"
+    early, cut, changed = (tmp_path / f"{name}.ebt" for name in ("early", "cut", "changed"))
     content = bytearray(recorded.read_bytes())
-    cut.write_bytes(content[: len(content) // 2])
-    content[len(content) // 2] ^= 0xFF
+    early.write_bytes(content[:64])
+    cut.write_bytes(content[:-1])
+    # Near the end: how long the lines before the events are is a matter of the machine.
+    content[-100] ^= 0xFF
     changed.write_bytes(content)
     for file, message in (
         (tmp_path / "nothing", "No such file"),
         (Path("/bin/sh"), "is no recording"),
         (tmp_path, "is no recording"),
+        (early, "cut off in its first lines"),
         (cut, "damaged or cut off"),
         (changed, "damaged"),
     ):
