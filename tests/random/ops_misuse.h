@@ -29,6 +29,14 @@ inline void end_grace_period()
     ebb_trim();
 }
 
+// Destructors that wait may allocate, and so may what is retired in them: later they could be given what has been freed
+// here, whose second free is then of a live block.
+inline void end_destructors()
+{
+    end_grace_period();
+    end_grace_period();
+}
+
 // ---- of blocks -----------------------------------------------------------------------------------
 
 inline ChosenMisuse free_twice(Worker &w, const Record &r)
@@ -107,7 +115,9 @@ inline ChosenMisuse unpin_again(Worker &w, const Record &r)
         return {};
     ebb_participant *const me = &clock == &w.clocks[0] ? nullptr : clock.me;
     const unsigned depth = clock.depth;
-    return Misuse{"unpin without a pin", [=] {
+    return Misuse{"unpin without a pin", [=, &w] {
+                      for (auto &pins : w.run.pins)
+                          pins[w.slot] = 0; // what they held back may be destroyed before the last
                       for (unsigned i = 0; i <= depth; i++)
                           me == nullptr ? ebb_unpin() : ebb_participant_unpin(me);
                   }};
@@ -191,6 +201,7 @@ inline ChosenMisuse free_in_two_threads(Worker &w, const Record &r)
         return {};
     void *const p = block->at;
     return Misuse{" free: ", [p] {
+                      end_destructors();
                       std::thread([p] { ebb_free(p); }).join();
                       ebb_free(p);
                       end_grace_period();
@@ -239,6 +250,7 @@ inline ChosenMisuse free_released(Worker &w, const Record &r)
         return {};
     const std::size_t size = r.size(w.run.config.profile);
     return Misuse{" free: ", [size] {
+                      end_destructors();
                       ebb_region *const region = region_to_misuse(false);
                       void *const p = ebb_region_alloc(region, size);
                       ebb_region_release(region);
@@ -260,6 +272,7 @@ inline ChosenMisuse use_released(Worker &w, const Record &r)
         words = "free after release: ";
     return Misuse{words,
                   [=] {
+                      end_destructors();
                       ebb_region *const region = region_to_misuse(false);
                       char *const p = static_cast<char *>(ebb_region_alloc(region, size));
                       hold(ebb_region_alloc(region, 100));
