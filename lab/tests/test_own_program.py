@@ -84,6 +84,7 @@ def test_a_server_is_loaded_and_ended_by_a_signal(layout: Layout, here: Path) ->
         (["--"], "no command behind --"),
         (["quick", "--", "true"], "either names of sets"),
         (["--export-json", "x"], "for a command behind --"),
+        (["--export-json", "/proc/x", "--", "true"], "cannot write /proc/x"),
         (["--ready", "x", "--", "true"], "belong together"),
         (["--server", "--ready", "1", "--load", "x"], "wants the server's command"),
         (["--", "./absent"], "cannot start ./absent"),

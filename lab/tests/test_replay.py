@@ -218,7 +218,7 @@ def test_what_cannot_be_replayed_is_one_line(traced: Layout, works: Path, tmp_pa
         (str(works), ("--with", "what"), "no allocator is called 'what'"),
         (str(works), ("--with", "ebbtide"), "no-library.so is missing"),
         (str(works), (), "no-library.so is missing"),
-        (str(works), ("--with", "glibc", "--runs", "1", "--json", "/proc/x"), "cannot write"),
+        (str(works), ("--with", "glibc", "--runs", "1000", "--json", "/proc/x"), "cannot write"),
     ):
         done = invoke(traced, "replay", file, *options)
         assert done.exit_code == 1
@@ -227,8 +227,9 @@ def test_what_cannot_be_replayed_is_one_line(traced: Layout, works: Path, tmp_pa
         assert message in line
 
 
-def test_ctrl_c_keeps_the_runs_that_were_finished(
-    traced: Layout, works: Path, tmp_path: Path
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_keeps_the_runs_that_were_finished(
+    traced: Layout, works: Path, tmp_path: Path, number: signal.Signals
 ) -> None:
     raw = tmp_path / "raw.json"
     options = ("--with", "glibc", "--runs", "1000", "--json", str(raw))
@@ -237,9 +238,9 @@ def test_ctrl_c_keeps_the_runs_that_were_finished(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as lab:
         time.sleep(2)
-        lab.send_signal(signal.SIGINT)
+        lab.send_signal(number)
         output, errors = lab.communicate(timeout=30)
-    assert lab.returncode == 130
+    assert lab.returncode == 128 + number
     assert "interrupted" in errors
     assert " glibc " in output
     assert 0 < len(kept(raw)["glibc"]["runs"]) < 1000
@@ -277,7 +278,7 @@ def test_peers_that_would_have_to_be_built_are_not_at_hand(
 def test_all_builds_peers_and_tells_of_those_that_are_missing(
     traced: Layout, works: Path, asked: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replaying, "replay", lambda _, arms, *__: (list(map(Row, arms)), False))
+    monkeypatch.setattr(replaying, "replay", lambda _, arms, *__: (list(map(Row, arms)), 0))
     done = invoke(traced, "replay", str(works), "--with", "all")
     assert done.exit_code == 0
     assert set(crates(traced)) < set(asked)

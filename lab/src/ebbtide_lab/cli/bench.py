@@ -11,6 +11,7 @@ from ebbtide_lab.arms.allocators import FLOOR
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.cli import complete
 from ebbtide_lab.cli.measuring import Own, Request, measure
+from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.scenarios import programs
 
 COMMAND = "ebbtide_lab.command"  # in the context: what stands behind --
@@ -47,9 +48,6 @@ class Bench(click.Command):
         return super().parse_args(ctx, own)
 
 
-FILE = click.Path(path_type=Path, dir_okay=False)
-
-
 @click.command("bench", cls=Bench)
 @click.argument(
     "names", nargs=-1, metavar="[NAME|FILE.toml]... | -- COMMAND", shell_complete=complete.workloads
@@ -59,8 +57,8 @@ FILE = click.Path(path_type=Path, dir_okay=False)
     "--ready", metavar="URL", help="Answers when the server does; or HOST:PORT, or a path."
 )
 @click.option("--load", metavar="COMMAND", help="What loads the server, in quotes.")
-@click.option("--export-json", type=FILE, help="Every run of COMMAND.")
-@click.option("--export-markdown", type=FILE, help="The table of COMMAND.")
+@click.option("--export-json", type=OutputFile(), help="Every run of COMMAND.")
+@click.option("--export-markdown", type=OutputFile(), help="The table of COMMAND.")
 @click.option("--runs", type=click.IntRange(1, 1000), help="Runs of each arm (default: the set's).")
 @click.option(
     "--arms",

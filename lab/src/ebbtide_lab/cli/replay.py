@@ -14,6 +14,7 @@ from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.measure import replaying
 from ebbtide_lab.measure.process import need_program
 from ebbtide_lab.measure.replaying import Options, Row
@@ -21,7 +22,7 @@ from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.replays import print_counts, print_replays
 
 EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+SIGNALLED = 128
 SCHEMA = 1
 PACES = ("asap", "recorded")
 ALL = "all"
@@ -63,9 +64,7 @@ class Asked(TypedDict):
     help="Wait so long at the end, and look at the memory again.",
 )
 @click.option("--counts", is_flag=True, help="Count instructions under callgrind instead.")
-@click.option(
-    "--json", "raw", type=click.Path(path_type=Path), metavar="OUT", help="Keep all that runs told."
-)
+@click.option("--json", "raw", type=OutputFile(), metavar="OUT", help="Keep all that runs told.")
 @click.pass_obj
 def replay_command(layout: Layout, recording: Path, **asked: Unpack[Asked]) -> None:
     """Replay a recording under allocators.
@@ -84,17 +83,17 @@ def replay_command(layout: Layout, recording: Path, **asked: Unpack[Asked]) -> N
         _write(asked["raw"], recording, rows)
     if interrupted:
         click.echo("ebb: interrupted: the tables hold the runs that were finished", err=True)
-        sys.exit(EXIT_INTERRUPTED)
+        sys.exit(SIGNALLED + interrupted)
     sys.exit(EXIT_FAILED if any(row.failure for row in rows) else 0)
 
 
-def _run(layout: Layout, recording: Path, asked: Asked) -> tuple[list[Row], bool]:
+def _run(layout: Layout, recording: Path, asked: Asked) -> tuple[list[Row], int]:
     options = Options(asked["runs"], asked["pace"] == "recorded", asked["settle_ms"])
     with replaying.compiled(recording, layout) as program:
         arms = _find_arms(asked["names"], layout)
         with Console(stderr=True).status("") as status:
             if asked["counts"]:
-                return replaying.count_all(program, arms, status.update), False
+                return replaying.count_all(program, arms, status.update), 0
             return replaying.replay(program, arms, options, status.update)
 
 

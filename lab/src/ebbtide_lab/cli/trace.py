@@ -7,6 +7,7 @@ import click
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.measure.tracing import call_tool, read_info
 from ebbtide_lab.show import recording_page
 from ebbtide_lab.show.console import open_console
@@ -22,7 +23,7 @@ def trace_command() -> None:
 
 @trace_command.command("info")
 @click.argument("file", type=A_PATH)
-@click.option("--html", "page", type=A_PATH, metavar="OUT", help="Write one page instead.")
+@click.option("--html", "page", type=OutputFile(), metavar="OUT", help="Write one page instead.")
 @click.pass_obj
 def info_command(layout: Layout, file: Path, page: Path | None) -> None:
     """Show what FILE holds.

@@ -15,6 +15,7 @@ from typing import Any
 from ebbtide_lab.arms.allocators import FLOOR, Allocator
 from ebbtide_lab.base.errors import RunError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.measure import interrupts
 from ebbtide_lab.measure.callgrind import count
 from ebbtide_lab.measure.process import ExitError, finish
 from ebbtide_lab.measure.session import turned
@@ -148,10 +149,10 @@ def _floor(layout: Layout) -> Allocator | None:
 
 def replay(
     program: Program, arms: list[Allocator], options: Options, tell: Tell
-) -> tuple[list[Row], bool]:
-    """A B C A B C; the floor once. Ctrl-C ends it, which is told, and keeps what is finished."""
+) -> tuple[list[Row], int]:
+    """A B C A B C; the floor once. A signal ends it, is told (or 0), and keeps what is finished."""
     rows = {arm.name: Row(arm) for arm in arms}
-    try:
+    with interrupts.kept() as interrupt:
         if program.floor:
             tell("the floor")
             rows["floor"] = Row(program.floor)
@@ -161,9 +162,7 @@ def replay(
                 if not rows[arm.name].failure:
                     tell(f"{arm.name}, run {number + 1} of {options.runs}")
                     _add_run(program, rows[arm.name], options.arguments())
-    except KeyboardInterrupt:
-        return list(rows.values()), True
-    return list(rows.values()), False
+    return list(rows.values()), interrupt.signal
 
 
 def _add_run(program: Program, row: Row, arguments: list[str]) -> None:

@@ -2,19 +2,17 @@
 """Carries out a plan: every arm of every scenario, interleaved, with progress."""
 
 import math
-import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from time import monotonic
-from types import FrameType
 
 from rich.console import Console
 
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR, Allocator
 from ebbtide_lab.base.errors import LabError, NotRunError, RunError
+from ebbtide_lab.measure import interrupts
 from ebbtide_lab.measure.progress import open_progress
 from ebbtide_lab.results.journal import Journal, Key, fold
 from ebbtide_lab.results.model import Refusal, Results, Row, Sample, same_work
@@ -78,22 +76,6 @@ def turned(arms: list[Allocator], by: int) -> list[Allocator]:
     return arms[cut:] + arms[:cut]
 
 
-class Terminated(KeyboardInterrupt):
-    """SIGTERM, taken as Ctrl-C is."""
-
-
-@contextmanager
-def _sigterm_interrupts() -> Iterator[None]:
-    def interrupt(_number: int, _frame: FrameType | None) -> None:
-        raise Terminated
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 class Session:
     """Carries out a plan. Ctrl-C or SIGTERM ends it and keeps what is finished."""
 
@@ -108,12 +90,9 @@ class Session:
             self._open_row(step)
         left = self._without_finished(steps)
         results = Results(list(self._rows.values()), self._journal.arms, self._journal.facts)
-        try:
-            with _sigterm_interrupts():
-                self._run_all(left, budget_s)
-        except KeyboardInterrupt as interrupt:
-            terminated = isinstance(interrupt, Terminated)
-            results.interrupted = signal.SIGTERM if terminated else signal.SIGINT
+        with interrupts.kept() as interrupt:
+            self._run_all(left, budget_s)
+        results.interrupted = interrupt.signal
         return results
 
     def _open_row(self, step: Step) -> None:
