@@ -3,8 +3,8 @@
 //
 // Arrays are powers of two of slots from the heap's own granule. A magazine starts small, doubles
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running
-// empty, and is halved while it only fills: blocks that come in and are not asked for are better
-// off in their slabs. The sum of all magazines, in bytes of blocks, is bounded by a budget.
+// empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
+// better off in their slabs. What they have beyond the least, in bytes of blocks, is bounded by a budget.
 #include "heap/blocks.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
@@ -20,6 +20,13 @@ static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots
 static size_t steady_slots(const struct ebbi_class *c)
 {
     return ebbi_max(least_slots(c), ebbi_min(STEADY_BYTES / c->size, c->slots));
+}
+
+// What an array takes of the budget: beyond the least, which every class gets that is used.
+static size_t charge(const struct ebbi_class *c, size_t slots)
+{
+    size_t least = least_slots(c);
+    return slots > least ? (slots - least) * c->size : 0;
 }
 
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
@@ -74,11 +81,11 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
     EBBI_ASSERT(ebbi_is_class(class_number) && slots >= 2 && (slots & (slots - 1)) == 0);
     EBBI_ASSERT(heap->magazines[class_number].stolen == 0);
     struct ebbi_magazine *m = &heap->magazines[class_number];
-    size_t size = ebbi_classes[class_number].size;
-    size_t more = slots > m->slots ? (slots - m->slots) * size : 0;
+    size_t before = charge(&ebbi_classes[class_number], m->slots);
+    size_t after = charge(&ebbi_classes[class_number], slots);
     EBBI_ASSERT(m->slots == 0 ||
                 heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + 1);
-    if (more > heap->budget_bytes && m->slots != 0) {
+    if (after > before + heap->budget_bytes) {
         return false;
     }
     void **array = array_take(heap, slots);
@@ -90,8 +97,7 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
     } else if (m->slots != 0) {
         array_give(heap, m->base, m->slots);
     }
-    heap->budget_bytes -= more <= heap->budget_bytes ? more : heap->budget_bytes;
-    heap->budget_bytes += slots < m->slots ? (m->slots - slots) * size : 0;
+    heap->budget_bytes += before - after;
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     array[0] = NULL;
     m->base = array;
@@ -128,6 +134,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->busy = true;
     if (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c)) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
+    } else if (flush && m->slots * (size_t)2 <= steady_slots(c)) { // and is not halved for it
+        (void)resize(heap, class_number, m->slots * (size_t)2);
     } else if (!flush && m->slots < c->slots &&
                (turned ||
                 (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))))) {
