@@ -85,6 +85,8 @@ struct ebbi_chunk {
     uint32_t granules;  // end of the reservation
     uint32_t committed; // end of the granules from `first` that can be touched
     uint32_t number;    // in order of creation
+    struct ebbi_chunk
+        *next; // see ebbi_chunk_next; before the maps, of which a small chunk has one page
     uint64_t free_map[EBBI_MAP_WORDS];
     uint64_t dirty_map[EBBI_MAP_WORDS];
 };

@@ -15,7 +15,7 @@ struct huge_record {
     struct ebbi_note note;
 };
 
-static struct huge_record *chains[1u << CHAINS_LOG2];
+static EBBI_SPARSE struct huge_record *chains[1u << CHAINS_LOG2];
 
 size_t ebbi_huge_total_bytes;
 size_t ebbi_huge_total_count;

@@ -47,7 +47,6 @@ size_t ebbi_usable_size(const void *p); // 0 for NULL; aborts on what is not a b
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 
 // ---- current.c -----------------------------------------------------------------------------------
-void ebbi_heap_prepare_none(void);  // at start-up, once
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort(); atomic
 
 #endif

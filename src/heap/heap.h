@@ -127,13 +127,22 @@ struct ebbi_heap {
 
 // Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain
 // that is current, or ebbi_heap_scoped while a region is, or ebbi_heap_parked (park.c); these have no
-// magazines: every call is a slow one.
+// magazines: every call is a slow one. Those, and ebbi_heap_gone, are prepared when they are wanted first:
+// most processes never touch them.
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_parked;
+void ebbi_heap_prepare_first(struct ebbi_fast *nobodys);
+EBBI_INLINE void ebbi_heap_prepare(struct ebbi_fast *nobodys) // the registry's lock may be taken
+{
+    // acquire[nobody-seen <- nobody-prepared]: all of it
+    if (EBBI_UNLIKELY(ebbi_load_acquire(&nobodys->top[0]) == NULL)) {
+        ebbi_heap_prepare_first(nobodys);
+    }
+}
 
 // The calling thread's heap: the static none before its first call and gone after its last.
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }

@@ -28,7 +28,7 @@
 #include "heap/slabs.h"
 #include "os/wake.h"
 
-struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped
+EBBI_SPARSE struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped, prepared by a pass
 
 enum parked {
     NOT_PARKED,
@@ -168,6 +168,7 @@ static void empty(struct ebbi_heap *heap, void *context)
 static bool park_pass(size_t *came_home)
 {
     struct parking parking = {0};
+    ebbi_heap_prepare(&ebbi_heap_parked);
     ebbi_heaps_each(park, &parking);
     if (!parking.any && !parking.newly) {
         return false;

@@ -68,6 +68,7 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
+    ebbi_places_prepare(heap->lane);
     prepare_bins(heap);
     return heap;
 }

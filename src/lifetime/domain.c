@@ -310,6 +310,7 @@ static uintptr_t set_scope(struct ebbi_heap *own, uintptr_t scope)
 uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region)
 {
     ebbi_region_enter(region);
+    ebbi_heap_prepare(&ebbi_heap_scoped);
     own->has_regions = true;
     if (own->entered_count < EBBI_ENTERED) {
         own->entered[own->entered_count] = region;

@@ -39,6 +39,7 @@ void ebbi_fork_abort(void)
     bool again = ebbi_load_relaxed(&ebbi_dying); // relaxed: for this thread; for others a hint
     ebbi_store_relaxed(&ebbi_dying, true);       // relaxed: as above
     struct ebbi_heap *heap = again || ebbi_arena_is_mine() ? NULL : ebbi_heap_make(0);
+    ebbi_heap_prepare(&ebbi_heap_gone);
     ebbi_source_set(heap != NULL ? &heap->fast : &ebbi_heap_gone);
     ebb_self = (char *)ebbi_source_now();
     if (heap != NULL) {

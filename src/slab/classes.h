@@ -34,12 +34,13 @@ extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 // Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication: with
 // factor = ceil(2^64 / size) the product, modulo 2^64, is k * (size * factor - 2^64) for the k-th
 // multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
-// remainder by direct computation", 2019). `most` is the product of the last block. By tag.
+// remainder by direct computation", 2019). `most` is the product of the last block. By tag: those of a
+// lane are there before its first slab is; most processes have one lane, and touch a page of these.
 struct ebbi_places {
     uint64_t factor, most;
 };
 extern EBBI_HIDDEN struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
-void ebbi_places_init(void);
+void ebbi_places_prepare(unsigned lane); // one call at a time
 
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {

@@ -227,3 +227,7 @@ hostile_program(threads_unfinished ebbtide)
 foreach(kind IN ITEMS 0 1 2 3 4) # in a pin, a domain, a current region, a region, cancelled
   hostile_case(threads_unfinished "" in_a_row ${kind})
 endforeach()
+
+hostile_program(small_process)
+hostile_case(small_process "" data)
+hostile_case(small_process "" chunk)

@@ -85,6 +85,7 @@ static inline unsigned ebbi_class_bin(unsigned class_number, unsigned) { return 
 static inline size_t ebbi_granule_of(const void *) { return 0; }
 static inline bool ebbi_slab_has_place(const void *, size_t) { return true; }
 static inline void ebbi_helper_kick() {}
+static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
 void ebbi_give_blocks(struct ebbi_owner *owner, ebbi_slot *blocks, size_t count);
