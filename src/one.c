@@ -22,6 +22,7 @@
 #include "arena/span.c"
 #include "arena/purge.c"
 #include "arena/huge.c"
+#include "arena/dense.c"
 #include "arena/arena_audit.c"
 #include "arena/note.c"
 #include "slab/classes.c"

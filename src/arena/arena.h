@@ -21,6 +21,7 @@
 // P5  a free span is in the bin of its length, which its last header has too, once that can be written;
 //     bit b of ebbi_bins_used is set iff bin b holds something.
 // P6  the counts of granules in use, dirty (of free spans) and committed are those of the chunks.
+// P7  no free granule of a unit that has its bit in `dense_map` is clean.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H
@@ -36,6 +37,8 @@
 #define EBBI_HEADER 256u
 #define EBBI_BITMAP_ROOM 1536u
 #define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
+#define EBBI_UNIT_GRANULES ((size_t)32) // 2 MiB: of one huge page (dense.c)
+#define EBBI_CHUNK_UNITS (EBBI_CHUNK_GRANULES / EBBI_UNIT_GRANULES)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
 
 enum ebbi_span_state {
@@ -89,6 +92,8 @@ struct ebbi_chunk {
         *next; // see ebbi_chunk_next; before the maps, of which a small chunk has one page
     uint64_t free_map[EBBI_MAP_WORDS];
     uint64_t dirty_map[EBBI_MAP_WORDS];
+    uint64_t
+        dense_map[EBBI_CHUNK_UNITS / 64]; // by unit: asked for as huge, not split since; atomic
 };
 
 struct ebbi_arena_totals {
@@ -98,6 +103,7 @@ struct ebbi_arena_totals {
     size_t dirty_bytes; // free spans, not purged
     size_t huge_bytes;
     size_t huge_count;
+    size_t dense_bytes;  // asked for as huge pages, not split since
     size_t purged_bytes; // given back since the start
     size_t purges;       // madvise calls for them
 };
@@ -108,6 +114,8 @@ int ebbi_arena_init(enum ebbi_os_huge advice);
 // A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
 // refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state);
+// The same, of memory that is expected to be filled from end to end: huge pages may be asked for.
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state);
 void ebbi_span_free(struct ebbi_span *span);
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
@@ -119,6 +127,11 @@ size_t ebbi_arena_dirty_bytes(void); // a hint, without the lock
 size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
 size_t ebbi_arena_peak_bytes(void);  // most of these lately; a hint
 void ebbi_arena_forget_peak(void);   // by half
+
+// Memory of chunks: whether some of it was asked for as huge pages. The next comes before each purge of it; no
+// lock that comes after the arena's is held.
+bool ebbi_dense_is(const void *start, size_t bytes);
+void ebbi_dense_split(const void *start, size_t bytes);
 
 // Huge objects: mappings of their own, anywhere. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);

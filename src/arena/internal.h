@@ -69,9 +69,14 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
     return EBBI_EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
 }
 
+// dense.c. Under the lock.
+// Before [index, index + granules) is cut out of the free span.
+void ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
+size_t ebbi_dense_bytes(void);
+
 // purge.c
 
-// Ends the process unless P1 to P6 hold, with a message that names the one; P3 by looks at the memory
+// Ends the process unless P1 to P7 hold, with a message that names the one; P3 by looks at the memory
 // if `contents`, which touches it. Under the lock. O(spans). Sometimes: as often as it is worth.
 void ebbi_arena_audit(bool contents);
 void ebbi_arena_audit_sometimes(void);

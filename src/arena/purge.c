@@ -51,6 +51,7 @@ static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
         }
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         ebbi_lock_drop(&ebbi_arena_mutex);
+        ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
         bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);
         if (done) {
             purge_rooms(chunk, at, run);
@@ -170,6 +171,7 @@ void ebbi_arena_totals(struct ebbi_arena_totals *totals)
     totals->dirty_bytes = ebbi_dirty_granules << EBBI_GRANULE_SHIFT;
     totals->huge_bytes = ebbi_huge_total_bytes;
     totals->huge_count = ebbi_huge_total_count;
+    totals->dense_bytes = ebbi_dense_bytes();
     totals->purged_bytes = purged_granules << EBBI_GRANULE_SHIFT;
     totals->purges = purge_calls;
     ebbi_lock_drop(&ebbi_arena_mutex);

@@ -252,7 +252,7 @@ static struct ebbi_free_span *find_committed(size_t granules, size_t align_granu
     return is_ready ? span : committed_fit(granules, align_granules);
 }
 
-struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
+static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state, bool dense)
 {
     struct ebbi_span *got = NULL;
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
@@ -263,7 +263,11 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
         span = find_committed(granules, align_granules);
     }
     if (span != NULL) {
-        got = carve(span, ebbi_align_up(ebbi_span_index(&span->head), align_granules), granules);
+        size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
+        if (dense) {
+            ebbi_dense_fill(span, index, granules);
+        }
+        got = carve(span, index, granules);
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
@@ -273,6 +277,16 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     return got;
+}
+
+struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
+{
+    return span_cut(granules, align_granules, state, false);
+}
+
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state)
+{
+    return span_cut(granules, 1, state, true);
 }
 
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is

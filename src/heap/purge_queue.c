@@ -52,7 +52,7 @@ static size_t purge_stride(void)
     if (stride == 0) {
         size_t mode = ebbi_option(EBBI_OPTION_THP);
         bool huge =
-            mode == EBBI_HUGE_ALWAYS || (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
+            mode == EBBI_HUGE_ALWAYS || (mode != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
         stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
         ebbi_store_relaxed(&known, stride); // relaxed: as above
     }

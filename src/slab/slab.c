@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
+#define STEADY 4 // slabs of a class one after the other: it grows, and will fill the next
+
 static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
 static size_t page_count(const struct ebbi_slab *slab)
@@ -66,18 +68,23 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
 }
 
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner)
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
+                                   unsigned streak)
 {
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    // Of larger blocks the program may touch a few pages alone.
+    bool dense = streak >= STEADY && ebbi_classes[class_number].size <= ebbi_os_page_size();
+    struct ebbi_span *span = dense ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB)
+                                   : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
+    slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
         slab[g].head.back = (uint16_t)g;

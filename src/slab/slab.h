@@ -59,7 +59,8 @@ struct ebbi_slab {
     bool has_stranded;     // see ebbi_slab_strand
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
-    unsigned char unused[11];
+    uint8_t streak;        // see ebbi_slab_create; 255: or more. Fixed while the slab lives
+    unsigned char unused[10];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -112,8 +113,10 @@ EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
 // is gone: then each of its blocks was free.
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
 
-// A slab of the class for `owner`, every block free, tagged with `bin`. NULL: memory refused.
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner);
+// A slab of the class for `owner`, every block free, tagged with `bin`. streak: how many were made before it, one after
+// the other, each when all were full. NULL: memory refused.
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
+                                   unsigned streak);
 // Every block is free and the slab is not pending.
 void ebbi_slab_destroy(struct ebbi_slab *slab);
 
