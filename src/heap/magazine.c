@@ -10,6 +10,7 @@
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
 #define LEAST_SLOTS 16
+#define TRAY_SLOTS 16
 #define GROW_AFTER 2   // refills in a row
 #define SHRINK_AFTER 8 // flushes in a row
 
@@ -75,6 +76,41 @@ static void **array_take(struct ebbi_heap *heap, size_t slots)
     return array;
 }
 
+static void set_array(struct ebbi_heap *heap, unsigned number, void **array, size_t slots)
+{
+    struct ebbi_magazine *m = &heap->magazines[number];
+    array[0] = NULL;
+    m->base = array;
+    m->slots = (uint16_t)slots;
+    heap->arrays[number / 64] |= (uint64_t)1 << (number % 64);
+    heap->fast.top[m->bin] = array + 1;
+    heap->fast.limit[m->bin] = array + slots;
+}
+
+void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
+{
+    unsigned number = ebbi_tray_number(bin);
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(heap->magazines[number].slots == 0);
+    void **array = array_take(heap, TRAY_SLOTS);
+    if (array != NULL) {
+        heap->magazines[number].bin = (uint16_t)bin;
+        heap->magazines[number].busy = true;
+        set_array(heap, number, array, TRAY_SLOTS);
+    }
+}
+
+void ebbi_tray_close(struct ebbi_heap *heap, unsigned number)
+{
+    struct ebbi_magazine *tray = &heap->magazines[number];
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(number >= EBBI_CLASS_COUNT && heap->fast.top[tray->bin] == tray->base + 1);
+    array_give(heap, tray->base, tray->slots);
+    tray->slots = 0;
+    heap->arrays[number / 64] &= ~((uint64_t)1 << (number % 64));
+    heap->fast.top[tray->bin] = heap->fast.limit[tray->bin] = NULL;
+}
+
 // Replaces the array of an empty magazine. False when there is none of that size.
 static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
 {
@@ -98,13 +134,8 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
         array_give(heap, m->base, m->slots);
     }
     heap->budget_bytes += before - after;
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    array[0] = NULL;
-    m->base = array;
-    heap->arrays[class_number / 64] |= (uint64_t)1 << (class_number % 64);
-    m->slots = (uint16_t)slots;
-    heap->fast.top[bin] = array + 1;
-    heap->fast.limit[bin] = array + slots;
+    m->bin = (uint16_t)ebbi_class_bin(class_number, heap->lane);
+    set_array(heap, class_number, array, slots);
     return true;
 }
 

@@ -12,13 +12,7 @@
 static void sweep(struct ebbi_heap *heap)
 {
     struct ebbi_heap *inside = ebbi_inside();
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        struct ebbi_magazine *m = &heap->magazines[c];
-        if (m->slots != 0 && !m->busy) {
-            ebbi_flush_class(heap, c);
-        }
-        m->busy = false;
-    }
+    ebbi_flush_idle(heap, 1);
     ebbi_outside(inside);
 }
 

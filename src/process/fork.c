@@ -132,6 +132,13 @@ static void forget_unlocked(struct ebbi_heap *heap)
         heap->fast.top[bin] = m->slots != 0 ? m->base + 1 : (void **)&heap->nothing + 1;
         heap->fast.limbo[bin] = (struct ebbi_bag_top){NULL, NULL};
     }
+    for (unsigned n = EBBI_CLASS_COUNT; n < EBBI_ARRAYS; n++) {
+        struct ebbi_magazine *tray = &heap->magazines[n];
+        tray->stolen = 0;
+        if (tray->slots != 0) {
+            heap->fast.top[tray->bin] = tray->base + 1;
+        }
+    }
     memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
     heap->limbo.spare = NULL;
     heap->outbox_count = 0;

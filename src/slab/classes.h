@@ -4,8 +4,8 @@
 // class: one block size. bin: the number that a granule's tag holds and that indexes a heap's tops and
 // limits (struct ebbi_fast). A class whose blocks are whole cache lines has one bin for everybody: such a block may
 // be reused by whichever thread freed it. A class whose blocks share lines has one bin per lane; a
-// heap has magazines only for its own lane, so a block from another lane falls out of the fast free
-// at no cost and goes home instead of being handed out beside somebody else's data.
+// heap has magazines only for its own lane, so a block from another lane goes
+// home instead of being handed out beside somebody else's data, at no cost to the fast free.
 // Slabs of domains' heaps have the same bins a second time, EBBI_TAG_DOMAIN above: no block moves
 // between them and the rest. Their lanes have that number too.
 #ifndef EBB_SLAB_CLASSES_H

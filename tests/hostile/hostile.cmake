@@ -195,6 +195,8 @@ foreach(count IN ITEMS 64 300)
     hostile_case(sleepers "" trim ${count} ${order})
   endforeach()
 endforeach()
+hostile_case(sleepers "" wait 64 2)
+hostile_case(sleepers "" trim 64 2)
 
 hostile_program(trims)
 hostile_case(trims "" 1 1)
