@@ -46,6 +46,7 @@
 #include "heap/heap_audit.c"
 #include "heap/flush.c"
 #include "heap/large.c"
+#include "heap/spares.c"
 #include "heap/depot.c"
 #include "heap/park.c"
 #include "heap/registry.c"

@@ -170,8 +170,11 @@ static void arena_audit_dirty_list(const struct arena_audit *audit)
 
 static void arena_audit_totals(const struct arena_audit *audit)
 {
-    if (audit->used != ebbi_used_granules || ebbi_used_granules > ebbi_peak_granules) {
+    if (audit->used != ebbi_used_granules) {
         arena_broken(6, "the count of granules in use", NULL);
+    }
+    if (ebbi_used_total() > ebbi_peak_bytes(&ebbi_arena_peak)) {
+        arena_broken(6, "the peak", NULL);
     }
     if (audit->dirty != ebbi_dirty_granules) {
         arena_broken(6, "the count of dirty granules", NULL);

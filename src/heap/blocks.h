@@ -35,8 +35,14 @@ void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array othe
 // Its thread ends: everything that is free goes home.
 void ebbi_heap_rest(struct ebbi_heap *heap);
 
+// ---- spares.c: of the calling thread's heap --------------------------------------------------------
+struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules); // NULL: none fits
+bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large); // false: it is too long
+void ebbi_spares_give(struct ebbi_heap *heap); // all go to the arena; of any heap, under its lock
+bool ebbi_spares_rest(struct ebbi_heap *heap); // the same without the lock; true: there were any
+
 // ---- tick.c --------------------------------------------------------------------------------------
-void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one
+void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------
 // Counted under the label, if any.

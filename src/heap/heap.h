@@ -82,6 +82,14 @@ struct ebbi_seat {
     size_t live_told;             // bytes counted under the label
 };
 
+// See spares.c.
+#define EBBI_SPARES 64 // granules: of one, and of all together
+struct ebbi_spares {
+    struct ebbi_large *first[EBBI_SPARES]; // by granules - 1, through `next`
+    uint64_t sizes;                        // bit i: first[i] is not NULL
+    size_t granules;                       // of all; atomic
+};
+
 struct ebbi_heap {
     struct ebbi_fast fast; // first: what the thread's pointer points to
     void *nothing;         // NULL: the slot below the top of a magazine without an array
@@ -123,6 +131,7 @@ struct ebbi_heap {
     struct ebbi_collector *doomed; // to be destroyed behind it
 
     // Under own.lock.
+    struct ebbi_spares spares;
     struct ebbi_limbo limbo;
     struct ebbi_deferred deferred; // of the default collector
     struct ebbi_record *records;   // in others

@@ -109,7 +109,7 @@ static void heap_destroy(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->holds == 0);
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
-    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
+    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
     ebbi_span_free(ebbi_span_of(heap));
 }
@@ -141,8 +141,8 @@ void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
 static bool is_empty(const struct ebbi_heap *heap)
 {
     ebbi_assert_held(&heap->own.lock);
-    return heap->own.slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
-           heap->records == NULL && !heap->had_regions;
+    return heap->own.slab_count == 0 && heap->spares.sizes == 0 && heap->limbo.blocks == 0 &&
+           heap->deferred.count == 0 && heap->records == NULL && !heap->had_regions;
 }
 
 void ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))

@@ -181,6 +181,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_limbo_seal(heap);
     ebbi_seats_rest(heap);
     ebbi_heap_rest(heap);
+    (void)ebbi_spares_rest(heap);
     ebbi_registry_lock();
     ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
     ebbi_records_leave(heap);
