@@ -15,6 +15,7 @@
 
 #define SPARE_HEAPS 8
 #define COLOURS 61u // lines, in the first page
+#define ARRAYS_ROOM ((size_t)30 << 10)
 
 static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
 // Under it.
@@ -24,7 +25,8 @@ static size_t abandoned_count;
 static unsigned next_heap;  // made so far, seats included
 static size_t thread_heaps; // made so far
 
-_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
+_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE - ARRAYS_ROOM,
+               "room for the magazines' arrays");
 
 void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
 void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
