@@ -75,6 +75,23 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     return heap;
 }
 
+void ebbi_heap_prepare_first(struct ebbi_fast *nobodys)
+{
+    bool locks = !ebbi_load_relaxed(&ebbi_dying); // relaxed: what is in abort() may hold the lock
+    if (locks) {
+        ebbi_registry_lock();
+    }
+    if (nobodys->top[0] == NULL) {
+        nobodys->pin = ebbi_heap_none.pin;
+        nobodys->limit[0] = ebbi_heap_none.limit[0];
+        // release[nobody-prepared -> nobody-seen]: its limit and its pin
+        ebbi_store_release(&nobodys->top[0], ebbi_heap_none.top[0]);
+    }
+    if (locks) {
+        ebbi_registry_unlock();
+    }
+}
+
 static void link_heap(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
