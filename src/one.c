@@ -17,6 +17,7 @@
 #include "os/wake.c"
 #include "epoch/clock.c"
 #include "epoch/clock_audit.c"
+#include "arena/state.c"
 #include "arena/window.c"
 #include "arena/chunk.c"
 #include "arena/span.c"

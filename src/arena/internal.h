@@ -46,15 +46,17 @@ EBBI_INLINE struct ebbi_free_span *ebbi_free_span_at(struct ebbi_chunk *chunk, s
 }
 extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
+// state.c
+extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
+extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
+extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
+
 // span.c
 void ebbi_span_remove(struct ebbi_free_span *span);
 // Free chunks and kept mappings end. True: address space is free that was not. Under the lock.
 bool ebbi_release_free(void);
 void ebbi_span_restore(struct ebbi_free_span *span,
                        uint64_t freed_ms); // as insert, coalesces first
-extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
-extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
-extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64
 #define EBBI_BINS 100

@@ -3,20 +3,24 @@
 // once nothing has happened to it for the delay, its wholly free pages are returned. Whatever the time, an owner's
 // slabs and the whole arena each keep to
 //
-//     in use + free   <=   most in use lately + the larger of a part of that and a constant
+//     in use + free   <=   most in use lately + the larger of a part of that and a constant      with a helper
+//              free   <=   the larger of a part of what is in use and a constant                 without
 //
 // oldest first. What swings between two sizes would fault its pages in again at each swing; its memory was
 // resident at the peak, so the peak grows by nothing. "Lately" is since the pass before the last (base/peak.h).
+// Without a helper the free that ends a burst may be the last call for long.
 #include "base/list.h"
 #include "heap/blocks.h"
 #include "os/options.h"
+#include "os/wake.h"
 
 #define SLABS_AT_ONCE 128 // per visit of a pass
 #define SLABS_A_CALL 4    // by amount: a free does not take long
 #define SPANS_KEPT ((size_t)32 << 20)
+#define SPANS_KEPT_ALONE ((size_t)48 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
-#define SPANS_PART 4 // of the peak, what may stay beyond it
-#define BLOCKS_PART 2
+#define SPANS_PART 4  // of the peak, what may stay beyond it
+#define BLOCKS_PART 2 // the same, and of what is in use
 #define ABANDONED_SIZE 1024u
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
@@ -128,19 +132,22 @@ size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
     return purge_queue(owner, delay_ms, SLABS_AT_ONCE);
 }
 
-static size_t beyond(size_t peak_bytes, size_t part, size_t least)
+static size_t below_peak(size_t peak, size_t used, size_t part, size_t least)
 {
-    return ebbi_max(peak_bytes / part, least);
+    size_t most = peak + ebbi_max(peak / part, least);
+    return most > used ? most - used : 0;
 }
 
 void ebbi_purge_spans(void)
 {
-    size_t held = ebbi_arena_used_bytes() + ebbi_arena_dirty_bytes();
-    size_t peak = ebbi_arena_peak_bytes();
-    size_t more = beyond(peak, SPANS_PART, SPANS_KEPT);
+    size_t dirty = ebbi_arena_dirty_bytes();
+    size_t used = ebbi_arena_used_bytes();
+    size_t allowed = ebbi_helper_is_there()
+                         ? below_peak(ebbi_arena_peak_bytes(), used, SPANS_PART, SPANS_KEPT)
+                         : ebbi_max(used, SPANS_KEPT_ALONE);
     // relaxed: set by this thread, which may hold the arena's lock, or of no matter
-    if (EBBI_UNLIKELY(held > peak + more) && !ebbi_load_relaxed(&ebbi_dying)) {
-        (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, held - peak - more + more / 4);
+    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying)) {
+        (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
 }
 
@@ -152,8 +159,10 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
     }
     owner->freed_bytes = 0;
     ebbi_peak_see(&owner->peak, owner->out_bytes);
-    size_t peak = ebbi_peak_bytes(&owner->peak);
-    if (owner->out_bytes + owner->dirty_bytes > peak + beyond(peak, BLOCKS_PART, BLOCKS_KEPT)) {
+    size_t allowed = ebbi_helper_is_there() ? below_peak(ebbi_peak_bytes(&owner->peak),
+                                                         owner->out_bytes, BLOCKS_PART, BLOCKS_KEPT)
+                                            : ebbi_max(owner->out_bytes / BLOCKS_PART, BLOCKS_KEPT);
+    if (owner->dirty_bytes > allowed) {
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }
 }

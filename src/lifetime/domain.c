@@ -180,7 +180,9 @@ void ebbi_domain_advance(struct ebbi_heap *own, struct ebb_domain *domain)
 {
     (void)ebbi_fetch_add_relaxed(&domain->advance, (uint64_t)1); // relaxed: a count
     if (own != NULL) {
-        ebbi_flush_foreign(own); // blocks of the domain may wait in it
+        struct ebbi_heap *inside = ebbi_inside(); // a pass may have parked it
+        ebbi_flush_foreign(own);                  // blocks of the domain may wait in it
+        ebbi_outside(inside);
     }
     for (struct ebbi_heap *heap = own != NULL ? own->seats : NULL; heap != NULL;
          heap = heap->seat.next) {

@@ -34,7 +34,7 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     }
 }
 
-static void give_spares(struct ebbi_heap *heap, void *context)
+static void pass_spares(struct ebbi_heap *heap, void *context)
 {
     (void)context;
     ebbi_spares_give(heap);
@@ -82,7 +82,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     ebbi_regions_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     pass->bytes += ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     ebbi_heaps_prune(ebbi_records_discard);
-    ebbi_heaps_each(give_spares, NULL); // what came home by now included
+    ebbi_heaps_each(pass_spares, NULL); // what came home by now included
     ebbi_arena_turn_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
     pass->waiting |= came_home > 0 || newly_parked;

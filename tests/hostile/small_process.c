@@ -71,7 +71,7 @@ int main(int argc, char **argv)
     block[0] = 1;
     uintptr_t chunk = (uintptr_t)block / (uintptr_t)GIB * (uintptr_t)GIB;
     int data = strcmp(argv[1], "data") == 0;
-    long most = data ? 12 : 14;
+    long most = data ? 13 : 14;
     long pages = data ? library_pages() : written_pages(chunk, chunk + (uintptr_t)GIB);
     MUST(pages > 0 && pages <= most, "%ld pages written, at most %ld", pages, most);
     return pass("%ld pages", pages);

@@ -14,12 +14,26 @@ struct Keep : Fake {
     {
         Fake::SetUp();
         fake_os_clock(100000);
-        fake_os_threaded(false);
+        fake_os_threaded(true);
+        fake_os_pretend_threads();
         ebb_free(ebb_malloc(16));
+        ebbi_threads_more();
+        ebbi_helper_start();
         ebb_trim();
     }
 
     static ebbi_spares &spares() { return ebbi_heap_get()->spares; }
+};
+
+struct KeepAlone : Keep {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(100000);
+        fake_os_threaded(false);
+        ebb_free(ebb_malloc(16));
+        ebb_trim();
+    }
 };
 
 unsigned char *take(std::size_t bytes)
@@ -108,6 +122,29 @@ TEST_F(Keep, ASteadyStateAsksForNothing)
         }
 }
 
+// With one thread: what replaces as much as is in use, and bursts of less than the constant.
+TEST_F(KeepAlone, ASteadyStateAsksForNothing)
+{
+    std::vector<unsigned char *> live(8);
+    for (unsigned char *&p : live)
+        p = take(9 * MiB);
+    for (std::size_t count : {1U, 2U, 3U, 4U, 5U}) {
+        std::vector<unsigned char *> blocks(count);
+        std::size_t before = 0;
+        for (int round = 0; round < 6; round++) {
+            for (unsigned char *&p : blocks)
+                p = take(9 * MiB);
+            for (unsigned char *p : blocks)
+                ebb_free(p);
+            before = round == 1 ? kernel_calls() : before;
+        }
+        EXPECT_EQ(before, kernel_calls()) << count;
+    }
+    for (unsigned char *p : live)
+        ebb_free(p);
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 48 * MiB) << "the frees that end it";
+}
+
 // One block is replaced at a time, as long as the clock does not move.
 TEST_F(Keep, ReplacedBlocksAskForLittle)
 {
@@ -143,7 +180,7 @@ TEST_F(Keep, TheArenaIsAskedOnceForMany)
     EXPECT_EQ(400U % EBBI_SPARES, spares().granules);
 }
 
-TEST_F(Keep, APassGivesSpansToTheArena)
+TEST_F(KeepAlone, APassGivesSpansToTheArena)
 {
     ebb_free(take(2 * MiB));
     fake_os_clock_advance(1000);
