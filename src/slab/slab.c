@@ -164,7 +164,7 @@ struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *cons
     uint64_t size = c->size;
     uint64_t magic = c->magic;
     unsigned word = ebbi_slab_block(slab, blocks[0]) / 64;
-    uintptr_t start = slab->first_block + word * 64 * size;
+    uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
     uint64_t bytes = ebbi_min(c->blocks - word * 64u, 64u) * size;
     uint64_t mask = 0;
     size_t i = 0;

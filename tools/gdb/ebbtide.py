@@ -16,7 +16,7 @@ GRANULE_SHIFT, CHUNK_SHIFT, HEADER = 16, 30, 256
 ROOM_WORDS = 64  # EBBI_ROOM_WORDS, of each of a granule's three bitmaps
 UNIT = 16  # EBBI_UNIT of a sheet
 TAG_DOMAIN = 256
-STATES = ("none", "free", "slab", "inside", "large", "heap", "sheet", "quarantine")
+STATES = ("none", "free", "slab", "inside", "large", "spare", "heap", "sheet", "quarantine")
 
 
 def symbol(name):
