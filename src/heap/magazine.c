@@ -154,6 +154,12 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
     return false;
 }
 
+static bool wants_more(const struct ebbi_class *c, const struct ebbi_magazine *m, bool turned)
+{
+    return m->slots < c->slots && (turned || (m->streak >= GROW_AFTER &&
+                                              m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))));
+}
+
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
@@ -165,11 +171,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->busy = true;
     if (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c)) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
-    } else if (flush && m->slots * (size_t)2 <= steady_slots(c)) { // and is not halved for it
-        (void)resize(heap, class_number, m->slots * (size_t)2);
-    } else if (!flush && m->slots < c->slots &&
-               (turned ||
-                (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))))) {
+    } else if (flush ? m->slots * (size_t)2 <= steady_slots(c) // and is not halved for it
+                     : wants_more(c, m, turned)) {
         (void)resize(heap, class_number, m->slots * (size_t)2);
     }
 }
