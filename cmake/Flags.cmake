@@ -56,10 +56,12 @@ endfunction()
 function(ebbtide_link_shared target)
   set(map ${PROJECT_SOURCE_DIR}/packaging/ebbtide.map)
   set(preempted ${PROJECT_SOURCE_DIR}/packaging/preempted.list)
+  set(order ${PROJECT_SOURCE_DIR}/packaging/order.ld)
   target_link_options(${target} PRIVATE
-    -Wl,--version-script=${map} -Wl,--dynamic-list=${preempted} -Wl,--no-undefined -Wl,--as-needed -Wl,--hash-style=gnu
+    -Wl,--version-script=${map} -Wl,--dynamic-list=${preempted} -Wl,-T,${order}
+    -Wl,--no-undefined -Wl,--as-needed -Wl,--hash-style=gnu
     -Wl,-O1 -Wl,-Bsymbolic-functions -Wl,-z,noexecstack -Wl,-z,nodelete
     -Wl,-z,noseparate-code -Wl,-z,norelro -nostartfiles
     -Wl,--defsym=__dso_handle=ebbi_start)
-  set_target_properties(${target} PROPERTIES LINK_DEPENDS "${map};${preempted}")
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS "${map};${preempted};${order}")
 endfunction()

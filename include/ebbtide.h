@@ -106,6 +106,8 @@ struct ebb_stats {
     size_t purged_bytes;      // returned to the OS since the start
     size_t heaps;             // number, abandoned ones included
     size_t slabs;             // number
+    size_t
+        asked_huge_bytes; // of the arena, asked for as huge pages and not split since (EBB_THP=auto)
 };
 
 // A snapshot. O(slabs), with a system call for each: not for hot paths. Threads whose malloc or free

@@ -20,7 +20,9 @@
 //     0; the list is in order of the time of freeing.
 // P5  a free span is in the bin of its length, which its last header has too, once that can be written;
 //     bit b of ebbi_bins_used is set iff bin b holds something.
-// P6  the counts of granules in use, dirty (of free spans) and committed are those of the chunks.
+// P6  the counts of granules in use, dirty (of free spans) and committed are those of the chunks, and no
+//     more is in use than at the peak.
+// P7  no free granule of a unit that has its bit in `dense_map` is clean.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H
@@ -36,6 +38,8 @@
 #define EBBI_HEADER 256u
 #define EBBI_BITMAP_ROOM 1536u
 #define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
+#define EBBI_UNIT_GRANULES ((size_t)32) // 2 MiB: of one huge page (dense.c)
+#define EBBI_CHUNK_UNITS (EBBI_CHUNK_GRANULES / EBBI_UNIT_GRANULES)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
 
 enum ebbi_span_state {
@@ -44,6 +48,7 @@ enum ebbi_span_state {
     EBBI_SPAN_SLAB,
     EBBI_SPAN_INSIDE, // not the first granule of a slab: `back` leads to it
     EBBI_SPAN_LARGE,
+    EBBI_SPAN_SPARE,      // was one; a heap keeps it
     EBBI_SPAN_HEAP,       // metadata of a heap, labels, regions' handles
     EBBI_SPAN_SHEET,      // blocks of a region
     EBBI_SPAN_QUARANTINE, // was a sheet, or a large object of a region; no access
@@ -74,8 +79,9 @@ _Static_assert(sizeof(struct ebbi_span) == 8, "what a slab and a sheet leave of 
 
 struct ebbi_large {
     struct ebbi_span head;
-    size_t bytes; // whole pages that the program may use
-    unsigned char unused[40];
+    size_t bytes;            // whole pages that the program may use
+    struct ebbi_large *next; // of those that a heap keeps, or frees
+    unsigned char unused[32];
     struct ebbi_note note;
 };
 _Static_assert(sizeof(struct ebbi_large) <= EBBI_HEADER, "a header holds a large object's");
@@ -85,17 +91,22 @@ struct ebbi_chunk {
     uint32_t granules;  // end of the reservation
     uint32_t committed; // end of the granules from `first` that can be touched
     uint32_t number;    // in order of creation
+    struct ebbi_chunk
+        *next; // see ebbi_chunk_next; before the maps, of which a small chunk has one page
     uint64_t free_map[EBBI_MAP_WORDS];
     uint64_t dirty_map[EBBI_MAP_WORDS];
+    uint64_t
+        dense_map[EBBI_CHUNK_UNITS / 64]; // by unit: asked for as huge, not split since; atomic
 };
 
 struct ebbi_arena_totals {
     size_t reserved_bytes;
     size_t committed_bytes;
     size_t used_bytes;  // spans in use
-    size_t dirty_bytes; // free spans, not purged
+    size_t dirty_bytes; // free spans that are not purged, and kept mappings
     size_t huge_bytes;
     size_t huge_count;
+    size_t dense_bytes;  // asked for as huge pages, not split since
     size_t purged_bytes; // given back since the start
     size_t purges;       // madvise calls for them
 };
@@ -106,21 +117,33 @@ int ebbi_arena_init(enum ebbi_os_huge advice);
 // A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
 // refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state);
+// The same, of memory that is expected to be filled from end to end: huge pages may be asked for.
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state);
 void ebbi_span_free(struct ebbi_span *span);
+void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
 
-// Returns free spans that have been free for delay_ms to the OS. True when younger ones are left;
+// Returns free spans and kept mappings that have been free for delay_ms to the OS, oldest first. True when younger ones are left;
 // memory that the OS refuses to take (locked) is not waited for. limit_bytes: stop after that much.
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
-size_t ebbi_arena_dirty_bytes(void); // a hint, without the lock
-size_t ebbi_arena_used_bytes(void);  // a hint, without the lock
-size_t ebbi_arena_peak_bytes(void);  // most of these lately; a hint
-void ebbi_arena_forget_peak(void);   // by half
+// Hints, without the lock.
+size_t ebbi_arena_dirty_bytes(void); // of free spans and kept mappings
+size_t ebbi_arena_used_bytes(void);  // of spans and huge objects in use
+size_t ebbi_arena_peak_bytes(void);  // most of these lately
+void ebbi_arena_turn_peak(void);     // a window of time has ended
+
+// Memory of chunks: whether some of it was asked for as huge pages. The next comes before each purge of it; no
+// lock that comes after the arena's is held.
+bool ebbi_dense_is(const void *start, size_t bytes);
+void ebbi_dense_split(const void *start, size_t bytes);
 
 // Huge objects: mappings of their own, anywhere. `align` is a power of two.
 void *ebbi_huge_alloc(size_t bytes, size_t align);
-bool ebbi_huge_free(void *p);                  // false: no such object
+bool ebbi_huge_free(void *p); // its mapping ends; false: no such object
+bool ebbi_huge_keep(void *p); // its mapping is kept for the next; false: as above
+// The same as ebbi_huge_alloc of a mapping that was kept; NULL: none fits. Reads as zero if `zero`.
+void *ebbi_huge_take(size_t bytes, bool zero);
 bool ebbi_huge_is(const void *p);              // one starts at p
 size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
@@ -131,6 +154,7 @@ struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an ob
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
+size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes)); // of kept mappings
 
 void ebbi_arena_totals(struct ebbi_arena_totals *totals);
 // Calls visit for each chunk under the lock.

@@ -50,6 +50,17 @@ static void arena_audit_free_links(const struct ebbi_free_span *span)
     }
 }
 
+static void arena_audit_dense(const struct ebbi_chunk *chunk, const struct ebbi_free_span *span)
+{
+    size_t from = ebbi_span_index(&span->head);
+    for (size_t g = from; g < from + span->head.granules; g++) {
+        if (ebbi_bits_test(chunk->dense_map, g / EBBI_UNIT_GRANULES) &&
+            !ebbi_bits_test(chunk->dirty_map, g)) {
+            arena_broken(7, "a unit of huge pages has a clean granule", &span->head);
+        }
+    }
+}
+
 static void arena_audit_free_span(struct arena_audit *audit, struct ebbi_chunk *chunk,
                                   struct ebbi_free_span *span)
 {
@@ -75,6 +86,7 @@ static void arena_audit_free_span(struct arena_audit *audit, struct ebbi_chunk *
     if (audit->contents) {
         arena_audit_zero(chunk, &span->head);
     }
+    arena_audit_dense(chunk, span);
     audit->free_spans++;
     audit->dirty_spans += span->dirty > 0;
     audit->dirty += span->dirty;
@@ -158,8 +170,11 @@ static void arena_audit_dirty_list(const struct arena_audit *audit)
 
 static void arena_audit_totals(const struct arena_audit *audit)
 {
-    if (audit->used != ebbi_used_granules || ebbi_used_granules > ebbi_peak_granules) {
+    if (audit->used != ebbi_used_granules) {
         arena_broken(6, "the count of granules in use", NULL);
+    }
+    if (ebbi_used_total() > ebbi_peak_bytes(&ebbi_arena_peak)) {
+        arena_broken(6, "the peak", NULL);
     }
     if (audit->dirty != ebbi_dirty_granules) {
         arena_broken(6, "the count of dirty granules", NULL);

@@ -8,18 +8,12 @@
 // The metadata of a chunk of up to 128 MiB is committed in one call.
 #define SMALL_CHUNK (((size_t)128 << 20) >> EBBI_GRANULE_SHIFT)
 
-uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
+EBBI_SPARSE uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
 size_t ebbi_committed_granules;
 enum ebbi_os_huge ebbi_arena_advice;
 
-static struct ebbi_chunk *first_chunk; // the newest; chained through `chain` below
+static struct ebbi_chunk *first_chunk; // the newest
 static uint32_t chunk_count;
-
-// The chunk's own record: in the place of headers that no span can have.
-struct chunk_record {
-    struct ebbi_chunk chunk;
-    struct ebbi_chunk *next;
-};
 
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 {
@@ -28,11 +22,11 @@ struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
 }
 
 // Granules that the metadata of a chunk of `granules` takes, at least as many as have their headers
-// in the place of the chunk's record.
+// in the place of struct ebbi_chunk.
 static size_t metadata_granules(size_t granules)
 {
     size_t bytes = granules * (EBBI_HEADER + EBBI_BITMAP_ROOM);
-    size_t record = (sizeof(struct chunk_record) + EBBI_HEADER - 1) / EBBI_HEADER;
+    size_t record = (sizeof(struct ebbi_chunk) + EBBI_HEADER - 1) / EBBI_HEADER;
     return ebbi_max(ebbi_align_up(bytes, EBBI_GRANULE) / EBBI_GRANULE, record);
 }
 
@@ -107,7 +101,7 @@ static bool commit_metadata(uintptr_t base, size_t granules, size_t first)
     if (granules <= SMALL_CHUNK) {
         return commit_range(base, base + (metadata_granules(granules) << EBBI_GRANULE_SHIFT));
     }
-    return commit_range(base, base + sizeof(struct chunk_record)) &&
+    return commit_range(base, base + sizeof(struct ebbi_chunk)) &&
            commit_range(header, header + EBBI_HEADER);
 }
 
@@ -139,7 +133,7 @@ static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
     chunk->first = chunk->committed = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
     chunk->number = chunk_count++;
-    ((struct chunk_record *)chunk)->next = first_chunk;
+    chunk->next = first_chunk;
     first_chunk = chunk;
     // relaxed: pointers into the chunk are handed out after this, which orders it
     ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)1);
@@ -162,7 +156,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     EBBI_ASSERT(granules >= least && granules <= EBBI_CHUNK_GRANULES);
     size_t first = first_granule(granules, span_granules);
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
-    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct chunk_record));
+    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct ebbi_chunk));
     if (!commit_metadata((uintptr_t)chunk, granules, first) ||
         ebbi_tags_prepare(chunk, bytes) != 0) {
         ebbi_unplace(chunk, bytes);
@@ -181,9 +175,9 @@ void ebbi_chunk_destroy(struct ebbi_chunk *chunk)
                 0);
     while (*link != chunk) {
         EBBI_ASSERT(*link != NULL);
-        link = &((struct chunk_record *)*link)->next;
+        link = &(*link)->next;
     }
-    *link = ((struct chunk_record *)chunk)->next;
+    *link = chunk->next;
     // relaxed: nobody holds a pointer into it
     ebbi_store_relaxed(&ebbi_chunk_known[(uintptr_t)chunk >> EBBI_CHUNK_SHIFT], (uint8_t)0);
     size_t bytes = (size_t)chunk->granules << EBBI_GRANULE_SHIFT;
@@ -195,7 +189,7 @@ void ebbi_chunk_destroy(struct ebbi_chunk *chunk)
 struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    return chunk == NULL ? first_chunk : ((struct chunk_record *)chunk)->next;
+    return chunk == NULL ? first_chunk : chunk->next;
 }
 
 void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context)

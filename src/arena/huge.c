@@ -5,20 +5,31 @@
 //                            ^ at a granule boundary
 //
 // Found by the number of that granule in a hash of chains, under the arena's lock: on slow paths alone.
+//
+// The mapping of an object that is freed is kept for the purge delay, in a queue by age, and serves the next one,
+// which it is cut or extended for by page tables: what both have room for is not faulted in again.
+#include <string.h>
+
 #include "arena/internal.h"
+#include "base/list.h"
 
 #define CHAINS_LOG2 10
+#define KEPT_SCAN 16 // looked at for one object
 
 struct huge_record {
-    struct huge_record *next; // of its chain
-    size_t bytes;             // of the object
+    struct huge_record *next;     // of its chain, or of what is kept
+    struct huge_record *previous; // of what is kept
+    size_t bytes;                 // of the object
+    uint64_t freed_ms;
     struct ebbi_note note;
 };
 
-static struct huge_record *chains[1u << CHAINS_LOG2];
+static EBBI_SPARSE struct huge_record *chains[1u << CHAINS_LOG2];
+static struct huge_record *kept_first, *kept_last; // oldest first; under the lock
 
 size_t ebbi_huge_total_bytes;
 size_t ebbi_huge_total_count;
+size_t ebbi_kept_bytes;
 
 static size_t record_bytes(void) { return ebbi_os_page_size(); }
 
@@ -47,6 +58,14 @@ static struct huge_record *find_record(const void *p)
     return record;
 }
 
+static void count_huge(size_t bytes_more, size_t bytes_less)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_huge_total_bytes + bytes_more >= bytes_less);
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_huge_total_bytes, ebbi_huge_total_bytes + bytes_more - bytes_less);
+}
+
 static void link_record(struct huge_record *record)
 {
     EBBI_ASSERT((uintptr_t)object_of(record) % EBBI_GRANULE == 0);
@@ -55,23 +74,30 @@ static void link_record(struct huge_record *record)
     EBBI_ASSERT(*find_link(object_of(record)) == NULL);
     record->next = NULL;
     *find_link(object_of(record)) = record;
-    ebbi_huge_total_bytes += record->bytes;
+    count_huge(record->bytes, 0);
     ebbi_huge_total_count++;
+    ebbi_peak_see(&ebbi_arena_peak, ebbi_used_total());
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
-// NULL: no object starts at p.
-static struct huge_record *unlink_record(const void *p)
+// NULL: no object starts at p. Under the lock.
+static struct huge_record *unlink_held(const void *p)
 {
-    ebbi_lock_take(&ebbi_arena_mutex);
     struct huge_record **link = find_link(p);
     struct huge_record *record = *link;
     if (record != NULL) {
-        EBBI_ASSERT(ebbi_huge_total_bytes >= record->bytes && ebbi_huge_total_count > 0);
+        EBBI_ASSERT(ebbi_huge_total_count > 0);
         *link = record->next;
-        ebbi_huge_total_bytes -= record->bytes;
+        count_huge(0, record->bytes);
         ebbi_huge_total_count--;
     }
+    return record;
+}
+
+static struct huge_record *unlink_record(const void *p)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct huge_record *record = unlink_held(p);
     ebbi_lock_drop(&ebbi_arena_mutex);
     return record;
 }
@@ -95,7 +121,7 @@ static char *take_anywhere(size_t bytes, void *(*take)(void *at, size_t bytes))
     char *got = take(NULL, bytes);
     if (got == NULL) {
         ebbi_lock_take(&ebbi_arena_mutex);
-        bool more = ebbi_release_free_chunks();
+        bool more = ebbi_release_free();
         ebbi_lock_drop(&ebbi_arena_mutex);
         got = more ? take(NULL, bytes) : NULL;
     }
@@ -148,11 +174,16 @@ void *ebbi_huge_alloc(size_t bytes, size_t align)
     return publish(start, bytes);
 }
 
+static void release_record(struct huge_record *record)
+{
+    ebbi_os_release(record, record->bytes + record_bytes());
+}
+
 bool ebbi_huge_free(void *p)
 {
     struct huge_record *record = unlink_record(p);
     if (record != NULL) {
-        ebbi_os_release(record, record->bytes + record_bytes());
+        release_record(record);
     }
     return record != NULL;
 }
@@ -186,23 +217,142 @@ static void *move_record(struct huge_record *record, size_t bytes)
     return publish(to, bytes);
 }
 
-void *ebbi_huge_resize(void *p, size_t bytes)
+// The object gets that size, where it is or elsewhere; NULL when refused. The record is in no list.
+static void *fit_record(struct huge_record *record, size_t bytes)
 {
     size_t extra = record_bytes();
+    bool fits =
+        record->bytes == bytes || ebbi_os_resize(record, record->bytes + extra, bytes + extra);
+    return fits ? publish((char *)record, bytes) : move_record(record, bytes);
+}
+
+void *ebbi_huge_resize(void *p, size_t bytes)
+{
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     if (ebbi_huge_bytes(p) == bytes) {
         return p;
     }
     struct huge_record *record = unlink_record(p);
     EBBI_ASSERT(record != NULL);
-    if (!ebbi_os_resize(record, record->bytes + extra, bytes + extra)) {
-        void *moved = move_record(record, bytes);
-        if (moved == NULL) {
-            link_record(record);
-        }
-        return moved;
+    void *resized = fit_record(record, bytes);
+    if (resized == NULL) {
+        link_record(record);
     }
-    record->bytes = bytes;
-    link_record(record);
-    return p;
+    return resized;
+}
+
+// ---- kept ----------------------------------------------------------------------------------------
+
+static void count_kept(size_t bytes_more, size_t bytes_less)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(ebbi_kept_bytes + bytes_more >= bytes_less);
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_kept_bytes, ebbi_kept_bytes + bytes_more - bytes_less);
+}
+
+static void kept_remove(struct huge_record *record)
+{
+    EBBI_QUEUE_REMOVE(kept_first, kept_last, record, next, previous);
+    count_kept(0, record->bytes);
+}
+
+bool ebbi_huge_keep(void *p)
+{
+    if (ebbi_os_address_limit() != SIZE_MAX) { // what is limited is the program's as well
+        return ebbi_huge_free(p);
+    }
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct huge_record *record = unlink_held(p);
+    if (record != NULL) {
+        record->freed_ms = ebbi_os_now_ms();
+        EBBI_QUEUE_APPEND(kept_first, kept_last, record, next, previous);
+        count_kept(record->bytes, 0);
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return record != NULL;
+}
+
+// Whether a mapping is a better one for so many bytes than another: the smallest that is large enough, else the
+// largest.
+static bool fits_better(const struct huge_record *record, const struct huge_record *other,
+                        size_t bytes)
+{
+    if (other == NULL) {
+        return true;
+    }
+    return other->bytes < bytes ? record->bytes > other->bytes
+                                : record->bytes >= bytes && record->bytes < other->bytes;
+}
+
+// One that is more than twice as long is left for another: most of it would go home.
+static struct huge_record *kept_take(size_t bytes)
+{
+    struct huge_record *best = NULL;
+    int seen = 0;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    for (struct huge_record *r = kept_last; r != NULL && seen < KEPT_SCAN; r = r->previous) {
+        if (r->bytes / 2 <= bytes && fits_better(r, best, bytes)) {
+            best = r;
+        }
+        seen++;
+    }
+    if (best != NULL) {
+        kept_remove(best);
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return best;
+}
+
+void *ebbi_huge_take(size_t bytes, bool zero)
+{
+    bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    struct huge_record *record = kept_take(bytes);
+    if (record == NULL) {
+        return NULL;
+    }
+    void *object = fit_record(record, bytes);
+    if (object == NULL) {
+        release_record(record);
+    } else if (zero && !ebbi_os_purge(object, bytes)) { // pages that nobody will touch stay away
+        memset(object, 0, bytes);
+    }
+    return object;
+}
+
+size_t ebbi_kept_release_oldest(uint64_t freed_by_ms)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    struct huge_record *record = kept_first;
+    if (record == NULL || record->freed_ms > freed_by_ms) {
+        return 0;
+    }
+    kept_remove(record);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    size_t bytes = record->bytes;
+    release_record(record);
+    ebbi_lock_take(&ebbi_arena_mutex);
+    return bytes;
+}
+
+bool ebbi_kept_release_all(void)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    bool any = kept_first != NULL;
+    for (struct huge_record *record; (record = kept_first) != NULL;) {
+        kept_remove(record);
+        release_record(record);
+    }
+    return any;
+}
+
+size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
+{
+    size_t total = 0;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    for (const struct huge_record *r = kept_first; r != NULL; r = r->next) {
+        total += measure((uintptr_t)r, r->bytes + record_bytes());
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return total;
 }

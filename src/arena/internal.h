@@ -4,6 +4,7 @@
 #define EBB_ARENA_INTERNAL_H
 
 #include "arena/arena.h"
+#include "base/peak.h"
 
 struct ebbi_free_span {
     struct ebbi_span head;
@@ -45,14 +46,17 @@ EBBI_INLINE struct ebbi_free_span *ebbi_free_span_at(struct ebbi_chunk *chunk, s
 }
 extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
-// span.c
-void ebbi_span_remove(struct ebbi_free_span *span);
-bool ebbi_release_free_chunks(void); // true: address space is free that was not. Under the lock
-void ebbi_span_restore(struct ebbi_free_span *span,
-                       uint64_t freed_ms); // as insert, coalesces first
+// state.c
 extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
-extern EBBI_HIDDEN size_t ebbi_peak_granules;                      // the same
+extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
+
+// span.c
+void ebbi_span_remove(struct ebbi_free_span *span);
+// Free chunks and kept mappings end. True: address space is free that was not. Under the lock.
+bool ebbi_release_free(void);
+void ebbi_span_restore(struct ebbi_free_span *span,
+                       uint64_t freed_ms); // as insert, coalesces first
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64
 #define EBBI_BINS 100
@@ -69,9 +73,14 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
     return EBBI_EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
 }
 
+// dense.c. Under the lock.
+// Before [index, index + granules) is cut out of the free span.
+void ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
+size_t ebbi_dense_bytes(void);
+
 // purge.c
 
-// Ends the process unless P1 to P6 hold, with a message that names the one; P3 by looks at the memory
+// Ends the process unless P1 to P7 hold, with a message that names the one; P3 by looks at the memory
 // if `contents`, which touches it. Under the lock. O(spans). Sometimes: as often as it is worth.
 void ebbi_arena_audit(bool contents);
 void ebbi_arena_audit_sometimes(void);
@@ -79,6 +88,18 @@ void ebbi_arena_audit_sometimes(void);
 
 // huge.c
 extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock
+extern EBBI_HIDDEN size_t ebbi_kept_bytes;                              // the same
+// Ends the oldest mapping kept that was freed by then; drops the lock meanwhile. Bytes; 0: none.
+size_t ebbi_kept_release_oldest(uint64_t freed_by_ms);
+bool ebbi_kept_release_all(void); // under the lock; true: there were any
+
+// In use, of either kind; a hint without the lock.
+EBBI_INLINE size_t ebbi_used_total(void)
+{
+    // relaxed: a hint
+    size_t of_spans = ebbi_load_relaxed(&ebbi_used_granules) << EBBI_GRANULE_SHIFT;
+    return of_spans + ebbi_load_relaxed(&ebbi_huge_total_bytes); // relaxed: as above
+}
 
 EBBI_INLINE struct ebbi_chunk *ebbi_span_chunk(const struct ebbi_span *span)
 {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: free spans go back to the OS, oldest first; start-up, totals and fork.
+// Layer arena: free spans and kept mappings go back to the OS, oldest first; start-up, totals and fork.
 #include "arena/internal.h"
 #include "base/list.h"
 
 // Under the lock.
-static size_t purged_granules, purge_calls;
+static size_t purged_bytes, purge_calls;
 static struct ebbi_free_span *purging; // in no list, while the kernel takes their pages
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
@@ -51,6 +51,7 @@ static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
         }
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         ebbi_lock_drop(&ebbi_arena_mutex);
+        ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
         bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);
         if (done) {
             purge_rooms(chunk, at, run);
@@ -92,34 +93,39 @@ void ebbi_arena_forked(void)
     EBBI_ARENA_AUDIT();
 }
 
+static size_t purge_dirty_first(uint64_t now_ms)
+{
+    struct ebbi_free_span *span = ebbi_dirty_first;
+    EBBI_ASSERT(span->dirty > 0);
+    ebbi_span_remove(span);
+    span->head.state = EBBI_SPAN_NONE;
+    purging_add(span);
+    size_t granules = purge_span(span, &purge_calls);
+    purging_remove(span);
+    ebbi_span_restore(span, now_ms);
+    return granules << EBBI_GRANULE_SHIFT;
+}
+
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
-    size_t left = limit_bytes >> EBBI_GRANULE_SHIFT;
-    size_t calls = 0;
+    uint64_t freed_by_ms = now_ms - ebbi_min(delay_ms, now_ms);
     bool refused = false;
     ebbi_lock_take(&ebbi_arena_mutex);
-    while (left > 0) {
-        struct ebbi_free_span *span = ebbi_dirty_first;
-        if (span == NULL || span->freed_ms + delay_ms > now_ms) {
+    while (limit_bytes >= EBBI_GRANULE && !refused) {
+        bool is_due = ebbi_dirty_first != NULL && ebbi_dirty_first->freed_ms <= freed_by_ms;
+        size_t bytes = ebbi_kept_release_oldest(is_due ? ebbi_dirty_first->freed_ms : freed_by_ms);
+        if (bytes == 0 && !is_due) {
             break;
         }
-        EBBI_ASSERT(span->dirty > 0);
-        ebbi_span_remove(span);
-        span->head.state = EBBI_SPAN_NONE;
-        purging_add(span);
-        size_t granules = purge_span(span, &calls);
-        purging_remove(span);
-        ebbi_span_restore(span, now_ms);
-        purged_granules += granules;
-        refused = granules == 0; // locked memory: not worth another try soon
-        if (refused) {
-            break;
+        if (bytes == 0) {
+            bytes = purge_dirty_first(now_ms);
+            refused = bytes == 0; // locked memory: not worth another try soon
         }
-        left -= ebbi_min(left, granules);
+        purged_bytes += bytes;
+        limit_bytes -= ebbi_min(limit_bytes, bytes);
     }
-    purge_calls += calls;
     EBBI_ARENA_AUDIT();
-    bool more = ebbi_dirty_first != NULL && !refused;
+    bool more = (ebbi_dirty_first != NULL && !refused) || ebbi_kept_bytes > 0;
     ebbi_lock_drop(&ebbi_arena_mutex);
     return more;
 }
@@ -133,28 +139,18 @@ int ebbi_arena_init(enum ebbi_os_huge advice)
 size_t ebbi_arena_dirty_bytes(void)
 {
     // relaxed: a hint
-    return ebbi_load_relaxed(&ebbi_dirty_granules) << EBBI_GRANULE_SHIFT;
+    size_t of_spans = ebbi_load_relaxed(&ebbi_dirty_granules) << EBBI_GRANULE_SHIFT;
+    return of_spans + ebbi_load_relaxed(&ebbi_kept_bytes); // relaxed: as above
 }
 
-size_t ebbi_arena_used_bytes(void)
-{
-    // relaxed: a hint
-    return ebbi_load_relaxed(&ebbi_used_granules) << EBBI_GRANULE_SHIFT;
-}
+size_t ebbi_arena_used_bytes(void) { return ebbi_used_total(); }
 
-size_t ebbi_arena_peak_bytes(void)
-{
-    // relaxed: a hint
-    return ebbi_load_relaxed(&ebbi_peak_granules) << EBBI_GRANULE_SHIFT;
-}
+size_t ebbi_arena_peak_bytes(void) { return ebbi_peak_bytes(&ebbi_arena_peak); }
 
-void ebbi_arena_forget_peak(void)
+void ebbi_arena_turn_peak(void)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    EBBI_ASSERT(ebbi_peak_granules >= ebbi_used_granules);
-    // relaxed: written under the lock, read as a hint
-    ebbi_store_relaxed(&ebbi_peak_granules,
-                       ebbi_used_granules + (ebbi_peak_granules - ebbi_used_granules) / 2);
+    ebbi_peak_turn(&ebbi_arena_peak, ebbi_used_total());
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
@@ -167,10 +163,11 @@ void ebbi_arena_totals(struct ebbi_arena_totals *totals)
     totals->reserved_bytes = ebbi_reserved_bytes;
     totals->committed_bytes = ebbi_committed_granules << EBBI_GRANULE_SHIFT;
     totals->used_bytes = ebbi_used_granules << EBBI_GRANULE_SHIFT;
-    totals->dirty_bytes = ebbi_dirty_granules << EBBI_GRANULE_SHIFT;
+    totals->dirty_bytes = ebbi_arena_dirty_bytes();
     totals->huge_bytes = ebbi_huge_total_bytes;
     totals->huge_count = ebbi_huge_total_count;
-    totals->purged_bytes = purged_granules << EBBI_GRANULE_SHIFT;
+    totals->dense_bytes = ebbi_dense_bytes();
+    totals->purged_bytes = purged_bytes;
     totals->purges = purge_calls;
     ebbi_lock_drop(&ebbi_arena_mutex);
 }

@@ -5,10 +5,6 @@
 
 #define SCAN_LIMIT 16
 
-struct ebbi_lock ebbi_arena_mutex = EBBI_LOCK(ARENA);
-struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
-size_t ebbi_dirty_granules;
-size_t ebbi_used_granules, ebbi_peak_granules;
 struct ebbi_free_span *ebbi_bins[EBBI_BINS];
 uint64_t ebbi_bins_used[2];
 
@@ -104,9 +100,7 @@ static void count_used(size_t granules_more, size_t granules_less)
     // relaxed: written under the lock, read as a hint
     ebbi_store_relaxed(&ebbi_used_granules, ebbi_used_granules + granules_more - granules_less);
     EBBI_ASSERT(ebbi_used_granules <= ebbi_committed_granules);
-    if (ebbi_used_granules > ebbi_peak_granules) {
-        ebbi_store_relaxed(&ebbi_peak_granules, ebbi_used_granules); // relaxed: as above
-    }
+    ebbi_peak_see(&ebbi_arena_peak, ebbi_used_total());
 }
 
 // The smallest of the first few in bin b that hold `granules`.
@@ -143,11 +137,11 @@ static struct ebbi_free_span *best_fit(size_t granules)
     return best;
 }
 
-// Chunks that are wholly free end, so that their address space can be had in one piece.
-bool ebbi_release_free_chunks(void)
+// Chunks end that are wholly free: their address space can be had in one piece.
+bool ebbi_release_free(void)
 {
-    bool any = false;
     ebbi_assert_held(&ebbi_arena_mutex);
+    bool any = ebbi_kept_release_all();
     struct ebbi_chunk *next;
     for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
         struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
@@ -169,7 +163,7 @@ static struct ebbi_free_span *find_or_grow(size_t granules)
         return span;
     }
     struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
-    if (chunk == NULL && ebbi_release_free_chunks()) {
+    if (chunk == NULL && ebbi_release_free()) {
         chunk = ebbi_chunk_create(granules);
     }
     if (chunk != NULL) {
@@ -252,18 +246,22 @@ static struct ebbi_free_span *find_committed(size_t granules, size_t align_granu
     return is_ready ? span : committed_fit(granules, align_granules);
 }
 
-struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
+static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state, bool dense)
 {
     struct ebbi_span *got = NULL;
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
     struct ebbi_free_span *span = find_committed(granules, align_granules);
-    if (span == NULL && ebbi_release_free_chunks()) {
+    if (span == NULL && ebbi_release_free()) {
         span = find_committed(granules, align_granules);
     }
     if (span != NULL) {
-        got = carve(span, ebbi_align_up(ebbi_span_index(&span->head), align_granules), granules);
+        size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
+        if (dense) {
+            ebbi_dense_fill(span, index, granules);
+        }
+        got = carve(span, index, granules);
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
@@ -273,6 +271,16 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     return got;
+}
+
+struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
+{
+    return span_cut(granules, align_granules, state, false);
+}
+
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state)
+{
+    return span_cut(granules, 1, state, true);
 }
 
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is
@@ -341,15 +349,30 @@ static void give_back(struct ebbi_chunk *chunk, size_t index)
     ebbi_span_restore(span, ebbi_os_now_ms());
 }
 
-void ebbi_span_free(struct ebbi_span *span)
+static void free_span(struct ebbi_span *span)
 {
     EBBI_ASSERT(ebbi_chunk_of(span) != NULL);
     EBBI_ASSERT(span->state > EBBI_SPAN_FREE && span->state != EBBI_SPAN_INSIDE);
     EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(span)) == EBBI_TAG_NONE);
-    ebbi_lock_take(&ebbi_arena_mutex);
     count_used(0, span->granules);
     give_back(ebbi_span_chunk(span), ebbi_span_index(span));
     EBBI_ARENA_AUDIT();
+}
+
+void ebbi_span_free(struct ebbi_span *span)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    free_span(span);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
+void ebbi_larges_free(struct ebbi_large *first)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    for (struct ebbi_large *next; first != NULL; first = next) {
+        next = first->next;
+        free_span(&first->head);
+    }
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 

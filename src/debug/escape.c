@@ -6,7 +6,7 @@
 #define ESCAPE_ROOM 8192
 
 static uint32_t escape_busy; // atomic
-static char escape_text[ESCAPE_ROOM];
+static EBBI_SPARSE char escape_text[ESCAPE_ROOM];
 
 static void put_place(struct ebbi_text *text, uintptr_t address, const struct ebbi_escape *escape)
 {

@@ -5,14 +5,14 @@
 
 #include "heap/registry.h"
 
-size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned class_number)
+size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number)
 {
-    const struct ebbi_magazine *m = &heap->magazines[class_number];
+    const struct ebbi_magazine *m = &heap->magazines[number];
     if (m->slots == 0) {
         return 0;
     }
     // relaxed: the owner goes on meanwhile
-    void **top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(class_number, heap->lane)]);
+    void **top = ebbi_load_relaxed(&heap->fast.top[m->bin]);
     size_t below = ebbi_min((size_t)(top - m->base) - 1, m->slots - 1u);
     return below - ebbi_min(below, m->stolen);
 }
@@ -21,8 +21,8 @@ static void count_room(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_cached *cached = context;
     cached->room += EBBI_OUTBOX;
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        cached->room += heap->magazines[c].slots;
+    for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
+        cached->room += heap->magazines[n].slots;
     }
 }
 
@@ -40,10 +40,10 @@ static void add_heap_blocks(struct ebbi_heap *heap, void *context)
     // relaxed: the owner goes on meanwhile
     size_t waiting = ebbi_load_relaxed(&heap->outbox_count);
     add_blocks(context, heap->outbox, ebbi_min(waiting, EBBI_OUTBOX));
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        size_t count = ebbi_magazine_count(heap, c);
+    for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
+        size_t count = ebbi_magazine_count(heap, n);
         if (count > 0) {
-            const struct ebbi_magazine *m = &heap->magazines[c];
+            const struct ebbi_magazine *m = &heap->magazines[n];
             add_blocks(context, m->base + 1 + m->stolen, count);
         }
     }

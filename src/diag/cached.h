@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer diag: which blocks are free in magazines and outboxes. Their slabs know nothing of that, so a
+// Layer diag: which blocks are free in magazines, trays and outboxes. Their slabs know nothing of that, so a
 // snapshot collects the addresses while all heaps are frozen, sorts them, and asks slab by slab.
 //
 // Threads go on meanwhile without locks: they push and pop. So an address is a hint until the slab's
@@ -15,7 +15,7 @@ struct ebbi_cached {
     size_t count, room;
 };
 
-// The blocks of a slab, one bit each: in use by the program, and free in a magazine or outbox.
+// The blocks of a slab, one bit each: in use by the program, and free in a magazine, tray or outbox.
 struct ebbi_slab_use {
     uint64_t live[EBBI_ROOM_WORDS], cached[EBBI_ROOM_WORDS];
     size_t live_blocks, cached_blocks;
@@ -26,7 +26,7 @@ bool ebbi_cached_collect(struct ebbi_cached *cached);
 void ebbi_cached_drop(struct ebbi_cached *cached);
 void ebbi_slab_measure(const struct ebbi_slab *slab, const struct ebbi_cached *cached,
                        struct ebbi_slab_use *use);
-// Blocks in the heap's magazine of a class, for an estimate.
-size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned class_number);
+// Blocks in the heap's magazine of a class, or a tray, for an estimate.
+size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number);
 
 #endif

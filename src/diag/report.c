@@ -74,6 +74,9 @@ size_t ebb_stats_text(char *out, size_t size)
     put_line(&sink, "resident in all (VmRSS)", s.resident, s.resident);
     put(&sink, "  %zu blocks in use, %zu bytes; %zu slabs in %zu heaps; returned so far %.2f MiB\n",
         s.live_blocks, s.live_bytes, s.slabs, s.heaps, (double)s.purged_bytes / 1048576.0);
+    if (s.asked_huge_bytes > 0) {
+        put(&sink, "  %.2f MiB asked for as huge pages\n", (double)s.asked_huge_bytes / 1048576.0);
+    }
     put_retired(&sink);
     return sink.length;
 }
@@ -97,7 +100,8 @@ size_t ebb_stats_text(char *out, size_t size)
     X(reserved_bytes)                                                                              \
     X(purged_bytes)                                                                                \
     X(heaps)                                                                                       \
-    X(slabs)
+    X(slabs)                                                                                       \
+    X(asked_huge_bytes)
 
 size_t ebb_stats_json(char *out, size_t size)
 {

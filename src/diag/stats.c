@@ -183,6 +183,8 @@ static void add_huge(struct ebb_stats *stats)
     stats->live_blocks += totals.huge_count;
     stats->live_bytes += totals.huge_bytes;
     stats->resident_live += ebbi_huge_resident(ebbi_resident_in);
+    stats->asked_huge_bytes = totals.dense_bytes;
+    stats->resident_free += ebbi_kept_resident(ebbi_resident_in);
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
     stats->purged_bytes += totals.purged_bytes;

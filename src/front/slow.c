@@ -11,6 +11,13 @@ static void *from_region(size_t align, size_t bytes)
     return ebbi_region_aligned(ebbi_heap_mine()->region, align, bytes);
 }
 
+// Memory was refused. True: there is some more now.
+static bool give_spares(void)
+{
+    struct ebbi_heap *mine = ebbi_heap_mine();
+    return mine != NULL && ebbi_spares_rest(mine);
+}
+
 static void *take_class(unsigned class_number, size_t bytes)
 {
     EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
@@ -23,7 +30,12 @@ static void *take_class(unsigned class_number, size_t bytes)
             (void)ebbi_limbo_refill(heap, class_number);
         }
         block = ebbi_heap_pop(heap, class_number, bytes);
+        if (EBBI_UNLIKELY(block == NULL) && give_spares()) {
+            block = ebbi_heap_pop(heap, class_number, bytes);
+        }
         ebbi_outside(inside);
+        ebbi_purge_tick(NULL);
+        ebbi_serve();
     } else if (ebbi_start() == 0) {
         block = ebbi_heap_take_one(NULL, class_number);
     }

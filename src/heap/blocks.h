@@ -10,6 +10,9 @@
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
+EBBI_INLINE unsigned ebbi_tray_number(unsigned bin) { return EBBI_CLASS_COUNT + bin % EBBI_TRAYS; }
+void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);     // if there is room for its array
+void ebbi_tray_close(struct ebbi_heap *heap, unsigned number); // it is empty
 
 // ---- refill.c ------------------------------------------------------------------------------------
 bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number);
@@ -23,17 +26,23 @@ void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cac
 
 // ---- flush.c -------------------------------------------------------------------------------------
 void ebbi_heap_free(struct ebbi_heap *heap,
-                    void *p); // of a class; heap: whose magazines are current
-void ebbi_own_free(void *p);  // of a class, or NULL; not inside
-void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number);
+                    void *p);                // of a class; heap: whose magazines are current
+void ebbi_own_free(void *p);                 // of a class, or NULL; not inside
 void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
-void ebbi_send_outbox(struct ebbi_heap *heap);
-void ebbi_flush_largest(struct ebbi_heap *heap); // whose array others then share
+void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from); // of the arrays from this one on
+void ebbi_flush_foreign(struct ebbi_heap *heap);             // the outbox, and trays
+void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array others then share
 // Its thread ends: everything that is free goes home.
 void ebbi_heap_rest(struct ebbi_heap *heap);
 
+// ---- spares.c: of the calling thread's heap --------------------------------------------------------
+struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules); // NULL: none fits
+bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large); // false: it is too long
+void ebbi_spares_give(struct ebbi_heap *heap); // all go to the arena; of any heap, under its lock
+bool ebbi_spares_rest(struct ebbi_heap *heap); // the same without the lock; true: there were any
+
 // ---- tick.c --------------------------------------------------------------------------------------
-void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one
+void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------
 // Counted under the label, if any.
@@ -47,7 +56,6 @@ size_t ebbi_usable_size(const void *p); // 0 for NULL; aborts on what is not a b
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 
 // ---- current.c -----------------------------------------------------------------------------------
-void ebbi_heap_prepare_none(void);  // at start-up, once
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort(); atomic
 
 #endif

@@ -11,15 +11,8 @@
         .state = EBB_PIN_NONE, .now = &ebbi_clock.now                                              \
     }
 struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NO_BLOCK}, .limit = {NO_BLOCK}};
-struct ebbi_fast ebbi_heap_gone = {.pin = NO_PIN};
-struct ebbi_fast ebbi_heap_scoped;
+EBBI_SPARSE struct ebbi_fast ebbi_heap_gone;
+EBBI_SPARSE struct ebbi_fast ebbi_heap_scoped;
 _Thread_local char *ebb_self = (char *)&ebbi_heap_none;
 _Thread_local struct ebbi_fast *ebbi_source = &ebbi_heap_none;
 bool ebbi_dying;
-
-void ebbi_heap_prepare_none(void)
-{
-    ebbi_heap_gone.top[0] = ebbi_heap_gone.limit[0] = NO_BLOCK;
-    ebbi_heap_scoped.top[0] = ebbi_heap_scoped.limit[0] = NO_BLOCK;
-    ebbi_heap_parked.top[0] = ebbi_heap_parked.limit[0] = NO_BLOCK;
-}

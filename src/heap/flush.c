@@ -53,25 +53,51 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
     ebbi_purge_tick(heap);
 }
 
-void ebbi_send_outbox(struct ebbi_heap *heap)
+static void send_outbox(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&heap->own.lock);
-    ebbi_owner_tell_time(&heap->own);
-    ebbi_give_blocks(&heap->own, heap->outbox, heap->outbox_count);
+    ebbi_give_blocks(NULL, heap->outbox, heap->outbox_count);
     EBBI_ASSERT(heap->outbox_count <= EBBI_OUTBOX);
     heap->outbox_count = 0;
     ebbi_lock_drop(&heap->own.lock);
 }
 
-void ebbi_flush_class(struct ebbi_heap *heap, unsigned class_number)
+// Under the lock, as what is amid such a change must not be seen by a fork.
+static void send_tray(struct ebbi_heap *heap, const struct ebbi_magazine *tray)
 {
-    EBBI_ASSERT(heap->magazines[class_number].slots != 0);
+    void **first = tray->base + 1;
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(tray->stolen == 0 && heap->fast.top[tray->bin] <= heap->fast.limit[tray->bin]);
+    ebbi_give_blocks(NULL, first, (size_t)(heap->fast.top[tray->bin] - first));
+    heap->fast.top[tray->bin] = first;
+}
+
+static void end_tray(struct ebbi_heap *heap, unsigned number)
+{
+    ebbi_lock_take(&heap->own.lock);
+    send_tray(heap, &heap->magazines[number]);
+    ebbi_tray_close(heap, number);
+    ebbi_lock_drop(&heap->own.lock);
+}
+
+static void flush_class(struct ebbi_heap *heap, unsigned class_number)
+{
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
     size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
     flush_oldest(heap, owner, class_number, count);
     ebbi_magazine_reset(heap, class_number);
     ebbi_unlock_owner(heap, owner);
+}
+
+static void flush_array(struct ebbi_heap *heap, unsigned number)
+{
+    EBBI_ASSERT(number < EBBI_ARRAYS && heap->magazines[number].slots != 0);
+    if (number < EBBI_CLASS_COUNT) {
+        flush_class(heap, number);
+    } else {
+        end_tray(heap, number);
+    }
 }
 
 void ebbi_flush_largest(struct ebbi_heap *heap)
@@ -83,18 +109,33 @@ void ebbi_flush_largest(struct ebbi_heap *heap)
         }
     }
     if (heap->magazines[largest].slots != 0) {
-        ebbi_flush_class(heap, largest);
+        flush_array(heap, largest);
     }
 }
 
-void ebbi_flush_all(struct ebbi_heap *heap)
+static void flush_from(struct ebbi_heap *heap, unsigned from)
 {
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        if (heap->magazines[c].slots != 0) {
-            ebbi_flush_class(heap, c);
+    for (unsigned n = from; n < EBBI_ARRAYS; n++) {
+        if (heap->magazines[n].slots != 0) {
+            flush_array(heap, n);
         }
     }
-    ebbi_send_outbox(heap);
+    send_outbox(heap);
+}
+
+void ebbi_flush_all(struct ebbi_heap *heap) { flush_from(heap, 1); }
+
+void ebbi_flush_foreign(struct ebbi_heap *heap) { flush_from(heap, EBBI_CLASS_COUNT); }
+
+void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from)
+{
+    for (unsigned n = from; n < EBBI_ARRAYS; n++) {
+        struct ebbi_magazine *m = &heap->magazines[n];
+        if (m->slots != 0 && !m->busy) {
+            flush_array(heap, n);
+        }
+        m->busy = false;
+    }
 }
 
 static void release_reserves(struct ebbi_owner *owner)
@@ -140,7 +181,8 @@ static void put_in_outbox(struct ebbi_heap *heap, void *p)
 {
     check_block(heap, heap->outbox, heap->outbox_count, p);
     if (heap->outbox_count == EBBI_OUTBOX) {
-        ebbi_send_outbox(heap);
+        send_outbox(heap);
+        ebbi_flush_idle(heap, EBBI_CLASS_COUNT); // their places may be for others
         heap->events++;
         ebbi_purge_tick(heap);
     }
@@ -160,8 +202,40 @@ static void magazine_push(struct ebbi_heap *heap, void *p, unsigned tag)
     ebbi_store_relaxed(&heap->fast.top[tag], top + 1); // relaxed: others only count
 }
 
+// The tray of a bin that the heap has no magazine for. NULL: another bin has its place.
+static struct ebbi_magazine *tray_for(struct ebbi_heap *heap, unsigned bin)
+{
+    struct ebbi_magazine *tray = &heap->magazines[ebbi_tray_number(bin)];
+    if (tray->slots == 0) {
+        ebbi_lock_take(&heap->own.lock);
+        ebbi_tray_open(heap, bin);
+        ebbi_lock_drop(&heap->own.lock);
+    }
+    return tray->slots != 0 && tray->bin == bin ? tray : NULL;
+}
+
+static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
+{
+    struct ebbi_magazine *tray = tray_for(heap, bin);
+    if (tray == NULL) {
+        put_in_outbox(heap, p);
+        return;
+    }
+    check_block(heap, tray->base + 1, (size_t)(heap->fast.top[bin] - tray->base) - 1, p);
+    if (heap->fast.top[bin] == heap->fast.limit[bin]) {
+        ebbi_lock_take(&heap->own.lock);
+        send_tray(heap, tray);
+        ebbi_lock_drop(&heap->own.lock);
+        tray->busy = true;
+        heap->events++;
+        ebbi_purge_tick(heap);
+    }
+    EBBI_ASSERT(tray->slots != 0);
+    magazine_push(heap, p, bin);
+}
+
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
-// way of the outbox.
+// way of a tray or the outbox.
 void ebbi_heap_free(struct ebbi_heap *heap, void *p)
 {
     unsigned tag = ebbi_tag_of(p);
@@ -170,7 +244,7 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
         heap = (struct ebbi_heap *)ebbi_current();
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
-        put_in_outbox(heap, p);
+        free_foreign(heap, p, tag);
         return;
     }
     const struct ebbi_magazine *m = &heap->magazines[class_number];

@@ -37,24 +37,34 @@ static void send(const struct group *group)
     ebbi_give_word(group->slab, group->word, group->mask);
 }
 
-// Adds a foreign block to its group; another group in the same place is sent first.
-static void collect_group(struct group *groups, struct ebbi_slab *slab, void *p)
+// Adds foreign blocks to their group; another group in the same place is sent first.
+static void collect_group(struct group *groups, struct ebbi_slab *slab, struct ebbi_word_run run)
 {
-    unsigned block = ebbi_slab_block(slab, p);
-    unsigned word = block / 64;
-    struct group *group = &groups[(ebbi_span_index(&slab->head) + word) % GROUPS];
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    EBBI_ASSERT(word < slab->words);
-    if (group->mask != 0 && (group->slab != slab || group->word != word)) {
+    struct group *group = &groups[(ebbi_span_index(&slab->head) + run.word) % GROUPS];
+    EBBI_ASSERT(run.word < slab->words && run.mask != 0);
+    if (group->mask != 0 && (group->slab != slab || group->word != run.word)) {
         send(group);
         group->mask = 0;
     }
-    if ((group->mask & bit) != 0) {
-        ebbi_slab_report_double_free(p);
+    if ((group->mask & run.mask) != 0) {
+        ebbi_slab_report_free_bits(slab, run.word, group->mask & run.mask);
     }
     group->slab = slab;
-    group->word = word;
-    group->mask |= bit;
+    group->word = run.word;
+    group->mask |= run.mask;
+}
+
+static void give_home(struct ebbi_owner *owner, struct ebbi_slab *slab, struct ebbi_word_run run,
+                      size_t bytes)
+{
+    ebbi_assert_held(&owner->lock);
+    ebbi_slab_give(slab, run);
+    owner->dirty_bytes += bytes;
+    slab->touched = owner->clock_ms;
+    if (!slab->purge_queued) {
+        ebbi_purge_note(owner, slab);
+    }
+    ebbi_shelf_settle(owner, slab);
 }
 
 void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
@@ -64,20 +74,22 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
         groups[i].mask = 0;
     }
     size_t foreign = 0;
-    for (size_t i = 0; i < count; i++) {
+    size_t home_bytes = 0;
+    for (size_t i = 0; i < count;) {
         struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
+        size_t size = ebbi_slab_class(slab)->size;
+        struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks + i, count - i);
+        i += run.count;
         if (slab->owner != owner) {
-            collect_group(groups, slab, blocks[i]);
+            collect_group(groups, slab, run);
             foreign++;
-            continue;
+        } else {
+            give_home(owner, slab, run, run.count * size);
+            home_bytes += run.count * size;
         }
-        ebbi_assert_held(&owner->lock);
-        ebbi_slab_give(slab, blocks[i]);
-        owner->dirty_bytes += ebbi_slab_class(slab)->size;
-        ebbi_owner_count_out(owner, -(int64_t)(ebbi_slab_class(slab)->size));
-        slab->touched = owner->clock_ms;
-        ebbi_purge_note(owner, slab);
-        ebbi_shelf_settle(owner, slab);
+    }
+    if (home_bytes > 0) {
+        ebbi_owner_count_out(owner, -(int64_t)home_bytes);
     }
     for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
         if (groups[i].mask != 0) {

@@ -14,9 +14,13 @@
 // (depot.c), which all threads share: many half-used slabs of each class would cost more than a lock
 // that is seldom contended.
 //
-// P1  a block is in one place: the program, one magazine, outbox or bag, or one bitmap of its slab.
-// P2  magazines hold whole-line blocks of any owner, and other blocks of their own lane only.
-// P3  a magazine with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
+// Blocks of other lanes are on their way home in trays, magazines that only free uses: one for each bin
+// that comes often; the rest lies in the outbox.
+//
+// P1  a block is in one place: the program, one magazine, tray, outbox or bag, or one bitmap of its slab.
+// P2  magazines hold whole-line blocks of any owner, and other blocks of their own lane only; a tray
+//     those of one bin that the heap has no magazine for.
+// P3  a magazine or tray with an array has its bit in `arrays`, NULL below its first slot, and base < top <=
 //     limit = base + slots; one without has its ends at `nothing`.
 //
 // The thread alone touches the fast part, the magazines and the outbox (while it sleeps: park.c), its slow paths under the lock
@@ -31,6 +35,9 @@
 #include "region/region.h"
 
 #define EBBI_OUTBOX 64
+#define EBBI_TRAYS 28
+#define EBBI_ARRAYS (EBBI_CLASS_COUNT + EBBI_TRAYS) // magazines by class, then trays
+_Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_ENTERED 32
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 
@@ -52,9 +59,10 @@ struct ebbi_magazine {
     uint16_t slots;  // of the array, the sentinel's included; 0: no array yet
     uint16_t stolen; // see park.c
     uint16_t noted;  // the same
+    uint16_t bin;    // of its blocks, once it has an array
     uint8_t streak;  // refills or flushes in a row
     bool flushed;    // the last event was a flush
-    bool busy;       // used since the last sweep
+    bool busy;       // used since the last sweep; a tray: filled
 };
 
 // A thread's part in a domain, of a heap that serves it (domain.c). The thread's alone.
@@ -72,6 +80,14 @@ struct ebbi_seat {
     uint64_t ends_ms;             // 0: not by time
     uint64_t advance;             // the domain's, when the epoch began
     size_t live_told;             // bytes counted under the label
+};
+
+// See spares.c.
+#define EBBI_SPARES 64 // granules: of one, and of all together
+struct ebbi_spares {
+    struct ebbi_large *first[EBBI_SPARES]; // by granules - 1, through `next`
+    uint64_t sizes;                        // bit i: first[i] is not NULL
+    size_t granules;                       // of all; atomic
 };
 
 struct ebbi_heap {
@@ -104,17 +120,18 @@ struct ebbi_heap {
     uint32_t entered_count;    // enters of regions that have not been left
     struct ebb_region
         *entered[EBBI_ENTERED];        // the outermost of them, for a thread that ends inside
-    uint64_t arrays[2];                // bit c: magazines[c] has an array
+    uint64_t arrays[2];                // bit n: magazines[n] has an array
     void **slot_free[EBBI_SLOT_SIZES]; // recycled arrays
     void **slot_next, **slot_end;      // fresh ones
     unsigned outbox_count;
     void *outbox[EBBI_OUTBOX];
-    struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
+    struct ebbi_magazine magazines[EBBI_ARRAYS];
     struct ebbi_calls *running;    // records taken, innermost run first
     const void *run_frame;         // of the outermost ebbi_calls_run
     struct ebbi_collector *doomed; // to be destroyed behind it
 
     // Under own.lock.
+    struct ebbi_spares spares;
     struct ebbi_limbo limbo;
     struct ebbi_deferred deferred; // of the default collector
     struct ebbi_record *records;   // in others
@@ -127,13 +144,27 @@ struct ebbi_heap {
 
 // Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain
 // that is current, or ebbi_heap_scoped while a region is, or ebbi_heap_parked (park.c); these have no
-// magazines: every call is a slow one.
+// magazines: every call is a slow one. Those, and ebbi_heap_gone, are prepared when they are wanted first:
+// most processes never touch them.
 extern EBBI_HIDDEN _Thread_local struct ebbi_fast *ebbi_source
     __attribute__((tls_model("initial-exec")));
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_scoped;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_none;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_gone;
 extern EBBI_HIDDEN struct ebbi_fast ebbi_heap_parked;
+void ebbi_heap_prepare_first(struct ebbi_fast *nobodys);
+EBBI_INLINE void ebbi_heap_prepare(struct ebbi_fast *nobodys) // the registry's lock may be taken
+{
+    // acquire[nobody-seen <- nobody-prepared]: all of it
+    if (EBBI_UNLIKELY(ebbi_load_acquire(&nobodys->top[0]) == NULL)) {
+        ebbi_heap_prepare_first(nobodys);
+    }
+}
+
+EBBI_INLINE size_t ebbi_magazine_size(const struct ebbi_magazine *m) // of a block
+{
+    return ebbi_classes[ebbi_tag_class(m->bin)].size;
+}
 
 // The calling thread's heap: the static none before its first call and gone after its last.
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }

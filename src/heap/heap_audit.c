@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: whether an owner's lists and counts agree, and a heap's magazines. For debug builds and tests.
-#include "heap/slabs.h"
+#include "heap/blocks.h"
 
 #if EBBI_HAVE_ASSERT || defined(EBB_NO_OVERRIDE) // not in the library that is installed
 
@@ -118,29 +118,49 @@ static EBBI_COLD EBBI_NORETURN void magazine_fail(const struct ebbi_heap *heap, 
     ebbi_fatal("heap P%d: %s, found %zu (heap at %p)", property, what, found, (const void *)heap);
 }
 
-static void audit_magazine(const struct ebbi_heap *heap, unsigned class_number)
+static void audit_array(const struct ebbi_heap *heap, unsigned number)
 {
-    const struct ebbi_magazine *m = &heap->magazines[class_number];
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    void *const *top = heap->fast.top[bin];
-    void *const *limit = heap->fast.limit[bin];
-    bool has_array = (heap->arrays[class_number / 64] >> (class_number % 64) & 1) != 0;
+    const struct ebbi_magazine *m = &heap->magazines[number];
+    bool has_array = (heap->arrays[number / 64] >> (number % 64) & 1) != 0;
     if (has_array != (m->slots != 0)) {
-        magazine_fail(heap, 3, "the bit of a magazine's array", class_number);
+        magazine_fail(heap, 3, "the bit of a magazine's array", number);
     }
+    void *const *top = heap->fast.top[m->bin];
+    void *const *limit = heap->fast.limit[m->bin];
     if (m->slots == 0) {
-        if (top != limit || top[-1] != NULL) {
-            magazine_fail(heap, 3, "a magazine without an array is empty and full", class_number);
-        }
         return;
     }
     if (m->base[0] != NULL || limit != m->base + m->slots || top <= m->base || top > limit) {
-        magazine_fail(heap, 3, "a magazine's ends", class_number);
+        magazine_fail(heap, 3, "a magazine's ends", number);
     }
     for (void *const *slot = m->base + 1 + m->stolen; slot < top; slot++) {
-        if (*slot == NULL || ebbi_tag_of(*slot) != bin) {
-            magazine_fail(heap, 2, "a magazine's block is of its bin", class_number);
+        if (*slot == NULL || ebbi_tag_of(*slot) != m->bin) {
+            magazine_fail(heap, 2, "a magazine's block is of its bin", number);
         }
+    }
+}
+
+static void audit_magazine(const struct ebbi_heap *heap, unsigned class_number)
+{
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    const struct ebbi_magazine *m = &heap->magazines[class_number];
+    void *const *top = heap->fast.top[bin];
+    if (m->slots != 0 && m->bin != bin) {
+        magazine_fail(heap, 2, "the bin of a class's magazine", m->bin);
+    }
+    if (m->slots == 0 && (top != heap->fast.limit[bin] || top[-1] != NULL)) {
+        magazine_fail(heap, 3, "a magazine without an array is empty and full", class_number);
+    }
+}
+
+// No magazine of the heap is of the same bin, and one tray alone.
+static void audit_tray(const struct ebbi_heap *heap, unsigned number)
+{
+    const struct ebbi_magazine *tray = &heap->magazines[number];
+    unsigned class_number = ebbi_tag_class(tray->bin);
+    if (tray->slots != 0 && (ebbi_tray_number(tray->bin) != number ||
+                             ebbi_class_bin(class_number, heap->lane) == tray->bin)) {
+        magazine_fail(heap, 2, "the bin of a tray", tray->bin);
     }
 }
 
@@ -148,6 +168,12 @@ void ebbi_magazines_audit(const struct ebbi_heap *heap)
 {
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         audit_magazine(heap, c);
+    }
+    for (unsigned n = EBBI_CLASS_COUNT; n < EBBI_ARRAYS; n++) {
+        audit_tray(heap, n);
+    }
+    for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
+        audit_array(heap, n);
     }
 }
 

@@ -18,23 +18,31 @@ static size_t granules_for(size_t bytes)
     return (bytes + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
 }
 
-static void *span_alloc(size_t bytes, size_t align, bool zero)
+static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
 {
-    size_t align_granules = ebbi_max(align >> EBBI_GRANULE_SHIFT, 1);
-    struct ebbi_span *span = ebbi_span_alloc(granules_for(bytes), align_granules, EBBI_SPAN_LARGE);
-    if (span == NULL) {
-        return NULL;
-    }
-    EBBI_ASSERT(span->state == EBBI_SPAN_LARGE && span->granules >= granules_for(bytes));
-    void *start = ebbi_span_start(span);
-    struct ebbi_large *large = ebbi_large_in(span);
+    EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
+    EBBI_ASSERT(large->head.granules >= granules_for(bytes));
+    void *start = ebbi_span_start(&large->head);
     large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     large->note = (struct ebbi_note){0};
-    if (zero && !span->zeroed) {
+    if (zero && !large->head.zeroed) {
         memset(start, 0, bytes);
     }
     ebbi_tags_set(start, 1, EBBI_TAG_LARGE);
     return start;
+}
+
+static void *span_alloc(size_t bytes, size_t align, bool zero)
+{
+    size_t align_granules = ebbi_max(align >> EBBI_GRANULE_SHIFT, 1);
+    struct ebbi_span *span = ebbi_span_alloc(granules_for(bytes), align_granules, EBBI_SPAN_LARGE);
+    return span != NULL ? begin_object(ebbi_large_in(span), bytes, zero) : NULL;
+}
+
+static void *huge_alloc(size_t bytes, size_t align, bool zero)
+{
+    void *p = align <= EBBI_GRANULE ? ebbi_huge_take(bytes, zero) : NULL;
+    return p != NULL ? p : ebbi_huge_alloc(bytes, align);
 }
 
 // Where the one kind is refused, under a limit on address space or on mappings, the other may do.
@@ -43,10 +51,28 @@ static void *alloc_either(size_t bytes, size_t align, bool zero)
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
     if (whole < EBBI_HUGE_MIN) {
         void *p = span_alloc(bytes, align, zero);
-        return p != NULL ? p : ebbi_huge_alloc(bytes, align);
+        return p != NULL ? p : huge_alloc(bytes, align, zero);
     }
-    void *p = ebbi_huge_alloc(bytes, align);
+    void *p = huge_alloc(bytes, align, zero);
     return p != NULL || whole > EBBI_CHUNK / 2 ? p : span_alloc(bytes, align, zero);
+}
+
+// A spare one, or memory from the arena; where that is refused, the spare ones first go to it.
+static void *alloc_any(size_t bytes, size_t align, bool zero)
+{
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    if (heap != NULL && align <= EBBI_GRANULE) {
+        struct ebbi_large *large = ebbi_spare_take(heap, granules_for(bytes));
+        if (large != NULL) {
+            return begin_object(large, bytes, zero);
+        }
+    }
+    void *p = alloc_either(bytes, align, zero);
+    if (p == NULL && heap != NULL && ebbi_spares_rest(heap)) {
+        p = alloc_either(bytes, align, zero);
+    }
+    ebbi_purge_spans();
+    return p;
 }
 
 static void note_label(void *p, struct ebbi_label *label)
@@ -62,17 +88,25 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX) {
         return refuse();
     }
-    void *p = alloc_either(ebbi_max(bytes, 1), align, zero);
+    void *p = alloc_any(ebbi_max(bytes, 1), align, zero);
     if (p != NULL && label != NULL) {
         note_label(p, label);
     }
     return p != NULL ? p : refuse();
 }
 
+static void give_span(struct ebbi_large *large)
+{
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    if (heap == NULL || !ebbi_spare_put(heap, large)) {
+        ebbi_span_free(&large->head);
+    }
+}
+
 void ebbi_large_free(void *p)
 {
     struct ebbi_large *large = ebbi_large_of(p);
-    struct ebbi_note *note = ebbi_large_note(p);
+    struct ebbi_note *note = large != NULL ? &large->note : ebbi_huge_note(p);
     // relaxed: for misuse alone
     if (note != NULL && ebbi_load_relaxed(&note->stamp) != 0) {
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
@@ -91,9 +125,8 @@ void ebbi_large_free(void *p)
         ebbi_region_forget(note);
     }
     if (large != NULL) {
-        EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
-        ebbi_span_free(&large->head);
-    } else if (!ebbi_huge_free(p)) {
+        give_span(large);
+    } else if (!ebbi_huge_keep(p)) {
         ebbi_report_invalid(p, "free");
     }
     ebbi_purge_tick(NULL);

@@ -3,13 +3,14 @@
 //
 // Arrays are powers of two of slots from the heap's own granule. A magazine starts small, doubles
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running
-// empty, and is halved while it only fills: blocks that come in and are not asked for are better
-// off in their slabs. The sum of all magazines, in bytes of blocks, is bounded by a budget.
+// empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
+// better off in their slabs. What they have beyond the least, in bytes of blocks, is bounded by a budget.
 #include "heap/blocks.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
 #define LEAST_SLOTS 16
+#define TRAY_SLOTS 16
 #define GROW_AFTER 2   // refills in a row
 #define SHRINK_AFTER 8 // flushes in a row
 
@@ -20,6 +21,13 @@ static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots
 static size_t steady_slots(const struct ebbi_class *c)
 {
     return ebbi_max(least_slots(c), ebbi_min(STEADY_BYTES / c->size, c->slots));
+}
+
+// What an array takes of the budget: beyond the least, which every class gets that is used.
+static size_t charge(const struct ebbi_class *c, size_t slots)
+{
+    size_t least = least_slots(c);
+    return slots > least ? (slots - least) * c->size : 0;
 }
 
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
@@ -68,17 +76,52 @@ static void **array_take(struct ebbi_heap *heap, size_t slots)
     return array;
 }
 
+static void set_array(struct ebbi_heap *heap, unsigned number, void **array, size_t slots)
+{
+    struct ebbi_magazine *m = &heap->magazines[number];
+    array[0] = NULL;
+    m->base = array;
+    m->slots = (uint16_t)slots;
+    heap->arrays[number / 64] |= (uint64_t)1 << (number % 64);
+    heap->fast.top[m->bin] = array + 1;
+    heap->fast.limit[m->bin] = array + slots;
+}
+
+void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
+{
+    unsigned number = ebbi_tray_number(bin);
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(heap->magazines[number].slots == 0);
+    void **array = array_take(heap, TRAY_SLOTS);
+    if (array != NULL) {
+        heap->magazines[number].bin = (uint16_t)bin;
+        heap->magazines[number].busy = true;
+        set_array(heap, number, array, TRAY_SLOTS);
+    }
+}
+
+void ebbi_tray_close(struct ebbi_heap *heap, unsigned number)
+{
+    struct ebbi_magazine *tray = &heap->magazines[number];
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(number >= EBBI_CLASS_COUNT && heap->fast.top[tray->bin] == tray->base + 1);
+    array_give(heap, tray->base, tray->slots);
+    tray->slots = 0;
+    heap->arrays[number / 64] &= ~((uint64_t)1 << (number % 64));
+    heap->fast.top[tray->bin] = heap->fast.limit[tray->bin] = NULL;
+}
+
 // Replaces the array of an empty magazine. False when there is none of that size.
 static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
 {
     EBBI_ASSERT(ebbi_is_class(class_number) && slots >= 2 && (slots & (slots - 1)) == 0);
     EBBI_ASSERT(heap->magazines[class_number].stolen == 0);
     struct ebbi_magazine *m = &heap->magazines[class_number];
-    size_t size = ebbi_classes[class_number].size;
-    size_t more = slots > m->slots ? (slots - m->slots) * size : 0;
+    size_t before = charge(&ebbi_classes[class_number], m->slots);
+    size_t after = charge(&ebbi_classes[class_number], slots);
     EBBI_ASSERT(m->slots == 0 ||
                 heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + 1);
-    if (more > heap->budget_bytes && m->slots != 0) {
+    if (after > before + heap->budget_bytes) {
         return false;
     }
     void **array = array_take(heap, slots);
@@ -90,15 +133,9 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
     } else if (m->slots != 0) {
         array_give(heap, m->base, m->slots);
     }
-    heap->budget_bytes -= more <= heap->budget_bytes ? more : heap->budget_bytes;
-    heap->budget_bytes += slots < m->slots ? (m->slots - slots) * size : 0;
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    array[0] = NULL;
-    m->base = array;
-    heap->arrays[class_number / 64] |= (uint64_t)1 << (class_number % 64);
-    m->slots = (uint16_t)slots;
-    heap->fast.top[bin] = array + 1;
-    heap->fast.limit[bin] = array + slots;
+    heap->budget_bytes += before - after;
+    m->bin = (uint16_t)ebbi_class_bin(class_number, heap->lane);
+    set_array(heap, class_number, array, slots);
     return true;
 }
 
@@ -117,6 +154,12 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
     return false;
 }
 
+static bool wants_more(const struct ebbi_class *c, const struct ebbi_magazine *m, bool turned)
+{
+    return m->slots < c->slots && (turned || (m->streak >= GROW_AFTER &&
+                                              m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))));
+}
+
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
@@ -128,9 +171,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->busy = true;
     if (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c)) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
-    } else if (!flush && m->slots < c->slots &&
-               (turned ||
-                (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))))) {
+    } else if (flush ? m->slots * (size_t)2 <= steady_slots(c) // and is not halved for it
+                     : wants_more(c, m, turned)) {
         (void)resize(heap, class_number, m->slots * (size_t)2);
     }
 }

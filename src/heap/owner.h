@@ -10,6 +10,7 @@
 #ifndef EBB_HEAP_OWNER_H
 #define EBB_HEAP_OWNER_H
 
+#include "base/peak.h"
 #include "os/lock.h"
 #include "os/os.h"
 #include "region/label.h"
@@ -28,9 +29,9 @@ struct ebbi_owner {
     size_t slab_count;
     size_t held_bytes;        // of slabs
     size_t dirty_bytes;       // free blocks of slabs that may hold pages
-    size_t peak_bytes;        // held and not dirty at most, lately
     size_t freed_bytes;       // since the last purge by amount
     size_t out_bytes;         // of blocks that are not in its slabs
+    struct ebbi_peak peak;    // of out_bytes
     size_t purged_bytes;      // pages of slabs returned since the start
     struct ebbi_label *label; // whose memory it is; NULL: nobody's
     struct ebbi_slab *purge_first, *purge_last;

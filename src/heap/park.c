@@ -28,7 +28,7 @@
 #include "heap/slabs.h"
 #include "os/wake.h"
 
-struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped
+EBBI_SPARSE struct ebbi_fast ebbi_heap_parked; // as ebbi_heap_scoped, prepared by a pass
 
 enum parked {
     NOT_PARKED,
@@ -40,17 +40,15 @@ enum parked {
 static struct ebbi_lock passing = EBBI_LOCK(PARKING); // held over membarriers
 static bool ready;                                    // the kernel knows this process
 
-static void move_down(struct ebbi_heap *heap, unsigned class_number)
+static void move_down(struct ebbi_heap *heap, struct ebbi_magazine *m)
 {
-    struct ebbi_magazine *m = &heap->magazines[class_number];
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    size_t rest = (size_t)(heap->fast.top[bin] - (m->base + 1)) - m->stolen;
+    size_t rest = (size_t)(heap->fast.top[m->bin] - (m->base + 1)) - m->stolen;
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(m->stolen < m->slots && rest < m->slots);
     for (size_t i = 1; i <= rest; i++) {
         m->base[i] = m->base[i + m->stolen];
     }
-    ebbi_store_relaxed(&heap->fast.top[bin], m->base + 1 + rest); // relaxed: others only count
+    ebbi_store_relaxed(&heap->fast.top[m->bin], m->base + 1 + rest); // relaxed: others only count
     m->stolen = 0;
 }
 
@@ -58,9 +56,9 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 {
     EBBI_ASSERT(heap->inside > 0);
     ebbi_lock_take(&heap->own.lock);
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        if (heap->magazines[c].stolen != 0) {
-            move_down(heap, c);
+    for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
+        if (heap->magazines[n].stolen != 0) {
+            move_down(heap, &heap->magazines[n]);
         }
     }
     ebbi_store_relaxed(&heap->parked, 0u); // relaxed: under the lock but for this thread's look
@@ -93,12 +91,12 @@ static bool sleeps(const struct ebbi_heap *heap)
            ebbi_load_relaxed(heap->slot) == &ebbi_heap_parked; // relaxed: behind a membarrier, P1
 }
 
-// The first class, from this one on, whose magazine has an array; 0: none.
-static unsigned next_array(const struct ebbi_heap *heap, unsigned class_number)
+// The first magazine or tray, from this one on, that has an array; 0: none.
+static unsigned next_array(const struct ebbi_heap *heap, unsigned number)
 {
-    for (unsigned w = class_number / 64; w < 2; w++) {
+    for (unsigned w = number / 64; w < 2; w++) {
         uint64_t left = heap->arrays[w];
-        left &= w == class_number / 64 ? ~(uint64_t)0 << (class_number % 64) : ~(uint64_t)0;
+        left &= w == number / 64 ? ~(uint64_t)0 << (number % 64) : ~(uint64_t)0;
         if (left != 0) {
             return w * 64 + ebbi_lowest_bit(left);
         }
@@ -109,10 +107,10 @@ static unsigned next_array(const struct ebbi_heap *heap, unsigned class_number)
 static void note(struct ebbi_heap *heap, struct parking *parking)
 {
     ebbi_assert_held(&heap->own.lock);
-    for (unsigned c = 1; (c = next_array(heap, c)) != 0; c++) {
-        struct ebbi_magazine *m = &heap->magazines[c];
+    for (unsigned n = 1; (n = next_array(heap, n)) != 0; n++) {
+        struct ebbi_magazine *m = &heap->magazines[n];
         // relaxed: at most one call of the thread is under way, P2
-        ebbi_slot *top = ebbi_load_relaxed(&heap->fast.top[ebbi_class_bin(c, heap->lane)]);
+        ebbi_slot *top = ebbi_load_relaxed(&heap->fast.top[m->bin]);
         m->noted = (uint16_t)(top - (m->base + 1));
         EBBI_ASSERT(m->noted < m->slots && m->stolen <= m->noted + 1);
         parking->any |= m->noted > m->stolen;
@@ -139,9 +137,8 @@ static void park(struct ebbi_heap *heap, void *context)
     parking->newly |= ebbi_cas_relaxed(heap->slot, &own, &ebbi_heap_parked);
 }
 
-static size_t steal(struct ebbi_heap *heap, unsigned class_number)
+static size_t steal(struct ebbi_magazine *m)
 {
-    struct ebbi_magazine *m = &heap->magazines[class_number];
     if (m->noted <= m->stolen) {
         return 0;
     }
@@ -149,7 +146,7 @@ static size_t steal(struct ebbi_heap *heap, unsigned class_number)
     EBBI_ASSERT(m->noted < m->slots);
     ebbi_give_blocks(NULL, m->base + 1 + m->stolen, count);
     m->stolen = m->noted;
-    return count * ebbi_classes[class_number].size;
+    return count * ebbi_magazine_size(m);
 }
 
 static void empty(struct ebbi_heap *heap, void *context)
@@ -157,8 +154,8 @@ static void empty(struct ebbi_heap *heap, void *context)
     ebbi_assert_held(&heap->own.lock);
     struct parking *parking = (struct parking *)context;
     bool noted = heap->parked == NOTED && sleeps(heap);
-    for (unsigned c = 1; noted && (c = next_array(heap, c)) != 0; c++) {
-        parking->bytes += steal(heap, c);
+    for (unsigned n = 1; noted && (n = next_array(heap, n)) != 0; n++) {
+        parking->bytes += steal(&heap->magazines[n]);
     }
     if (heap->parked != NOT_PARKED) {
         ebbi_store_relaxed(&heap->parked, (uint32_t)SETTLED); // relaxed: under the lock
@@ -168,6 +165,7 @@ static void empty(struct ebbi_heap *heap, void *context)
 static bool park_pass(size_t *came_home)
 {
     struct parking parking = {0};
+    ebbi_heap_prepare(&ebbi_heap_parked);
     ebbi_heaps_each(park, &parking);
     if (!parking.any && !parking.newly) {
         return false;

@@ -28,10 +28,12 @@ size_t ebbi_usable_size(const void *p)
     if (tag == EBBI_TAG_REGION) {
         return ebbi_sheet_usable(p);
     }
-    if (ebbi_tag_class(tag) == 0) {
+    unsigned class_number = ebbi_tag_class(tag);
+    if (class_number == 0) {
         return ebbi_large_bytes(p);
     }
-    const struct ebbi_slab *slab = ebbi_slab_of(p);
-    (void)ebbi_slab_block(slab, p);
-    return ebbi_slab_class(slab)->size;
+    if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, tag))) {
+        ebbi_slab_report_no_block(ebbi_slab_of(p), p);
+    }
+    return ebbi_classes[class_number].size;
 }

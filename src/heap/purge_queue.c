@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: what is free and may be returned. A slab into which blocks came back joins its owner's queue;
-// once nothing has happened to it for the delay, its wholly free pages are returned. Whatever the time, by
-// amount:
+// once nothing has happened to it for the delay, its wholly free pages are returned. Whatever the time, an owner's
+// slabs and the whole arena each keep to
 //
-//     free spans kept   <= max(32 MiB, 1/4 of the spans in use)       (with a helper too)
-//     free blocks kept  <= max(8 MiB, 1/3 of the owner's slabs), least recently used slabs first
+//     in use + free   <=   most in use lately + the larger of a part of that and a constant      with a helper
+//              free   <=   the larger of a part of what is in use and a constant                 without
 //
-// With a helper, what was in use lately may stay as well: a program that swings between two sizes
-// would fault its pages in again at each swing. That memory was resident at the peak, so the peak
-// grows by nothing; the helper forgets half of the difference at each of its passes.
+// oldest first. What swings between two sizes would fault its pages in again at each swing; its memory was
+// resident at the peak, so the peak grows by nothing. "Lately" is since the pass before the last (base/peak.h).
+// Without a helper the free that ends a burst may be the last call for long.
 #include "base/list.h"
-#include "heap/slabs.h"
+#include "heap/blocks.h"
 #include "os/options.h"
 #include "os/wake.h"
 
 #define SLABS_AT_ONCE 128 // per visit of a pass
 #define SLABS_A_CALL 4    // by amount: a free does not take long
 #define SPANS_KEPT ((size_t)32 << 20)
+#define SPANS_KEPT_ALONE ((size_t)48 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
+#define SPANS_PART 4  // of the peak, what may stay beyond it
+#define BLOCKS_PART 2 // the same, and of what is in use
 #define ABANDONED_SIZE 1024u
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
@@ -52,7 +55,7 @@ static size_t purge_stride(void)
     if (stride == 0) {
         size_t mode = ebbi_option(EBBI_OPTION_THP);
         bool huge =
-            mode == EBBI_HUGE_ALWAYS || (mode == EBBI_HUGE_SYSTEM && ebbi_os_huge_by_default());
+            mode == EBBI_HUGE_ALWAYS || (mode != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
         stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
         ebbi_store_relaxed(&known, stride); // relaxed: as above
     }
@@ -94,12 +97,6 @@ void ebbi_purge_forked(struct ebbi_owner *owner, void *context)
     }
 }
 
-static size_t busy_bytes(const struct ebbi_owner *owner)
-{
-    EBBI_ASSERT(owner->dirty_bytes <= owner->held_bytes);
-    return owner->held_bytes - owner->dirty_bytes;
-}
-
 // Looks at the queue once around, at most at so many slabs. Returns bytes.
 static size_t purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
 {
@@ -124,10 +121,10 @@ static size_t purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
     return total;
 }
 
-void ebbi_owner_forget_peak(struct ebbi_owner *owner)
+void ebbi_owner_turn_peak(struct ebbi_owner *owner)
 {
     ebbi_assert_held(&owner->lock);
-    owner->peak_bytes -= (owner->peak_bytes - ebbi_min(owner->peak_bytes, busy_bytes(owner))) / 2;
+    ebbi_peak_turn(&owner->peak, owner->out_bytes);
 }
 
 size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
@@ -135,19 +132,21 @@ size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
     return purge_queue(owner, delay_ms, SLABS_AT_ONCE);
 }
 
-// What may stay because it was in use lately: only where a helper will end it.
-static size_t since_peak(size_t peak_bytes, size_t now_bytes)
+static size_t below_peak(size_t peak, size_t used, size_t part, size_t least)
 {
-    return peak_bytes > now_bytes && ebbi_helper_is_there() ? peak_bytes - now_bytes : 0;
+    size_t most = peak + ebbi_max(peak / part, least);
+    return most > used ? most - used : 0;
 }
 
 void ebbi_purge_spans(void)
 {
     size_t dirty = ebbi_arena_dirty_bytes();
     size_t used = ebbi_arena_used_bytes();
-    size_t allowed = ebbi_max(SPANS_KEPT, used / 4);
-    allowed = ebbi_max(allowed, since_peak(ebbi_arena_peak_bytes(), used));
-    if (dirty > allowed) {
+    size_t allowed = ebbi_helper_is_there()
+                         ? below_peak(ebbi_arena_peak_bytes(), used, SPANS_PART, SPANS_KEPT)
+                         : ebbi_max(used, SPANS_KEPT_ALONE);
+    // relaxed: set by this thread, which may hold the arena's lock, or of no matter
+    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying)) {
         (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
 }
@@ -159,10 +158,11 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
         return;
     }
     owner->freed_bytes = 0;
-    size_t busy = busy_bytes(owner);
-    owner->peak_bytes = ebbi_max(owner->peak_bytes, busy);
-    size_t allowed = ebbi_max(BLOCKS_KEPT, owner->held_bytes / 3);
-    if (owner->dirty_bytes > ebbi_max(allowed, since_peak(owner->peak_bytes, busy))) {
+    ebbi_peak_see(&owner->peak, owner->out_bytes);
+    size_t allowed = ebbi_helper_is_there() ? below_peak(ebbi_peak_bytes(&owner->peak),
+                                                         owner->out_bytes, BLOCKS_PART, BLOCKS_KEPT)
+                                            : ebbi_max(owner->out_bytes / BLOCKS_PART, BLOCKS_KEPT);
+    if (owner->dirty_bytes > allowed) {
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }
 }

@@ -15,6 +15,7 @@
 
 #define SPARE_HEAPS 8
 #define COLOURS 61u // lines, in the first page
+#define ARRAYS_ROOM ((size_t)30 << 10)
 
 static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
 // Under it.
@@ -24,7 +25,8 @@ static size_t abandoned_count;
 static unsigned next_heap;  // made so far, seats included
 static size_t thread_heaps; // made so far
 
-_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE / 2, "room for the magazines' arrays");
+_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE - ARRAYS_ROOM,
+               "room for the magazines' arrays");
 
 void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
 void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
@@ -68,8 +70,26 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
+    ebbi_places_prepare(heap->lane);
     prepare_bins(heap);
     return heap;
+}
+
+void ebbi_heap_prepare_first(struct ebbi_fast *nobodys)
+{
+    bool locks = !ebbi_load_relaxed(&ebbi_dying); // relaxed: what is in abort() may hold the lock
+    if (locks) {
+        ebbi_registry_lock();
+    }
+    if (nobodys->top[0] == NULL) {
+        nobodys->pin = ebbi_heap_none.pin;
+        nobodys->limit[0] = ebbi_heap_none.limit[0];
+        // release[nobody-prepared -> nobody-seen]: its limit and its pin
+        ebbi_store_release(&nobodys->top[0], ebbi_heap_none.top[0]);
+    }
+    if (locks) {
+        ebbi_registry_unlock();
+    }
 }
 
 static void link_heap(struct ebbi_heap *heap)
@@ -108,7 +128,7 @@ static void heap_destroy(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->holds == 0);
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
-    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL);
+    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
     ebbi_span_free(ebbi_span_of(heap));
 }
@@ -140,8 +160,8 @@ void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
 static bool is_empty(const struct ebbi_heap *heap)
 {
     ebbi_assert_held(&heap->own.lock);
-    return heap->own.slab_count == 0 && heap->limbo.blocks == 0 && heap->deferred.count == 0 &&
-           heap->records == NULL && !heap->had_regions;
+    return heap->own.slab_count == 0 && heap->spares.sizes == 0 && heap->limbo.blocks == 0 &&
+           heap->deferred.count == 0 && heap->records == NULL && !heap->had_regions;
 }
 
 void ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))

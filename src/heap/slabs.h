@@ -52,10 +52,10 @@ void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab);
 size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms);
 void ebbi_purge_blocks(struct ebbi_owner *owner);    // by amount; as above
 void ebbi_purge_abandoned(struct ebbi_owner *owner); // as above
-void ebbi_owner_forget_peak(struct ebbi_owner *owner);
+void ebbi_owner_turn_peak(struct ebbi_owner *owner); // at each pass
 // In the child of a fork: nobody purges its slabs any more.
 void ebbi_purge_forked(struct ebbi_owner *owner, void *context);
-void ebbi_purge_spans(void); // of the arena, by amount; no lock held
+void ebbi_purge_spans(void); // of the arena, by amount; no lock held, but of a thread that is dying
 
 // ---- heap_audit.c: abort on what they find; the second by the heap's thread, inside ----------------
 void ebbi_owner_audit(const struct ebbi_owner *owner);

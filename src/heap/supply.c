@@ -31,7 +31,9 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
 static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_number)
 {
     unsigned bin = ebbi_class_bin(class_number, owner->lane);
-    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner);
+    const struct ebbi_slab *before = owner->shelves[class_number].current;
+    unsigned streak = before != NULL ? before->streak + 1u : 0;
+    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner, streak);
     if (slab != NULL) {
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);

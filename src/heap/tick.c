@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what a slow free does for memory that nobody uses. Spans by amount, magazines that stand still;
+// Layer heap: what a slow call does for memory that nobody uses. Spans by amount, magazines that stand still;
 // the rest is the helper's or, where there is none, a pass's that is asked for in time.
 #include "heap/blocks.h"
 #include "os/options.h"
 #include "os/wake.h"
 
-#define CLOCK_EVENTS 8
 #define SWEEP_EVENTS 1024
 
 // Magazines that nobody has used since the last sweep give everything back.
 static void sweep(struct ebbi_heap *heap)
 {
     struct ebbi_heap *inside = ebbi_inside();
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
-        struct ebbi_magazine *m = &heap->magazines[c];
-        if (m->slots != 0 && !m->busy) {
-            ebbi_flush_class(heap, c);
-        }
-        m->busy = false;
-    }
+    ebbi_flush_idle(heap, 1);
     ebbi_outside(inside);
 }
 
@@ -44,7 +37,7 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     }
     if (ebbi_helper_is_there()) {
         ebbi_helper_kick();
-    } else if (heap == NULL || heap->events % CLOCK_EVENTS == 0) {
+    } else {
         ask_in_time();
     }
 }

@@ -180,7 +180,9 @@ void ebbi_domain_advance(struct ebbi_heap *own, struct ebb_domain *domain)
 {
     (void)ebbi_fetch_add_relaxed(&domain->advance, (uint64_t)1); // relaxed: a count
     if (own != NULL) {
-        ebbi_send_outbox(own); // blocks of the domain may wait in it
+        struct ebbi_heap *inside = ebbi_inside(); // a pass may have parked it
+        ebbi_flush_foreign(own);                  // blocks of the domain may wait in it
+        ebbi_outside(inside);
     }
     for (struct ebbi_heap *heap = own != NULL ? own->seats : NULL; heap != NULL;
          heap = heap->seat.next) {
@@ -261,7 +263,7 @@ void ebbi_seat_abandon(struct ebbi_heap *heap)
 void ebbi_seats_rest(struct ebbi_heap *own)
 {
     if (own->seats != NULL) {
-        ebbi_send_outbox(own); // blocks of domains may wait in it
+        ebbi_flush_foreign(own); // blocks of domains may wait in it
     }
     for (struct ebbi_heap *heap = own->seats; heap != NULL; heap = heap->seat.next) {
         ebbi_heap_rest(heap);
@@ -310,6 +312,7 @@ static uintptr_t set_scope(struct ebbi_heap *own, uintptr_t scope)
 uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region)
 {
     ebbi_region_enter(region);
+    ebbi_heap_prepare(&ebbi_heap_scoped);
     own->has_regions = true;
     if (own->entered_count < EBBI_ENTERED) {
         own->entered[own->entered_count] = region;

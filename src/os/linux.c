@@ -27,10 +27,10 @@
 #define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
 
 // Of start-up, constant afterwards.
-static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
-static uint16_t cpu_rank[MOST_CPUS / 64]; // how many of them are in the words before
-static size_t cpu_count;                  // 0: unknown
-static bool huge_by_default;
+static EBBI_SPARSE uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
+static uint16_t cpu_rank[MOST_CPUS / 64];             // how many of them are in the words before
+static size_t cpu_count;                              // 0: unknown
+static bool huge_by_default, huge_on_request;
 
 // Reads at most size - 1 bytes of a small file into text; returns the length, 0 when unreadable. By
 // system calls that are no cancellation points: callers hold locks.
@@ -56,6 +56,7 @@ static void read_huge(void)
     size_t length =
         read_small_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
     huge_by_default = length > 7 && text[0] == '[' && text[1] == 'a';
+    huge_on_request = length > 9 && text[7] == '[' && text[8] == 'm';
 }
 
 // libc's cpu_set_t ends at 1,024 CPUs, and the kernel refuses a mask that is shorter than its own.
@@ -207,12 +208,13 @@ bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
 }
 
 bool ebbi_os_huge_by_default(void) { return huge_by_default; }
+bool ebbi_os_huge_on_request(void) { return huge_on_request; }
 
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
-    if (advice != EBBI_HUGE_SYSTEM) {
+    if (advice == EBBI_HUGE_ALWAYS || advice == EBBI_HUGE_NEVER) {
         (void)madvise(start, bytes, advice == EBBI_HUGE_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
     }
     errno = saved;

@@ -2,6 +2,7 @@
 #define _GNU_SOURCE
 #include "os/options.h"
 
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,8 +30,8 @@ static size_t values[EBBI_OPTION_COUNT] = {
 
 static bool set[EBBI_OPTION_COUNT];
 
-static const char *const words[EBBI_OPTION_COUNT][4] = {
-    [EBBI_OPTION_THP] = {"system", "never", "always"},
+static const char *const words[EBBI_OPTION_COUNT][5] = {
+    [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
 };
 
@@ -125,16 +126,24 @@ static int printable(const char *text, const char *stops)
     return length;
 }
 
+static void list_words(size_t id, char *out, size_t room)
+{
+    size_t length = 0;
+    for (size_t i = 0; words[id][i] != NULL; i++) {
+        length +=
+            (size_t)snprintf(out + length, room - length, "%s%s", i > 0 ? ", " : "", words[id][i]);
+        EBBI_ASSERT(length < room);
+    }
+}
+
 static void report_value(size_t id, const char *text)
 {
     const struct option *o = &options[id];
     int length = printable(text, "");
     if (o->kind == CHOICE) {
-        EBBI_ASSERT(words[id][0] != NULL && words[id][1] != NULL);
-        const char *third = words[id][2];
-        ebbi_message("%s=%.*s is not one of %s, %s%s%s: ignored", o->name, length, text,
-                     words[id][0], words[id][1], third != NULL ? ", " : "",
-                     third != NULL ? third : "");
+        char list[64];
+        list_words(id, list, sizeof list);
+        ebbi_message("%s=%.*s is not one of %s: ignored", o->name, length, text, list);
     } else {
         ebbi_message("%s=%.*s is not a number from %zu to %zu: ignored", o->name, length, text,
                      o->least, o->most);

@@ -49,11 +49,12 @@ bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 // One byte per page into `vector`: bit 0 set when the page is resident. False when unknown.
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);
 
-enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS };
-// Advice about transparent huge pages for a reserved range.
+enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS, EBBI_HUGE_AUTO };
+// Advice about transparent huge pages for a reserved range: never, always; nothing for the others.
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 // True when the kernel gave huge pages without being asked, at the start.
 bool ebbi_os_huge_by_default(void);
+bool ebbi_os_huge_on_request(void); // where it is asked, and nowhere else
 
 size_t ebbi_os_page_size(void);
 // The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.

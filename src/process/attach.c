@@ -46,10 +46,9 @@ int ebbi_start(void)
     if (!started) {
         ebbi_os_start();
         ebbi_options_read();
-        ebbi_places_init();
+        ebbi_places_prepare(0); // the depots'
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
-            ebbi_heap_prepare_none();
             ebbi_before_abort = ebbi_fork_abort;
             // Without a key a thread's heap is not handed on: memory stays usable.
             has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
@@ -182,6 +181,7 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_limbo_seal(heap);
     ebbi_seats_rest(heap);
     ebbi_heap_rest(heap);
+    (void)ebbi_spares_rest(heap);
     ebbi_registry_lock();
     ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
     ebbi_records_leave(heap);
@@ -189,6 +189,13 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_heap_abandon(heap, ebbi_records_discard);
     ebbi_registry_unlock();
     ebbi_helper_kick();
+}
+
+static void have_none(void)
+{
+    ebbi_heap_prepare(&ebbi_heap_gone);
+    ebb_self = (char *)&ebbi_heap_gone;
+    ebbi_source_set(&ebbi_heap_gone);
 }
 
 static void leave_heap(struct ebbi_heap *heap)
@@ -199,8 +206,7 @@ static void leave_heap(struct ebbi_heap *heap)
     set_slot(heap, NULL);
     ebbi_scope_abandon(heap);
     EBBI_ASSERT(ebbi_current() == &heap->fast);
-    ebb_self = (char *)&ebbi_heap_gone;
-    ebbi_source_set(&ebbi_heap_gone);
+    have_none();
     heap_abandon(heap);
     if (counted) {
         ebbi_threads_less();
@@ -230,8 +236,7 @@ static void thread_exit(void *argument)
     if (argument == BORN) {
         (void)pthread_setspecific(exit_key, ENDS); // once more, as others may allocate meanwhile
     } else if (argument == ENDS) {
-        ebb_self = (char *)&ebbi_heap_gone;
-        ebbi_source_set(&ebbi_heap_gone);
+        have_none();
         ebbi_threads_less();
     } else {
         end_round(heap);

@@ -39,6 +39,7 @@ void ebbi_fork_abort(void)
     bool again = ebbi_load_relaxed(&ebbi_dying); // relaxed: for this thread; for others a hint
     ebbi_store_relaxed(&ebbi_dying, true);       // relaxed: as above
     struct ebbi_heap *heap = again || ebbi_arena_is_mine() ? NULL : ebbi_heap_make(0);
+    ebbi_heap_prepare(&ebbi_heap_gone);
     ebbi_source_set(heap != NULL ? &heap->fast : &ebbi_heap_gone);
     ebb_self = (char *)ebbi_source_now();
     if (heap != NULL) {
@@ -130,6 +131,13 @@ static void forget_unlocked(struct ebbi_heap *heap)
         m->stolen = 0;
         heap->fast.top[bin] = m->slots != 0 ? m->base + 1 : (void **)&heap->nothing + 1;
         heap->fast.limbo[bin] = (struct ebbi_bag_top){NULL, NULL};
+    }
+    for (unsigned n = EBBI_CLASS_COUNT; n < EBBI_ARRAYS; n++) {
+        struct ebbi_magazine *tray = &heap->magazines[n];
+        tray->stolen = 0;
+        if (tray->slots != 0) {
+            heap->fast.top[tray->bin] = tray->base + 1;
+        }
     }
     memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
     heap->limbo.spare = NULL;

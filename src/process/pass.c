@@ -19,7 +19,7 @@ static void purge_owner(struct ebbi_owner *owner, void *context)
     size_t bytes = ebbi_purge_old(owner, pass->delay_ms);
     pass->bytes += bytes;
     pass->more |= bytes > 0;
-    ebbi_owner_forget_peak(owner);
+    ebbi_owner_turn_peak(owner);
     pass->waiting |= owner->purge_first != NULL;
     EBBI_OWNER_AUDIT(owner, 0);
 }
@@ -32,6 +32,12 @@ static void purge_heap(struct ebbi_heap *heap, void *context)
     if (pass->heap_for_calls != NULL) {
         ebbi_limbo_take_calls(heap, &pass->expired);
     }
+}
+
+static void pass_spares(struct ebbi_heap *heap, void *context)
+{
+    (void)context;
+    ebbi_spares_give(heap);
 }
 
 // What destructors have freed and retired in the helper would stay with it: it does nothing else.
@@ -76,7 +82,8 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     ebbi_regions_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     pass->bytes += ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     ebbi_heaps_prune(ebbi_records_discard);
-    ebbi_arena_forget_peak();
+    ebbi_heaps_each(pass_spares, NULL); // what came home by now included
+    ebbi_arena_turn_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
     pass->waiting |= came_home > 0 || newly_parked;
 }

@@ -25,6 +25,7 @@ void ebbi_clock_choose(void)
 
 void ebbi_late_pin(void)
 {
+    ebbi_heap_prepare(&ebbi_heap_gone);
     ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
     ebbi_lock_take(&late.lock);
     if (!late.joined) {

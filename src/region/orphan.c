@@ -92,8 +92,11 @@ static size_t purge_sheet(struct ebbi_sheet *sheet)
     size_t total = 0;
     for (size_t i = 0; i < ebbi_sheet_bytes(sheet) / piece; i++) {
         uintptr_t at = start + i * piece;
-        if (!ebbi_bits_test(sheet->purged, i) && !ebbi_sheet_uses(sheet, at, at + piece) &&
-            ebbi_os_purge((void *)at, piece)) {
+        if (ebbi_bits_test(sheet->purged, i) || ebbi_sheet_uses(sheet, at, at + piece)) {
+            continue;
+        }
+        ebbi_dense_split((void *)at, piece);
+        if (ebbi_os_purge((void *)at, piece)) {
             ebbi_bits_put(sheet->purged, i, true);
             total += piece;
         }

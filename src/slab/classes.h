@@ -4,8 +4,8 @@
 // class: one block size. bin: the number that a granule's tag holds and that indexes a heap's tops and
 // limits (struct ebbi_fast). A class whose blocks are whole cache lines has one bin for everybody: such a block may
 // be reused by whichever thread freed it. A class whose blocks share lines has one bin per lane; a
-// heap has magazines only for its own lane, so a block from another lane falls out of the fast free
-// at no cost and goes home instead of being handed out beside somebody else's data.
+// heap has magazines only for its own lane, so a block from another lane goes
+// home instead of being handed out beside somebody else's data, at no cost to the fast free.
 // Slabs of domains' heaps have the same bins a second time, EBBI_TAG_DOMAIN above: no block moves
 // between them and the rest. Their lanes have that number too.
 #ifndef EBB_SLAB_CLASSES_H
@@ -34,12 +34,13 @@ extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 // Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication: with
 // factor = ceil(2^64 / size) the product, modulo 2^64, is k * (size * factor - 2^64) for the k-th
 // multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
-// remainder by direct computation", 2019). `most` is the product of the last block. By tag.
+// remainder by direct computation", 2019). `most` is the product of the last block. By tag: those of a
+// lane are there before its first slab is; most processes have one lane, and touch a page of these.
 struct ebbi_places {
     uint64_t factor, most;
 };
 extern EBBI_HIDDEN struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
-void ebbi_places_init(void);
+void ebbi_places_prepare(unsigned lane); // one call at a time
 
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {

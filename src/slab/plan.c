@@ -3,6 +3,8 @@
 // the heap's lock is carried out without it.
 #include "slab/slab.h"
 
+#define LEAST_SHARE 8 // of a slab among huge pages, to be returned at all
+
 // The first block at or after `from` whose bit equals `wanted`; blocks when there is none.
 static unsigned next_block(const struct ebbi_slab *slab, unsigned from, bool wanted)
 {
@@ -43,6 +45,18 @@ static void plan_range(struct ebbi_slab *slab, struct ebbi_slab_plan *plan, uint
     }
 }
 
+// A huge page is not split for a few small ones.
+static bool is_worth_little(const struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
+{
+    size_t bytes = (size_t)ebbi_slab_class(slab)->granules << EBBI_GRANULE_SHIFT;
+    size_t pages = 0;
+    for (unsigned i = 0; i < plan->count; i++) {
+        pages += (size_t)(plan->runs[i].to - plan->runs[i].from);
+    }
+    return pages * ebbi_os_page_size() < bytes / LEAST_SHARE &&
+           ebbi_dense_is((void *)plan->start, bytes);
+}
+
 void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan *plan)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
@@ -65,6 +79,9 @@ void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan
         }
         block = next_block(slab, end, true);
     }
+    if (is_worth_little(slab, plan)) {
+        plan->count = 0;
+    }
 }
 
 size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
@@ -76,7 +93,9 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
         EBBI_ASSERT(run->from < run->to && !run->done);
         EBBI_ASSERT(i == 0 || run[-1].to <= run->from);
         size_t bytes = (size_t)(run->to - run->from) * page;
-        run->done = run->dirty && ebbi_os_purge((void *)(plan->start + run->from * page), bytes);
+        void *start = (void *)(plan->start + run->from * page);
+        ebbi_dense_split(start, bytes);
+        run->done = run->dirty && ebbi_os_purge(start, bytes);
         total += run->done ? bytes : 0;
     }
     return total;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
+#define STEADY 4 // slabs of a class one after the other: it grows, and will fill the next
+
 static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
 static size_t page_count(const struct ebbi_slab *slab)
@@ -66,18 +68,23 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
 }
 
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner)
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
+                                   unsigned streak)
 {
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    struct ebbi_span *span = ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    // Of larger blocks the program may touch a few pages alone.
+    bool dense = streak >= STEADY && ebbi_classes[class_number].size <= ebbi_os_page_size();
+    struct ebbi_span *span = dense ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB)
+                                   : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
+    slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
         slab[g].head.back = (uint16_t)g;
@@ -150,6 +157,28 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
     return got;
 }
 
+struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
+                                        size_t count)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uint64_t size = c->size;
+    uint64_t magic = c->magic;
+    unsigned word = ebbi_slab_block(slab, blocks[0]) / 64;
+    uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
+    uint64_t bytes = ebbi_min(c->blocks - word * 64u, 64u) * size;
+    uint64_t mask = 0;
+    size_t i = 0;
+    for (; i < count; i++) {
+        uint64_t offset = (uintptr_t)blocks[i] - start; // huge when it is below
+        uint64_t bit = offset * magic >> 40;
+        if (offset >= bytes || bit * size != offset || (mask >> bit & 1) != 0) {
+            break;
+        }
+        mask |= (uint64_t)1 << bit;
+    }
+    return (struct ebbi_word_run){mask, word, (unsigned)i};
+}
+
 bool ebbi_slab_give_remote(struct ebbi_slab *slab, unsigned word, uint64_t mask)
 {
     EBBI_ASSERT(mask != 0 && has_blocks_alone(slab, word, mask));
@@ -180,9 +209,7 @@ static void take_word(struct ebbi_slab *slab, unsigned w)
     uint64_t bits = ebbi_exchange_acquire(&ebbi_slab_remote(slab)[w], (uint64_t)0);
     uint64_t twice = bits & slab->local[w];
     if (EBBI_UNLIKELY(twice != 0)) {
-        size_t block = w * 64 + ebbi_lowest_bit(twice);
-        ebbi_slab_report_double_free(
-            (void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
+        ebbi_slab_report_free_bits(slab, w, twice);
     }
     EBBI_ASSERT(has_blocks_alone(slab, w, bits));
     EBBI_ASSERT(slab->free_count + ebbi_count_bits(bits) <= ebbi_slab_class(slab)->blocks);
@@ -261,6 +288,12 @@ void ebbi_slab_report_double_free(const void *p)
     }
     ebbi_fatal("double free: %p, a block of %u bytes, is free already", p,
                ebbi_slab_class(slab)->size);
+}
+
+void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uint64_t twice)
+{
+    size_t block = (size_t)word * 64 + ebbi_lowest_bit(twice);
+    ebbi_slab_report_double_free((void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
 }
 
 void ebbi_slab_report_late_free(const struct ebbi_slab *slab)

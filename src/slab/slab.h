@@ -5,7 +5,7 @@
 // local:  free, known to the owner. Guarded by the owner's lock.
 // remote: freed by other threads, not yet taken in. Set by anybody (fetch_or), taken by the owner.
 //
-// P1  a bit is set in at most one of local and remote; block b is in use, or in some magazine or
+// P1  a bit is set in at most one of local and remote; block b is in use, or in some magazine, tray or
 //     outbox, iff its bit is in neither.
 // P2  free_count is the number of bits set in local.
 // P3  bit w of `summary` says that remote word w holds bits. Whoever makes a word non-zero sets its
@@ -59,7 +59,8 @@ struct ebbi_slab {
     bool has_stranded;     // see ebbi_slab_strand
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
-    unsigned char unused[11];
+    uint8_t streak;        // see ebbi_slab_create; 255: or more. Fixed while the slab lives
+    unsigned char unused[10];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -112,8 +113,10 @@ EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
 // is gone: then each of its blocks was free.
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
 
-// A slab of the class for `owner`, every block free, tagged with `bin`. NULL: memory refused.
-struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner);
+// A slab of the class for `owner`, every block free, tagged with `bin`. streak: how many were made before it, one after
+// the other, each when all were full. NULL: memory refused.
+struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
+                                   unsigned streak);
 // Every block is free and the slab is not pending.
 void ebbi_slab_destroy(struct ebbi_slab *slab);
 
@@ -163,6 +166,9 @@ void ebbi_slab_audit_sometimes(const struct ebbi_slab *slab);
 bool ebbi_slab_covers_free(const struct ebbi_slab *slab, uintptr_t from, uintptr_t to);
 
 EBBI_NORETURN void ebbi_slab_report_double_free(const void *p);
+// The first of the blocks that these bits of a word stand for.
+EBBI_NORETURN void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word,
+                                              uint64_t twice);
 EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
 EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p);
 // What the owner's pending list says of this slab can only come from a block that was freed twice.
@@ -185,21 +191,40 @@ EBBI_INLINE bool ebbi_slab_is_free(const struct ebbi_slab *slab, unsigned block)
     return (slab->local[block / 64] >> (block % 64) & 1) != 0;
 }
 
-// Gives one block back to its own slab. Under the owner's lock.
-EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, void *p)
+// Blocks of a slab whose bits lie in one word.
+struct ebbi_word_run {
+    uint64_t mask;
+    unsigned word;
+    unsigned count;
+};
+
+// The first of `count` (not 0) blocks, which is the slab's, and those behind it that go with it. A run ends
+// at what cannot be, too: as the first of the next one it is reported.
+struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
+                                        size_t count);
+EBBI_INLINE struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab,
+                                                    void *const *blocks, size_t count)
 {
-    unsigned block = ebbi_slab_block(slab, p);
-    uint64_t bit = (uint64_t)1 << (block % 64);
-    uint64_t *word = &slab->local[block / 64];
-    if (EBBI_UNLIKELY((*word & bit) != 0)) {
-        ebbi_slab_report_double_free(p);
+    unsigned block = ebbi_slab_block(slab, blocks[0]);
+    if (count > 1 && ((uintptr_t)blocks[0] ^ (uintptr_t)blocks[1]) < EBBI_GRANULE) {
+        return ebbi_slab_long_run(slab, blocks, count);
     }
-    EBBI_ASSERT(slab->free_count < ebbi_slab_class(slab)->blocks);
-    *word |= bit;
-    slab->free_count++;
-    slab->dirty_blocks++;
-    if (block / 64 < slab->first_word) {
-        slab->first_word = (uint16_t)(block / 64);
+    return (struct ebbi_word_run){(uint64_t)1 << (block % 64), block / 64, 1};
+}
+
+// Gives blocks back to their own slab. Under the owner's lock.
+EBBI_INLINE void ebbi_slab_give(struct ebbi_slab *slab, struct ebbi_word_run run)
+{
+    uint64_t before = slab->local[run.word];
+    if (EBBI_UNLIKELY((before & run.mask) != 0)) {
+        ebbi_slab_report_free_bits(slab, run.word, before & run.mask);
+    }
+    EBBI_ASSERT(slab->free_count + run.count <= ebbi_slab_class(slab)->blocks);
+    slab->local[run.word] = before | run.mask;
+    slab->free_count = (uint16_t)(slab->free_count + run.count);
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks + run.count);
+    if (run.word < slab->first_word) {
+        slab->first_word = (uint16_t)run.word;
     }
 }
 

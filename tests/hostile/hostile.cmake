@@ -195,6 +195,8 @@ foreach(count IN ITEMS 64 300)
     hostile_case(sleepers "" trim ${count} ${order})
   endforeach()
 endforeach()
+hostile_case(sleepers "" wait 64 2)
+hostile_case(sleepers "" trim 64 2)
 
 hostile_program(trims)
 hostile_case(trims "" 1 1)
@@ -227,3 +229,7 @@ hostile_program(threads_unfinished ebbtide)
 foreach(kind IN ITEMS 0 1 2 3 4) # in a pin, a domain, a current region, a region, cancelled
   hostile_case(threads_unfinished "" in_a_row ${kind})
 endforeach()
+
+hostile_program(small_process)
+hostile_case(small_process "" data)
+hostile_case(small_process "" chunk)

@@ -1,16 +1,31 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Threads that allocated much, freed it all and sleep: what they keep is small, for how many threads
 // there may be. It goes home by itself within seconds, or at once by malloc_trim.
-//   sleepers wait|trim THREADS ORDER
+//   sleepers wait|trim THREADS ORDER      2: each thread frees what its neighbour allocated
 #include "hostile.h"
 #include <malloc.h>
 
-static pthread_barrier_t done, leave;
-static long order;
+enum { MOST = 8192, THREADS_MOST = 1024 };
+struct batch {
+    void **blocks;
+    int count;
+};
+
+static pthread_barrier_t made, done, leave;
+static long order, threads;
+static struct batch batches[THREADS_MOST];
+
+static struct batch exchanged(struct batch mine, long number)
+{
+    if (order != 2)
+        return mine;
+    batches[number] = mine;
+    pthread_barrier_wait(&made);
+    return batches[(number + 1) % threads];
+}
 
 static void *works_then_sleeps(void *argument)
 {
-    enum { MOST = 8192 };
     unsigned seed = (unsigned)(uintptr_t)argument;
     void **blocks = mmap(NULL, MOST * sizeof *blocks, PROT_READ | PROT_WRITE,
                          MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -29,9 +44,10 @@ static void *works_then_sleeps(void *argument)
         blocks[i] = blocks[other];
         blocks[other] = p;
     }
-    for (int i = 0; i < count; i++)
-        free(blocks[i]);
-    munmap(blocks, MOST * sizeof *blocks);
+    struct batch batch = exchanged((struct batch){blocks, count}, (long)(uintptr_t)argument - 1);
+    for (int i = 0; i < batch.count; i++)
+        free(batch.blocks[i]);
+    munmap(batch.blocks, MOST * sizeof *batch.blocks);
     pthread_barrier_wait(&done);
     pthread_barrier_wait(&leave);
     return NULL;
@@ -43,8 +59,10 @@ int main(int argc, char **argv)
     if (!under_ebbtide())
         skip("only Ebbtide promises it");
     int trim = strcmp(argv[1], "trim") == 0;
-    long threads = atol(argv[2]);
+    threads = atol(argv[2]);
     order = atol(argv[3]);
+    MUST(threads <= THREADS_MOST, "at most %d threads", THREADS_MOST);
+    pthread_barrier_init(&made, NULL, (unsigned)threads);
     pthread_barrier_init(&done, NULL, (unsigned)threads + 1);
     pthread_barrier_init(&leave, NULL, (unsigned)threads + 1);
     long before = resident();

@@ -57,7 +57,7 @@ struct Stage {
     {
         struct ebbi_heap &heap = place.heap;
         ebbi_slot *base = &place.slots[2];
-        heap.magazines[1] = {base, room, 0, 0};
+        heap.magazines[1] = {base, room, 0, 0, 1};
         for (unsigned i = 0; i < blocks_count; i++) {
             place.blocks[i].write();
             base[1 + i] = &place.blocks[i];

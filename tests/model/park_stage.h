@@ -15,7 +15,7 @@
 #include "os/lock.h"
 #include "os/os.h"
 
-#define EBBI_CLASS_COUNT 2
+#define EBBI_ARRAYS 2
 #define EBBI_TAG_COUNT 2
 #define EBBI_QUANTUM 16
 #define EBBI_SMALL_MAX 16
@@ -47,7 +47,7 @@ struct ebbi_fast {
 
 struct ebbi_magazine {
     ebbi_slot *base;
-    uint16_t slots, stolen, noted;
+    uint16_t slots, stolen, noted, bin;
 };
 
 struct ebbi_owner {
@@ -57,17 +57,12 @@ struct ebbi_owner {
 struct ebbi_heap {
     struct ebbi_fast fast;
     struct ebbi_owner own;
-    uint16_t lane = 0;
     Own<uint32_t> inside, parked;
     Own<struct ebbi_fast *> *slot;
     uint64_t arrays[2] = {2, 0};
-    struct ebbi_magazine magazines[EBBI_CLASS_COUNT];
+    struct ebbi_magazine magazines[EBBI_ARRAYS];
 };
 
-struct ebbi_class {
-    size_t size;
-};
-static const struct ebbi_class ebbi_classes[EBBI_CLASS_COUNT] = {{0}, {16}};
 static const struct {
     size_t granules;
     uint16_t tags[1];
@@ -81,10 +76,11 @@ struct ebbi_fast *ebbi_current(void);
 Own<struct ebbi_fast *> &source_of_thread();
 #define ebbi_source (source_of_thread())
 
-static inline unsigned ebbi_class_bin(unsigned class_number, unsigned) { return class_number; }
+static inline size_t ebbi_magazine_size(const struct ebbi_magazine *) { return 16; }
 static inline size_t ebbi_granule_of(const void *) { return 0; }
 static inline bool ebbi_slab_has_place(const void *, size_t) { return true; }
 static inline void ebbi_helper_kick() {}
+static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 void *ebbi_malloc_slow(size_t bytes);
 void ebbi_free_slow(void *p);
 void ebbi_give_blocks(struct ebbi_owner *owner, ebbi_slot *blocks, size_t count);

@@ -181,8 +181,8 @@ TEST_F(ArenaAudit, P6TheCounts)
         EXPECT_DEATH(audit(), "ebbtide: .*: arena P6: the count of");
         *count -= 1;
     }
-    ebbi_peak_granules = ebbi_used_granules - 1;
-    EXPECT_DEATH(audit(), "ebbtide: .*: arena P6: the count of granules in use");
+    ebbi_arena_peak = {ebbi_arena_used_bytes() - 1, 0};
+    EXPECT_DEATH(audit(), "ebbtide: .*: arena P6: the peak");
 }
 
 // While a span is being purged it is in use by nobody and in no list.

@@ -67,6 +67,24 @@ TEST_F(HeapAudit, HeapsP2AMagazineHoldsBlocksOfItsBin)
     ebb_free(other);
 }
 
+TEST_F(HeapAudit, HeapsP2ABinHasItsPlace)
+{
+    std::vector<void *> theirs(4);
+    std::thread([&] {
+        for (void *&p : theirs)
+            p = ebb_malloc(size);
+    }).join();
+    for (void *p : theirs)
+        ebb_free(p);
+    const unsigned tray = ebbi_tray_number(ebbi_tag_of(theirs[0]));
+    ASSERT_NE(0U, heap->magazines[tray].slots);
+    broken(heap->magazines[tray].bin, bin(), "heap P2: the bin of a tray");
+    broken(heap->magazines[number].bin, bin() + 1, "heap P2: the bin of a class's magazine");
+    broken(heap->magazines[tray].base[1], blocks[1], "heap P2: a magazine's block");
+    ebbi_flush_foreign(heap);
+    audit();
+}
+
 TEST_F(HeapAudit, OwnersP1TheLists)
 {
     broken(slab->bucket, slab->bucket == 0 ? 1 : 0, "owner P1: the slab's bucket");

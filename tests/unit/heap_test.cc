@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap, one thread: magazines, refills, flushes, law L1, budget, sweep.
+#include <set>
+
 #include "support/arena_walk.h"
 #include "support/slab_walk.h"
 
@@ -164,10 +166,49 @@ TEST_F(Heap, TheBudgetIsWholeAgainAfterAFlush)
             ebb_free(p);
         blocks.clear();
     }
-    std::size_t least = ebbi_min(ebbi_classes[ebbi_class_for(1024)].slots, 16) * std::size_t{1024};
+    EXPECT_GT(before, heap->budget_bytes);
     ebb_trim();
-    EXPECT_EQ(before, heap->budget_bytes + least);
+    EXPECT_EQ(before, heap->budget_bytes);
     EXPECT_EQ(0U, in_magazine(1024));
+}
+
+// A class's first array would else be charged for ever, whatever is in it.
+TEST_F(Heap, ClassesThatAreUsedOnceTakeNothingOfTheBudget)
+{
+    std::size_t before = heap->budget_bytes;
+    for (unsigned c = ebbi_class_for(30000); c < EBBI_CLASS_COUNT; c++)
+        ebb_free(ebb_malloc(ebbi_classes[c].size));
+    EXPECT_EQ(before, heap->budget_bytes);
+    fill_and_empty(64, 300);
+    EXPECT_EQ(256U, magazine(64).slots);
+}
+
+TEST_F(Heap, WithoutABudgetMagazinesKeepTheirLeast)
+{
+    heap->budget_bytes = 0;
+    fill_and_empty(64, 300);
+    EXPECT_EQ(16U, magazine(64).slots);
+    EXPECT_EQ(0U, heap->budget_bytes);
+}
+
+// As a consumer's: its blocks come from elsewhere. Once it has its size, more events change nothing.
+TEST_F(Heap, AMagazineThatOnlyFillsGrowsToItsSteadySize)
+{
+    for (std::size_t bytes : {48, 64, 192, 1024}) {
+        std::vector<void *> blocks(20001);
+        for (void *&p : blocks)
+            p = ebb_malloc(bytes);
+        ebbi_flush_all(heap); // to the least
+        std::set<unsigned> seen;
+        for (std::size_t i = 0; i < blocks.size(); i++) {
+            ebb_free(blocks[i]);
+            if (i > 10000)
+                seen.insert(magazine(bytes).slots);
+        }
+        ASSERT_EQ(1U, seen.size()) << "it swings, " << bytes;
+        EXPECT_LE(*seen.begin() * bytes, std::max<std::size_t>(8 * KiB, 16 * bytes)) << bytes;
+        EXPECT_GT(*seen.begin() * bytes * 2, 8 * KiB) << bytes;
+    }
 }
 
 TEST_F(Heap, ASweepEmptiesWhatNobodyUses)

@@ -337,6 +337,8 @@ Outcome run_child(fake_call call, std::size_t n, bool onward)
     if (child == 0) {
         alarm(60);
         fake_os_cpu(0); // the same calls in each run
+        fake_os_clock(100000);
+        fake_os_clock_step(2);
         Workload workload;
         if (n > 0)
             fake_os_refuse(call, n, onward);

@@ -18,6 +18,24 @@ struct Purge : Fake {
         fake_os_threaded(false);
     }
 
+    static void pretend_helper()
+    {
+        fake_os_threaded(true);
+        fake_os_pretend_threads();
+        ebbi_threads_more();
+        ebbi_helper_start();
+    }
+
+    // So many passes that find nothing old enough.
+    static void turn_windows(int count)
+    {
+        for (int i = 0; i < count; i++) {
+            struct ebbi_pass pass = {};
+            pass.delay_ms = 50000;
+            ebbi_purge_pass(&pass);
+        }
+    }
+
     // Frees enough, small, to be past a few refills and flushes, so that the clock is looked at.
     static void tick()
     {
@@ -32,14 +50,14 @@ struct Purge : Fake {
 TEST_F(Purge, SpansWaitForTheDelay)
 {
     tick();
-    void *p = ebb_malloc(MiB), *guard = ebb_malloc(MiB);
+    void *p = ebb_malloc(5 * MiB), *guard = ebb_malloc(5 * MiB);
     ASSERT_NE(nullptr, guard);
     ebb_free(p);
     std::size_t dirty = ebbi_arena_dirty_bytes();
-    EXPECT_GE(dirty, MiB);
+    EXPECT_GE(dirty, 5 * MiB);
     fake_os_clock_advance(300);
     tick();
-    EXPECT_GE(ebbi_arena_dirty_bytes(), MiB) << "too young";
+    EXPECT_GE(ebbi_arena_dirty_bytes(), 5 * MiB) << "too young";
     fake_os_clock_advance(700);
     tick();
     EXPECT_LE(ebbi_arena_dirty_bytes(), 4 * EBBI_GRANULE);
@@ -47,7 +65,7 @@ TEST_F(Purge, SpansWaitForTheDelay)
 
 TEST_F(Purge, SmallFreesAloneBringItHome)
 {
-    void *p = ebb_malloc(4 * MiB);
+    void *p = ebb_malloc(5 * MiB);
     ebb_free(p);
     fake_os_clock_advance(2000);
     tick();
@@ -84,7 +102,7 @@ TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
     }
     for (void *p : blocks)
         ebb_free(p);
-    EXPECT_LE(ebbi_arena_dirty_bytes(), 34 * MiB) << "spans";
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 50 * MiB) << "spans";
     blocks.clear();
     for (int i = 0; i < 100000; i++)
         blocks.push_back(ebb_malloc(1000));
@@ -95,26 +113,59 @@ TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
     EXPECT_LE(owner->dirty_bytes, std::max<std::size_t>(8 * MiB, owner->held_bytes / 3) + 2 * MiB);
 }
 
-TEST_F(Purge, WithAHelperWhatWasInUseLatelyMayStay)
+TEST_F(Purge, WithAHelperNoFreePurgesTheBurstThatItEnds)
 {
-    constexpr int count = 200;
-    fake_os_threaded(true);
-    fake_os_pretend_threads();
-    ebbi_threads_more();
-    ebbi_helper_start();
+    pretend_helper();
     std::vector<void *> blocks;
-    for (int i = 0; i < count; i++)
+    for (int i = 0; i < 200; i++)
         blocks.push_back(ebb_malloc(MiB));
     for (void *p : blocks)
         ebb_free(p);
-    EXPECT_GE(ebbi_arena_dirty_bytes(), count / 2 * MiB);
-    for (int i = 0; i < 10; i++) { // nothing is old enough, but each pass forgets
-        struct ebbi_pass pass = {};
-        pass.delay_ms = 1000000;
-        ebbi_purge_pass(&pass);
+    EXPECT_GE(ebbi_arena_dirty_bytes(), 195 * MiB);
+    turn_windows(1);
+    ebb_free(ebb_malloc(6 * MiB));
+    EXPECT_GE(ebbi_arena_dirty_bytes(), 195 * MiB) << "it was in the window before";
+    turn_windows(1);
+    ebb_free(ebb_malloc(6 * MiB));
+    EXPECT_LE(ebbi_arena_dirty_bytes(), 50 * MiB);
+}
+
+// In use and free together are at most the peak and a quarter of it, whatever does not fit where.
+TEST_F(Purge, WhatDoesNotFitIsBoundedByThePeak)
+{
+    pretend_helper();
+    std::vector<void *> live(20);
+    Random random(3);
+    std::size_t most = 0;
+    for (int i = 0; i < 3000; i++) {
+        void *&p = live[random.below(live.size())];
+        ebb_free(p);
+        p = ebb_malloc((random.chance(8) ? 33 : 5) * MiB + random.below(20 * MiB));
+        most = std::max(most, ebbi_arena_used_bytes());
+        ASSERT_LE(ebbi_arena_used_bytes() + ebbi_arena_dirty_bytes(),
+                  most + std::max(most / 4, 32 * MiB));
     }
-    ebb_free(ebb_malloc(MiB));
-    EXPECT_LE(ebbi_arena_dirty_bytes(), 34 * MiB);
+}
+
+TEST_F(Purge, BlocksAreBoundedByTheirOwnersPeak)
+{
+    pretend_helper();
+    fake_os_cpu(0); // one depot
+    std::vector<void *> blocks;
+    for (int i = 0; i < 100000; i++)
+        blocks.push_back(ebb_malloc(1000));
+    ebbi_owner *owner = ebbi_slab_of(blocks[0])->owner;
+    for (std::size_t i = 1; i < blocks.size(); i++)
+        if (i % 60 >= 30) {
+            ebb_free(blocks[i]);
+            blocks[i] = nullptr;
+        }
+    EXPECT_GE(owner->dirty_bytes, 20 * MiB) << "it was in use a moment ago";
+    turn_windows(2);
+    for (std::size_t i = 1; i < blocks.size(); i++)
+        if (i % 60 != 0)
+            ebb_free(blocks[i]);
+    EXPECT_LE(owner->dirty_bytes, 76 * MiB) << "half of the blocks, and half of that";
 }
 
 TEST_F(Purge, WhoLeavesASlowCallMakesThePassThatIsWanted)

@@ -23,7 +23,7 @@ std::vector<void *> take_all(ebbi_slab *slab)
 ebbi_slab *make(std::size_t bytes)
 {
     unsigned c = ebbi_class_for(bytes);
-    return ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr);
+    return ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, 0);
 }
 
 TEST_F(Remote, OnlyTheFirstGiverAnnounces)
@@ -57,7 +57,7 @@ TEST_F(Remote, DoubleFreesDieOnEitherSide)
     auto blocks = take_all(slab);
     EXPECT_TRUE(ebbi_slab_give_remote(slab, 0, 1));
     EXPECT_DEATH((void)ebbi_slab_give_remote(slab, 0, 3), "ebbtide: .*: double free");
-    ebbi_slab_give(slab, reinterpret_cast<void *>(slab->first_block));
+    give_block(slab, reinterpret_cast<void *>(slab->first_block));
     EXPECT_DEATH((void)ebbi_slab_collect(slab), "ebbtide: .*: double free");
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer slab: the audit finds each property of slab/slab.h that is broken.
-#include "support/engine.h"
+#include "support/slab_walk.h"
 
 namespace {
 
@@ -11,7 +11,7 @@ struct SlabAudit : Fake, testing::WithParamInterface<unsigned> {
     {
         Fake::SetUp();
         unsigned c = ebbi_class_for(GetParam());
-        slab = ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr);
+        slab = ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, 0);
         ASSERT_NE(nullptr, slab);
         blocks.resize(ebbi_slab_class(slab)->blocks * std::size_t{3} / 4);
         ASSERT_EQ(blocks.size(), ebbi_slab_take(slab, blocks.data(), blocks.size()));
@@ -19,7 +19,7 @@ struct SlabAudit : Fake, testing::WithParamInterface<unsigned> {
         for (void *p : blocks)
             std::memset(p, 1, ebbi_slab_class(slab)->size);
         for (std::size_t i = 0; i < blocks.size() / 3; i++)
-            ebbi_slab_give(slab, blocks[i]);
+            give_block(slab, blocks[i]);
     }
     void audit(bool whole = true) const { ebbi_slab_audit(slab, whole); }
     unsigned used() const { return ebbi_slab_block(slab, blocks.back()); }

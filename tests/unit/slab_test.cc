@@ -18,7 +18,8 @@ std::size_t purge(ebbi_slab *slab, std::size_t stride)
 struct Slab : Fake {
     ebbi_slab *make(unsigned class_number)
     {
-        ebbi_slab *slab = ebbi_slab_create(class_number, ebbi_class_bin(class_number, 0), nullptr);
+        ebbi_slab *slab =
+            ebbi_slab_create(class_number, ebbi_class_bin(class_number, 0), nullptr, 0);
         EXPECT_NE(nullptr, slab);
         return slab;
     }
@@ -53,7 +54,7 @@ TEST_F(Slab, EveryClassHoldsItsBlocksInside)
                 ASSERT_EQ(ebbi_class_bin(c, 0), ebbi_tag_of(p));
             }
             for (void *p : blocks)
-                ebbi_slab_give(slab, p);
+                give_block(slab, p);
             ASSERT_EQ("", walk_slab(slab));
             if (round == 2)
                 ebbi_slab_destroy(slab);
@@ -67,8 +68,8 @@ TEST_F(Slab, TakesTheLowestAddressesAndPopsThemLowestFirst)
     auto first = take(slab, 100);
     for (std::size_t i = 0; i < first.size(); i++)
         EXPECT_EQ(slab->first_block + (99 - i) * 48, address(first[i]));
-    ebbi_slab_give(slab, first[99]);
-    ebbi_slab_give(slab, first[3]);
+    give_block(slab, first[99]);
+    give_block(slab, first[3]);
     auto again = take(slab, 3);
     EXPECT_EQ(first[99], again[2]);
     EXPECT_EQ(first[3], again[1]);
@@ -97,7 +98,7 @@ TEST_F(Slab, DestroyLeavesNoTag)
 TEST_F(Slab, RefusedMemoryGivesNoSlab)
 {
     fake_os_refuse(FAKE_COMMIT, 1, true);
-    EXPECT_EQ(nullptr, ebbi_slab_create(1, ebbi_class_bin(1, 0), nullptr));
+    EXPECT_EQ(nullptr, ebbi_slab_create(1, ebbi_class_bin(1, 0), nullptr, 0));
     fake_os_allow();
     EXPECT_NE(nullptr, make(1));
 }
@@ -106,8 +107,57 @@ TEST_F(Slab, DoubleFreeDies)
 {
     ebbi_slab *slab = make(ebbi_class_for(100));
     void *p = take(slab, 1)[0];
-    ebbi_slab_give(slab, p);
-    EXPECT_DEATH(ebbi_slab_give(slab, p), "ebbtide: .*: double free: 0x[0-9a-f]+");
+    give_block(slab, p);
+    EXPECT_DEATH(give_block(slab, p), "ebbtide: .*: double free: 0x[0-9a-f]+");
+}
+
+// In order, backward and mixed, at every size: each block is in one run, which is of one word.
+TEST_F(Slab, RunsOfAWordCoverEveryBlockOnce)
+{
+    Random random(5);
+    for (std::size_t bytes : {16, 48, 64, 1152, 4672, 131072}) {
+        ebbi_slab *slab = make(ebbi_class_for(bytes));
+        auto blocks = take(slab, ebbi_slab_class(slab)->blocks);
+        for (int order = 0; order < 3; order++) {
+            if (order == 1)
+                std::reverse(blocks.begin(), blocks.end());
+            for (std::size_t i = blocks.size(); order == 2 && i > 1; i--)
+                std::swap(blocks[i - 1], blocks[random.below(i)]);
+            std::vector<std::uint64_t> bits(slab->words);
+            std::size_t runs = 0;
+            for (std::size_t i = 0; i < blocks.size(); runs++) {
+                auto run = ebbi_slab_word_run(slab, &blocks[i], blocks.size() - i);
+                ASSERT_EQ(run.count, ebbi_count_bits(run.mask));
+                ASSERT_EQ(0U, bits[run.word] & run.mask);
+                bits[run.word] |= run.mask;
+                i += run.count;
+            }
+            for (std::size_t b = 0; b < blocks.size(); b++)
+                ASSERT_TRUE(ebbi_bits_test(bits.data(), b)) << bytes;
+            bool in_order = order < 2 && ebbi_slab_class(slab)->granules == 1;
+            EXPECT_TRUE(!in_order || runs == slab->words) << bytes;
+        }
+    }
+}
+
+// What lies in a batch twice, or is no block, is found wherever it stands in a run.
+TEST_F(Slab, ARunEndsAtWhatCannotBe)
+{
+    ebbi_slab *slab = make(ebbi_class_for(48));
+    auto blocks = take(slab, ebbi_slab_class(slab)->blocks);
+    auto give = [&](std::vector<void *> all) {
+        for (std::size_t i = 0; i < all.size();) {
+            auto run = ebbi_slab_word_run(slab, &all[i], all.size() - i);
+            ebbi_slab_give(slab, run);
+            i += run.count;
+        }
+    };
+    EXPECT_DEATH(give({blocks[0], blocks[1], blocks[2], blocks[1]}), "ebbtide: .*: double free");
+    EXPECT_DEATH(give({blocks[0], static_cast<char *>(blocks[1]) + 16}), "invalid free");
+    void *last = blocks[0];
+    EXPECT_DEATH(give({last, static_cast<char *>(last) + 48}), "between");
+    give({blocks[0], blocks[5], blocks[1]});
+    ASSERT_EQ("", walk_slab(slab));
 }
 
 TEST_F(Slab, InteriorPointersDie)
@@ -149,7 +199,7 @@ TEST_F(Slab, InvariantsHoldOverRandomOperations)
             }
             for (std::size_t n = random.below(40); n > 0 && !live.empty(); n--) {
                 std::size_t i = random.below(live.size());
-                ebbi_slab_give(slab, live[i]);
+                give_block(slab, live[i]);
                 live[i] = live.back();
                 live.pop_back();
             }
@@ -174,12 +224,12 @@ TEST_F(Slab, PurgeReturnsWhollyFreePagesOnce)
     void *survivor = blocks[1023 - 64 * 5]; // in page 5
     for (void *p : blocks)
         if (p != survivor)
-            ebbi_slab_give(slab, p);
+            give_block(slab, p);
     EXPECT_EQ(15 * 4 * KiB, purge(slab, 4 * KiB));
     EXPECT_EQ(0U, purge(slab, 4 * KiB)) << "they hold nothing any more";
     EXPECT_EQ(1, *static_cast<char *>(survivor));
     ASSERT_EQ("", walk_slab(slab));
-    ebbi_slab_give(slab, take(slab, 1)[0]);
+    give_block(slab, take(slab, 1)[0]);
     EXPECT_EQ(4 * KiB, purge(slab, 4 * KiB)) << "one page was used again";
 }
 
@@ -189,7 +239,7 @@ TEST_F(Slab, PurgeWithAWideStrideNeverSplitsIt)
     auto blocks = take(slab, 1024);
     for (std::size_t i = 0; i < 1024; i++)
         if (i != 1023 - 64 * 5)
-            ebbi_slab_give(slab, blocks[i]);
+            give_block(slab, blocks[i]);
     EXPECT_EQ(48 * KiB, purge(slab, 16 * KiB));
     EXPECT_EQ(0U, purge(slab, 2 * MiB));
 }
@@ -199,7 +249,7 @@ TEST_F(Slab, PagesThatTheKernelKeepsAreTriedAgain)
     ebbi_slab *slab = make(ebbi_class_for(64));
     auto blocks = take(slab, 1024);
     for (std::size_t i = 0; i < 1023; i++)
-        ebbi_slab_give(slab, blocks[i]);
+        give_block(slab, blocks[i]);
     fake_os_refuse(FAKE_PURGE, 1, true);
     EXPECT_EQ(0U, purge(slab, 4 * KiB));
     fake_os_allow();

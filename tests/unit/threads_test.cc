@@ -2,6 +2,7 @@
 // Layer heap, several threads: outbox, migration, adoption, thread exit, fork.
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <set>
 #include <thread>
 
@@ -70,12 +71,105 @@ TEST_F(Threads, BlocksThatShareALineGoHome)
     });
     for (void *p : blocks)
         ebb_free(p);
-    EXPECT_EQ(64U, mine->outbox_count);
+    const unsigned number = ebbi_tray_number(ebbi_tag_of(blocks[0]));
+    EXPECT_EQ(16U, mine->magazines[number].slots) << "the last of them wait in a tray";
     void *p = ebb_malloc(48);
     for (void *b : blocks)
         EXPECT_NE(b, p);
     ebbi_flush_all(mine);
+    EXPECT_EQ(0U, mine->magazines[number].slots);
     EXPECT_EQ(0U, mine->outbox_count);
+}
+
+// Blocks of 48 bytes, each of the two vectors from a thread of its own, whose trays have one place in
+// the calling thread's heap.
+std::vector<void *> rivals(std::size_t count, std::vector<void *> *others)
+{
+    (void)ebbi_heap_get();
+    std::map<unsigned, std::vector<void *>> of_tray;
+    std::vector<std::thread> threads;
+    std::mutex lock;
+    constexpr int most = EBBI_LANES - 1;
+    pthread_barrier_t barrier;
+    pthread_barrier_init(&barrier, nullptr, most);
+    for (int t = 0; t < most; t++)
+        threads.emplace_back([&] {
+            std::vector<void *> blocks(count);
+            for (void *&p : blocks)
+                p = ebb_malloc(48);
+            pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
+            std::lock_guard<std::mutex> held(lock);
+            std::vector<void *> &first = of_tray[ebbi_tray_number(ebbi_tag_of(blocks[0]))];
+            if (first.empty())
+                first = blocks;
+            else if (others->empty())
+                *others = blocks;
+        });
+    for (std::thread &t : threads)
+        t.join();
+    pthread_barrier_destroy(&barrier);
+    return of_tray[ebbi_tray_number(ebbi_tag_of(others->at(0)))];
+}
+
+TEST_F(Threads, ATrayThatStandsStillLeavesItsPlace)
+{
+    constexpr std::size_t count = 400;
+    std::vector<void *> second, first = rivals(count, &second);
+    const unsigned number = ebbi_tray_number(ebbi_tag_of(first[0]));
+    ebbi_heap *mine = ebbi_heap_get();
+    const auto tray_is_of = [&](void *p) {
+        ebbi_magazines_audit(mine);
+        return mine->magazines[number].slots != 0 && mine->magazines[number].bin == ebbi_tag_of(p);
+    };
+    for (std::size_t i = 0; i < 20; i++)
+        ebb_free(first[i]);
+    ASSERT_TRUE(tray_is_of(first[0]));
+    for (std::size_t i = 0; i < 64; i++)
+        ebb_free(second[i]);
+    EXPECT_TRUE(tray_is_of(first[0])) << "it was in use lately";
+    EXPECT_EQ(64U, mine->outbox_count);
+    for (std::size_t i = 64; i < 200; i++)
+        ebb_free(second[i]);
+    EXPECT_TRUE(tray_is_of(second[0]));
+    for (std::size_t i = 20; i < count; i++)
+        ebb_free(first[i]);
+    for (std::size_t i = 200; i < count; i++)
+        ebb_free(second[i]);
+    ebbi_flush_all(mine);
+    EXPECT_EQ(0U, mine->magazines[number].slots);
+    ebbi_magazines_audit(mine);
+}
+
+TEST_F(Threads, ASecondFreeOfABlockInATrayIsFound)
+{
+    (void)ebbi_heap_get();
+    std::vector<void *> blocks(20);
+    in_thread([&] {
+        for (void *&p : blocks)
+            p = ebb_malloc(48);
+    });
+    EXPECT_DEATH(
+        {
+            ebb_free(blocks[0]);
+            ebb_free(blocks[0]);
+        },
+        "ebbtide: .*double free");
+    EXPECT_DEATH(
+        {
+            for (std::size_t i = 0; i < 10; i++)
+                ebb_free(blocks[i]);
+            ebb_free(blocks[0]);
+            ebb_trim();
+        },
+        "ebbtide: .*double free");
+    EXPECT_DEATH(
+        {
+            for (void *p : blocks) // the first are on their way home
+                ebb_free(p);
+            ebb_free(blocks[0]);
+            ebb_trim();
+        },
+        "ebbtide: .*double free");
 }
 
 TEST_F(Threads, BlocksOfWholeLinesAreReusedWhereTheyWereFreed)

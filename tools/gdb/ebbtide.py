@@ -16,7 +16,7 @@ GRANULE_SHIFT, CHUNK_SHIFT, HEADER = 16, 30, 256
 ROOM_WORDS = 64  # EBBI_ROOM_WORDS, of each of a granule's three bitmaps
 UNIT = 16  # EBBI_UNIT of a sheet
 TAG_DOMAIN = 256
-STATES = ("none", "free", "slab", "inside", "large", "heap", "sheet", "quarantine")
+STATES = ("none", "free", "slab", "inside", "large", "spare", "heap", "sheet", "quarantine")
 
 
 def symbol(name):
@@ -113,9 +113,9 @@ def heaps():
         heap = heap["next"]
 
 
-def magazine_blocks(heap, class_number):
-    """The blocks in one magazine, the newest last."""
-    magazine = heap["magazines"][class_number]
+def magazine_blocks(heap, number):
+    """The blocks in one magazine or tray, the newest last."""
+    magazine = heap["magazines"][number]
     slots, base = int(magazine["slots"]), magazine["base"]
     if slots == 0:
         return []
@@ -125,10 +125,14 @@ def magazine_blocks(heap, class_number):
 
 
 def holder_of(block, class_number):
-    """In whose magazine or outbox a block is; None: in none."""
+    """In whose magazine, tray or outbox a block is; None: in none."""
+    first_tray = symbol("ebbi_classes").type.range()[1] + 1
     for heap in heaps():
         if block in magazine_blocks(heap, class_number):
             return f"free, in a magazine of heap {int(heap.address):#x}"
+        for number in range(first_tray, heap["magazines"].type.range()[1] + 1):
+            if block in magazine_blocks(heap, number):
+                return f"freed, in a tray of heap {int(heap.address):#x}"
         if block in (int(heap["outbox"][i]) for i in range(int(heap["outbox_count"]))):
             return f"freed, in the outbox of heap {int(heap.address):#x}"
     return None
@@ -240,11 +244,12 @@ class Heap(Command):
                + ("" if source == address else f"; the thread's source is {source:#x}"))
         yield (f"  outbox {int(heap['outbox_count'])}, limbo {int(heap['limbo']['blocks'])} blocks, "
                f"{int(heap['limbo']['bytes'])} bytes")
-        classes = symbol("ebbi_classes")
+        classes, bin_class = symbol("ebbi_classes"), symbol("ebbi_bin_class")
         for number_of, magazine in enumerate_array(heap["magazines"]):
             if int(magazine["slots"]) != 0:
                 blocks = magazine_blocks(heap, number_of)
-                yield (f"  {int(classes[number_of]['size']):6} bytes: {len(blocks):4} of {int(magazine['slots']) - 1} blocks"
+                in_class = int(bin_class[int(magazine["bin"]) % 256])
+                yield (f"  {int(classes[in_class]['size']):6} bytes: {len(blocks):4} of {int(magazine['slots']) - 1} blocks"
                        + (f", newest {blocks[-1]:#x}" if blocks else ""))
         yield from owner_lines(heap["own"].address, "its own slabs")
 

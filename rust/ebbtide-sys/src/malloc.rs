@@ -45,6 +45,8 @@ pub struct ebb_stats {
     pub heaps: usize,
     /// Number of slabs.
     pub slabs: usize,
+    /// Of the arena, asked for as huge pages and not split since (`EBB_THP=auto`).
+    pub asked_huge_bytes: usize,
 }
 
 extern "C" {

@@ -12,19 +12,13 @@
 #define CAPTURE 8192
 #define PRETENDED 1u // a thread that is none
 
-static const char *const names[FAKE_CALLS] = {"reserve",
-                                              "reserve_readable",
-                                              "map",
-                                              "commit",
-                                              "purge",
-                                              "guard",
-                                              "release",
-                                              "resize",
-                                              "move",
-                                              "start_thread",
-                                              "membarrier_register",
-                                              "membarrier",
-                                              "yield"};
+static const char *const names[FAKE_CALLS] = {"reserve",      "reserve_readable",
+                                              "map",          "commit",
+                                              "purge",        "advise_huge",
+                                              "guard",        "release",
+                                              "resize",       "move",
+                                              "start_thread", "membarrier_register",
+                                              "membarrier",   "yield"};
 
 struct rule {
     size_t calls, refused;
@@ -34,7 +28,7 @@ struct rule {
 static struct {
     struct rule rules[FAKE_CALLS];
     bool clock_faked, threaded_faked, threaded, pretend_threads, secure, huge, capturing;
-    bool cpu_faked;
+    bool cpu_faked, on_request;
     size_t cpu;
     uint64_t clock_ms, step_ms;
     size_t limit, page, memory;
@@ -44,6 +38,8 @@ static struct {
 static size_t held_bytes;
 static struct fake_purge purges[PURGES];
 static size_t purge_count;
+static struct fake_advice advices[PURGES];
+static size_t advice_count;
 static char captured[CAPTURE];
 static size_t captured_length;
 
@@ -51,7 +47,7 @@ void fake_os_reset(void)
 {
     memset(&fake, 0, sizeof fake);
     fake.limit = SIZE_MAX;
-    purge_count = 0;
+    purge_count = advice_count = 0;
     captured_length = 0;
 }
 
@@ -103,6 +99,7 @@ void fake_os_cpu(size_t cpu)
 }
 
 void fake_os_huge_pages(bool by_default) { fake.huge = by_default; }
+void fake_os_huge_on_request(bool on_request) { fake.on_request = on_request; }
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes)) { fake.watch = watch; }
 
 size_t fake_os_purges(struct fake_purge *out, size_t room)
@@ -110,6 +107,15 @@ size_t fake_os_purges(struct fake_purge *out, size_t room)
     size_t known = ebbi_min(ebbi_min(purge_count, PURGES), room);
     for (size_t i = 0; i < known; i++) {
         out[i] = purges[(purge_count - known + i) % PURGES];
+    }
+    return known;
+}
+
+size_t fake_os_advices(struct fake_advice *out, size_t room)
+{
+    size_t known = ebbi_min(ebbi_min(advice_count, PURGES), room);
+    for (size_t i = 0; i < known; i++) {
+        out[i] = advices[(advice_count - known + i) % PURGES];
     }
     return known;
 }
@@ -238,10 +244,17 @@ bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
 
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
 {
-    real_os_advise_huge(start, bytes, advice);
+    bool says = advice == EBBI_HUGE_ALWAYS || advice == EBBI_HUGE_NEVER;
+    if (says && !refuse(FAKE_ADVISE_HUGE)) {
+        size_t number = ebbi_fetch_add_relaxed(&advice_count, (size_t)1);
+        advices[number % PURGES] =
+            (struct fake_advice){(uintptr_t)start, bytes, advice == EBBI_HUGE_ALWAYS};
+        real_os_advise_huge(start, bytes, advice);
+    }
 }
 
 bool ebbi_os_huge_by_default(void) { return fake.huge; }
+bool ebbi_os_huge_on_request(void) { return fake.on_request; }
 size_t ebbi_os_page_size(void) { return fake.page != 0 ? fake.page : real_os_page_size(); }
 size_t ebbi_os_address_limit(void) { return fake.limit; }
 size_t ebbi_os_memory_bytes(void)

@@ -16,6 +16,7 @@ enum fake_call {
     FAKE_MAP,
     FAKE_COMMIT, // and make_writable
     FAKE_PURGE,
+    FAKE_ADVISE_HUGE, // refused: nobody hears of it
     FAKE_GUARD,
     FAKE_RELEASE, // counted, never refused
     FAKE_RESIZE,
@@ -50,6 +51,7 @@ void fake_os_memory(size_t bytes);    // of the machine
 void fake_os_secure(bool secure);
 void fake_os_cpu(size_t cpu); // all threads from now on; else the real one
 void fake_os_huge_pages(bool by_default);
+void fake_os_huge_on_request(bool on_request); // else not
 
 struct fake_purge {
     uintptr_t start;
@@ -59,6 +61,14 @@ struct fake_purge {
 size_t fake_os_purges(struct fake_purge *out, size_t room);
 // Called with each range before it is purged; NULL: nobody.
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes));
+
+struct fake_advice {
+    uintptr_t start;
+    size_t bytes;
+    bool always; // else never
+};
+// The latest advice about huge pages that said something, oldest first, at most `room`. Returns how many.
+size_t fake_os_advices(struct fake_advice *out, size_t room);
 
 // What went to standard error since the call before; until fake_os_reset nothing is really written.
 void fake_os_capture(void);

@@ -13,6 +13,7 @@
 #define ebbi_os_resident real_os_resident
 #define ebbi_os_advise_huge real_os_advise_huge
 #define ebbi_os_huge_by_default real_os_huge_by_default
+#define ebbi_os_huge_on_request real_os_huge_on_request
 #define ebbi_os_page_size real_os_page_size
 #define ebbi_os_address_limit real_os_address_limit
 #define ebbi_os_memory_bytes real_os_memory_bytes

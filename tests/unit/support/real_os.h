@@ -19,6 +19,7 @@ bool real_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 bool real_os_resident(const void *start, size_t bytes, unsigned char *vector);
 void real_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 bool real_os_huge_by_default(void);
+bool real_os_huge_on_request(void);
 size_t real_os_page_size(void);
 size_t real_os_address_limit(void);
 size_t real_os_memory_bytes(void);

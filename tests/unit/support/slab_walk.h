@@ -19,6 +19,11 @@ inline bool page_is_free(const ebbi_slab *slab, std::uintptr_t page)
     return true;
 }
 
+inline void give_block(ebbi_slab *slab, void *p)
+{
+    ebbi_slab_give(slab, ebbi_slab_word_run(slab, &p, 1));
+}
+
 inline std::string walk_slab(const ebbi_slab *slab)
 {
     const ebbi_class *c = ebbi_slab_class(slab);

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: the lock, and the sums of what lies under it.
+#include "arena/internal.h"
+
+struct ebbi_lock ebbi_arena_mutex = EBBI_LOCK(ARENA);
+struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
+size_t ebbi_dirty_granules;
+size_t ebbi_used_granules;
+struct ebbi_peak ebbi_arena_peak;

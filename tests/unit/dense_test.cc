@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layers arena, slab and heap: what is asked for as huge pages, and when it is split again. On the fake OS: what
+// the kernel is told is the figure.
+#include "support/arena_walk.h"
+
+extern "C" {
+#define _Static_assert static_assert
+#include "diag/stats.h"
+#include "process/process.h"
+#undef _Static_assert
+}
+
+namespace {
+
+using namespace unit;
+
+constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
+constexpr std::size_t least_units = 32; // in use before one more is asked for
+
+struct Dense : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+        fake_os_threaded(false);
+        fake_os_huge_on_request(true);
+        ebbi_arena_advice = EBBI_HUGE_AUTO;
+    }
+    void TearDown() override { audit(); }
+
+    static void audit()
+    {
+        EXPECT_ARENA_WHOLE();
+        ebbi_arena_lock();
+        ebbi_arena_audit(true);
+        ebbi_arena_unlock();
+    }
+    void grow(std::size_t granules)
+    {
+        for (; granules > 0; granules--) {
+            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP));
+            ASSERT_NE(nullptr, spans.back());
+        }
+    }
+    void grow_to_the_least() { grow((least_units + 1) * EBBI_UNIT_GRANULES - used()); }
+    static std::size_t used() { return ebbi_used_granules; }
+    static std::vector<fake_advice> advices()
+    {
+        std::vector<fake_advice> all(256);
+        all.resize(fake_os_advices(all.data(), all.size()));
+        return all;
+    }
+    static std::size_t asked_bytes()
+    {
+        struct ebbi_arena_totals totals;
+        ebbi_arena_totals(&totals);
+        return totals.dense_bytes;
+    }
+    // Of the last unit that is asked for and all in use, the spans.
+    std::vector<ebbi_span *> whole_unit() const
+    {
+        std::vector<ebbi_span *> found;
+        for (ebbi_span *span : spans)
+            if (address(ebbi_span_start(span)) / unit_bytes == advices().at(0).start / unit_bytes)
+                found.push_back(span);
+        return found;
+    }
+    static void purge()
+    {
+        fake_os_clock_advance(1000);
+        (void)ebbi_arena_purge(ebbi_os_now_ms(), 500, SIZE_MAX);
+    }
+
+    std::vector<ebbi_span *> spans;
+};
+
+TEST_F(Dense, SmallProgramsAskForNothing)
+{
+    grow(least_units * EBBI_UNIT_GRANULES - used());
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+TEST_F(Dense, UnitsAreAskedForOnceEachAsTheyBegin)
+{
+    grow(least_units * EBBI_UNIT_GRANULES - used());
+    grow(10 * EBBI_UNIT_GRANULES);
+    std::vector<fake_advice> all = advices();
+    ASSERT_GE(all.size(), 9U);
+    EXPECT_LE(all.size(), 10U);
+    std::vector<std::uintptr_t> starts;
+    for (const fake_advice &advice : all) {
+        EXPECT_TRUE(advice.always);
+        EXPECT_EQ(unit_bytes, advice.bytes);
+        EXPECT_EQ(0U, advice.start % unit_bytes);
+        starts.push_back(advice.start);
+    }
+    std::sort(starts.begin(), starts.end());
+    EXPECT_EQ(starts.end(), std::adjacent_find(starts.begin(), starts.end()));
+    EXPECT_EQ(all.size() * unit_bytes, asked_bytes());
+}
+
+TEST_F(Dense, NothingIsAskedForElsewhere)
+{
+    fake_os_huge_on_request(false);
+    grow_to_the_least();
+    fake_os_huge_on_request(true);
+    fake_os_page_size(16 * KiB);
+    grow(2 * EBBI_UNIT_GRANULES);
+    fake_os_page_size(4 * KiB);
+    ebbi_arena_advice = EBBI_HUGE_SYSTEM;
+    grow(2 * EBBI_UNIT_GRANULES);
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+TEST_F(Dense, WhatMayStaySparseAsksForNothing)
+{
+    grow_to_the_least();
+    std::size_t before = fake_os_count(FAKE_ADVISE_HUGE);
+    for (int i = 0; i < 8; i++)
+        ASSERT_NE(nullptr, ebbi_span_alloc(2 * EBBI_UNIT_GRANULES, 1, EBBI_SPAN_LARGE));
+    for (int i = 0; i < 100; i++)
+        ASSERT_NE(nullptr, ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET));
+    EXPECT_EQ(before, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// A unit comes as a whole: what is never used of it must go.
+TEST_F(Dense, WhatIsLeftOfAUnitGoesAfterTheDelay)
+{
+    while (advices().empty())
+        grow(1);
+    EXPECT_EQ((EBBI_UNIT_GRANULES - 1) * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    EXPECT_FALSE(spans.back()->zeroed) << "its pages are there";
+    purge();
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    EXPECT_EQ(2U, advices().size());
+    EXPECT_FALSE(advices()[1].always);
+    EXPECT_EQ(advices()[0].start, advices()[1].start);
+    EXPECT_EQ(0U, asked_bytes());
+    grow(EBBI_UNIT_GRANULES - 1);
+    EXPECT_EQ(2U, advices().size()) << "small pages from then on";
+}
+
+TEST_F(Dense, AUnitIsAskedForAgainOnceItIsFreeAndClean)
+{
+    while (advices().size() < 2)
+        grow(1);
+    std::vector<ebbi_span *> unit = whole_unit();
+    ASSERT_EQ(EBBI_UNIT_GRANULES, unit.size());
+    std::uintptr_t start = address(ebbi_span_start(unit[0]));
+    for (ebbi_span *span : unit)
+        ebbi_span_free(span);
+    purge();
+    while (used() < (least_units + 2) * EBBI_UNIT_GRANULES)
+        grow(1);
+    std::size_t asked = 0;
+    for (const fake_advice &advice : advices())
+        asked += advice.always && advice.start == start;
+    EXPECT_EQ(2U, asked);
+}
+
+TEST_F(Dense, RefusedMemoryIsServedFromWhatIsThere)
+{
+    grow_to_the_least();
+    fake_os_refuse(FAKE_COMMIT, 1, true);
+    fake_os_refuse(FAKE_ADVISE_HUGE, 1, true);
+    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP))
+        std::memset(ebbi_span_start(span), 1, EBBI_GRANULE);
+    EXPECT_GE(used() + 2, ebbi_committed_granules);
+}
+
+TEST_F(Dense, ManyThreadsAskOnceEach)
+{
+    grow_to_the_least();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 4; t++)
+        threads.emplace_back([] {
+            for (std::size_t i = 0; i < 4 * EBBI_UNIT_GRANULES; i++)
+                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_HEAP);
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    std::vector<std::uintptr_t> starts;
+    for (const fake_advice &advice : advices())
+        for (std::size_t at = 0; at < advice.bytes; at += unit_bytes)
+            starts.push_back(advice.start + at);
+    EXPECT_GE(starts.size(), 25U);
+    std::sort(starts.begin(), starts.end());
+    EXPECT_EQ(starts.end(), std::adjacent_find(starts.begin(), starts.end()));
+}
+
+// Blocks: sparse slabs are split and their free pages go; for a few pages nothing is split.
+struct DenseBlocks : Dense {
+    void fill(std::size_t bytes)
+    {
+        while (bytes > blocks.size() * 256) {
+            blocks.push_back(static_cast<char *>(ebb_malloc(256)));
+            *blocks.back() = 1;
+        }
+    }
+    void free_but_one_in(std::size_t n)
+    {
+        for (std::size_t i = 0; i < blocks.size(); i++)
+            if (i % n != 0)
+                ebb_free(blocks[i]);
+    }
+    static void pass()
+    {
+        fake_os_clock_advance(1000);
+        struct ebbi_pass pass = {};
+        pass.delay_ms = 500;
+        ebbi_purge_pass(&pass);
+    }
+    std::vector<char *> blocks;
+};
+
+TEST_F(DenseBlocks, ASparseUnitIsSplitAndItsPagesGo)
+{
+    fill(100 * MiB);
+    EXPECT_GE(asked_bytes(), 30 * MiB);
+    free_but_one_in(200);
+    pass();
+    EXPECT_EQ(0U, asked_bytes());
+    std::size_t resident = 0;
+    for (char *block : blocks)
+        resident += ebbi_resident_in(address(block) & ~std::uintptr_t{4095}, 4096) / 16;
+    EXPECT_LE(resident, blocks.size() / 200 * 2 * 4096);
+}
+
+TEST_F(DenseBlocks, ForAFewPagesNothingIsSplit)
+{
+    fill(100 * MiB);
+    pass(); // what is left of the last
+    std::size_t asked = asked_bytes();
+    EXPECT_GE(asked, 30 * MiB);
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 512 < 20) // a page of a slab of 16
+            ebb_free(blocks[i]);
+    pass();
+    EXPECT_EQ(asked, asked_bytes());
+}
+
+// In a steady state no unit is asked for and split in turn.
+TEST_F(DenseBlocks, ASteadyStateAsksForNothing)
+{
+    fill(100 * MiB);
+    auto churn = [this](int rounds) {
+        Random random(3);
+        for (int i = 0; i < rounds; i++) {
+            char *&block = blocks[random.below(blocks.size())];
+            ebb_free(block);
+            block = static_cast<char *>(ebb_malloc(256));
+        }
+    };
+    churn(200000);
+    pass();
+    std::size_t before = fake_os_count(FAKE_ADVISE_HUGE), asked = asked_bytes();
+    for (int i = 0; i < 5; i++) {
+        churn(100000);
+        pass();
+    }
+    EXPECT_EQ(before, fake_os_count(FAKE_ADVISE_HUGE));
+    EXPECT_EQ(asked, asked_bytes());
+}
+
+TEST_F(DenseBlocks, LargerBlocksMayStayUntouched)
+{
+    for (int i = 0; i < 6000; i++)
+        ASSERT_NE(nullptr, ebb_malloc(32 * KiB));
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// Many heaps whose slabs hold little are no dense memory, however much of it there is.
+TEST_F(DenseBlocks, ManySparseSlabsAreNotDense)
+{
+    constexpr int count = 80;
+    std::vector<std::thread> threads;
+    std::atomic<int> ready{0};
+    for (int t = 0; t < count; t++)
+        threads.emplace_back([&ready] {
+            for (std::size_t size :
+                 {16, 32, 48, 80, 96, 112, 144, 160, 176, 208, 224, 240, 288, 352, 416, 480})
+                ASSERT_NE(nullptr, ebb_malloc(size));
+            ready++;
+            while (ready < count)
+                std::this_thread::yield();
+        });
+    for (std::thread &thread : threads)
+        thread.join();
+    EXPECT_GE(used(), least_units * EBBI_UNIT_GRANULES);
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+} // namespace
