@@ -9,6 +9,7 @@ from support import PROGRAMS, REPLAY, TRACE, TraceTest, main, tool
 
 SEED = 7
 FLIPS = 150
+START_BYTES, BLOCK_BYTES, STORED_AT = 16, 32, 20  # of struct trace_start and trace_block
 
 
 class Files(TraceTest):
@@ -45,10 +46,19 @@ class Files(TraceTest):
         dice = random.Random(SEED)
         return [*range(min(length, 80)), *sorted(dice.sample(range(length), min(count, length)))]
 
+    def ends_of_blocks(self):
+        """There a recording that was not finished could end as well."""
+        at = START_BYTES + struct.unpack_from("<I", self.whole, START_BYTES - 4)[0]
+        while at < len(self.whole):
+            yield at
+            at += BLOCK_BYTES + struct.unpack_from("<I", self.whole, at + STORED_AT)[0]
+
     def test_cut_off(self):
-        for length in self.sample(len(self.whole), 100):
+        unfinished = set(self.ends_of_blocks())
+        self.assertIn(len(self.unfinished), unfinished)
+        for length in [*self.sample(len(self.whole), 100), *unfinished]:
             self.bad.write_bytes(self.whole[:length])
-            statuses = (0, 1) if length == len(self.unfinished) else (1,)
+            statuses = (0, 1) if length in unfinished else (1,)
             self.verbs(statuses, what=length, all_verbs=length % 16 == 0)
 
     def test_changed(self):
