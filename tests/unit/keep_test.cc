@@ -158,7 +158,7 @@ TEST_F(Keep, ReplacedBlocksAskForLittle)
             p = ebb_malloc(5 * MiB + random.below(20 * MiB));
             warm = i == 200 ? fake_os_count(FAKE_PURGE) : warm;
         }
-        EXPECT_LE(fake_os_count(FAKE_PURGE) - warm, 150U) << live;
+        EXPECT_LE(fake_os_count(FAKE_PURGE) - warm, 500U) << live; // of 1,000 replacements
         for (void *p : blocks)
             ebb_free(p);
         ebb_trim();
