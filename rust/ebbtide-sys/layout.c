@@ -7,7 +7,7 @@
 
 #define SAME(a, b) _Static_assert((a) == (b), "the bindings do not fit the header: " #a)
 
-SAME(sizeof(struct ebb_stats), 19 * sizeof(size_t));
+SAME(sizeof(struct ebb_stats), 20 * sizeof(size_t));
 SAME(sizeof(struct ebb_reclaim_stats), 80);
 SAME(offsetof(struct ebb_reclaim_stats, epoch), 24);
 SAME(offsetof(struct ebb_reclaim_stats, oldest_pin_ms), 48);

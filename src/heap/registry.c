@@ -11,6 +11,7 @@
 
 #include "base/list.h"
 #include "heap/blocks.h"
+#include "heap/lately.h"
 #include "os/options.h"
 
 #define SPARE_HEAPS 8
@@ -67,7 +68,9 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->own.lane = heap->lane;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
-    heap->slot_next = (void **)ebbi_align_up((uintptr_t)(heap + 1), EBBI_CACHE_LINE);
+    // A free into the first array's first slot looks at words below it, which others do not write.
+    uintptr_t arrays = (uintptr_t)(heap + 1) + EBBI_LATELY * sizeof(void *);
+    heap->slot_next = (void **)ebbi_align_up(arrays, EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
     ebbi_places_prepare(heap->lane);
