@@ -31,7 +31,7 @@ pub use region::*;
 #[cfg(target_pointer_width = "64")]
 const _: () = {
     use core::mem::{offset_of, size_of};
-    assert!(size_of::<ebb_stats>() == 19 * size_of::<usize>());
+    assert!(size_of::<ebb_stats>() == 20 * size_of::<usize>());
     assert!(size_of::<ebb_reclaim_stats>() == 80);
     assert!(offset_of!(ebb_reclaim_stats, epoch) == 24);
     assert!(offset_of!(ebb_reclaim_stats, oldest_pin_ms) == 48);
