@@ -58,12 +58,12 @@ static struct huge_record *find_record(const void *p)
     return record;
 }
 
-static void count_huge(size_t bytes_more, size_t bytes_less)
+// Of bytes, written under the lock and read as a hint.
+static void count(size_t *sum, size_t more, size_t less)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(ebbi_huge_total_bytes + bytes_more >= bytes_less);
-    // relaxed: written under the lock, read as a hint
-    ebbi_store_relaxed(&ebbi_huge_total_bytes, ebbi_huge_total_bytes + bytes_more - bytes_less);
+    EBBI_ASSERT(*sum + more >= less);
+    ebbi_store_relaxed(sum, *sum + more - less); // relaxed: as above
 }
 
 static void link_record(struct huge_record *record)
@@ -74,7 +74,7 @@ static void link_record(struct huge_record *record)
     EBBI_ASSERT(*find_link(object_of(record)) == NULL);
     record->next = NULL;
     *find_link(object_of(record)) = record;
-    count_huge(record->bytes, 0);
+    count(&ebbi_huge_total_bytes, record->bytes, 0);
     ebbi_huge_total_count++;
     ebbi_peak_see(&ebbi_arena_peak, ebbi_used_total());
     ebbi_lock_drop(&ebbi_arena_mutex);
@@ -88,7 +88,7 @@ static struct huge_record *unlink_held(const void *p)
     if (record != NULL) {
         EBBI_ASSERT(ebbi_huge_total_count > 0);
         *link = record->next;
-        count_huge(0, record->bytes);
+        count(&ebbi_huge_total_bytes, 0, record->bytes);
         ebbi_huge_total_count--;
     }
     return record;
@@ -243,18 +243,10 @@ void *ebbi_huge_resize(void *p, size_t bytes)
 
 // ---- kept ----------------------------------------------------------------------------------------
 
-static void count_kept(size_t bytes_more, size_t bytes_less)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(ebbi_kept_bytes + bytes_more >= bytes_less);
-    // relaxed: written under the lock, read as a hint
-    ebbi_store_relaxed(&ebbi_kept_bytes, ebbi_kept_bytes + bytes_more - bytes_less);
-}
-
 static void kept_remove(struct huge_record *record)
 {
     EBBI_QUEUE_REMOVE(kept_first, kept_last, record, next, previous);
-    count_kept(0, record->bytes);
+    count(&ebbi_kept_bytes, 0, record->bytes);
 }
 
 bool ebbi_huge_keep(void *p)
@@ -267,7 +259,7 @@ bool ebbi_huge_keep(void *p)
     if (record != NULL) {
         record->freed_ms = ebbi_os_now_ms();
         EBBI_QUEUE_APPEND(kept_first, kept_last, record, next, previous);
-        count_kept(record->bytes, 0);
+        count(&ebbi_kept_bytes, record->bytes, 0);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return record != NULL;

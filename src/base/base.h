@@ -12,9 +12,9 @@
 #define EBBI_INLINE static inline __attribute__((always_inline))
 #define EBBI_NOINLINE __attribute__((noinline))
 #define EBBI_COLD __attribute__((noinline, cold))
-// On every extern variable: reached directly, not through the global offset table.
 // A large variable of which most processes touch a page or none: kept apart from the small ones.
 #define EBBI_SPARSE __attribute__((section(".bss.sparse")))
+// On every extern variable: reached directly, not through the global offset table.
 #define EBBI_HIDDEN __attribute__((visibility("hidden")))
 #ifndef EBBI_NORETURN // tools/coverage: clang 14 loses count of the lines behind a call that does not return
 #define EBBI_NORETURN __attribute__((noreturn))
