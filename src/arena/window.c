@@ -8,7 +8,7 @@
 
 #include <errno.h>
 
-// The table of the usual window takes 8 MiB of address space, of one under a limit 2 MiB.
+// The table of the usual window takes 16 MiB of address space, of one under a limit 4 MiB.
 #define USUAL_WINDOW ((size_t)256 << 30)
 #define LIMITED_WINDOW ((size_t)64 << 30)
 #define LOWEST_BASE ((uintptr_t)4 << 30)
@@ -159,7 +159,7 @@ static bool cover(size_t window)
 {
     size_t granules = window >> EBBI_GRANULE_SHIFT;
     EBBI_ASSERT((uintptr_t)opening - window_base < window);
-    uint16_t *tags = ebbi_os_reserve_readable(granules * sizeof *tags);
+    struct ebbi_tag *tags = ebbi_os_reserve_readable(granules * sizeof *tags);
     if (tags != NULL) {
         ebbi_window = (struct ebbi_window){.base = window_base, .granules = granules, .tags = tags};
     }
@@ -194,7 +194,7 @@ int ebbi_tags_prepare(const void *start, size_t bytes)
 {
     size_t page = ebbi_os_page_size();
     EBBI_ASSERT(ebbi_granule_of(start) + (bytes >> EBBI_GRANULE_SHIFT) <= ebbi_window.granules);
-    const uint16_t *tags = ebbi_window.tags + ebbi_granule_of(start);
+    const struct ebbi_tag *tags = ebbi_window.tags + ebbi_granule_of(start);
     uintptr_t from = ebbi_align_down((uintptr_t)tags, page);
     uintptr_t end = ebbi_align_up((uintptr_t)(tags + (bytes >> EBBI_GRANULE_SHIFT)), page);
     return ebbi_os_make_writable((void *)from, end - from);

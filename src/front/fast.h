@@ -38,10 +38,11 @@ EBBI_INLINE void ebbi_free(void *p)
         ebbi_free_slow(p);
         return;
     }
-    size_t bin = ebbi_window.tags[granule]; // set before p was handed out
+    const struct ebbi_tag *tag = &ebbi_window.tags[granule];
+    size_t bin = tag->bin; // set before p was handed out
     struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
-    if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, bin) ||
+    if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, tag) ||
                       ebbi_was_freed_lately(top, p))) {
         ebbi_free_slow(p);
         return;
@@ -58,7 +59,7 @@ EBBI_INLINE void ebbi_retire(void *p)
         ebbi_retire_slow(p);
         return;
     }
-    size_t bin = ebbi_window.tags[granule]; // as in ebbi_free
+    size_t bin = ebbi_window.tags[granule].bin; // as in ebbi_free
     struct ebbi_bag_top *bag = &ebbi_current()->limbo[bin];
     void **top = bag->top;
     if (EBBI_UNLIKELY(top == bag->limit)) {

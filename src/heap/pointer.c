@@ -32,7 +32,7 @@ size_t ebbi_usable_size(const void *p)
     if (class_number == 0) {
         return ebbi_large_bytes(p);
     }
-    if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, tag))) {
+    if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_at(p)))) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
     return ebbi_classes[class_number].size;

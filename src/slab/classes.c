@@ -16,18 +16,21 @@ _Static_assert(EBBI_LANES > 0 &&
 #define EBBI_CLASS_TABLE_DATA
 #include "slab/class_table.h" // the same file, now for its data
 
-EBBI_SPARSE struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
+EBBI_SPARSE struct ebbi_places ebbi_places;
 
 void ebbi_places_prepare(unsigned lane)
 {
     for (unsigned number = 1; number < EBBI_CLASS_COUNT; number++) {
         const struct ebbi_class *c = &ebbi_classes[number];
-        struct ebbi_places *places = &ebbi_places[ebbi_class_bin(number, lane)];
+        unsigned bin = ebbi_class_bin(number, lane);
         EBBI_ASSERT((size_t)c->blocks * c->size <= (size_t)c->granules << EBBI_GRANULE_SHIFT);
         EBBI_ASSERT(c->magic == (((uint64_t)1 << 40) + c->size - 1) / c->size);
-        if (places->factor == 0) { // what is there others read
+        if (ebbi_places.factor[bin] == 0) { // what is there others read
             uint64_t factor = UINT64_MAX / c->size + 1;
-            *places = (struct ebbi_places){factor, (c->blocks - 1u) * (factor * c->size)};
+            uint64_t most = (c->blocks - 1u) * (factor * c->size);
+            EBBI_ASSERT(most <= UINT32_MAX);
+            ebbi_places.most[bin] = (uint32_t)most;
+            ebbi_places.factor[bin] = factor;
         }
     }
 }

@@ -22,7 +22,7 @@ struct ebbi_class {
     uint16_t blocks;   // in a slab
     uint16_t slots;    // largest magazine, with its sentinel
     uint8_t granules;  // of a slab
-    uint8_t colours;   // different places for the first block
+    uint8_t colours;   // different places for the first block, ebbi_class_colour apart
     uint8_t bin;       // in lane 0
     bool shares_lines; // one bin per lane
 };
@@ -36,10 +36,12 @@ extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 // multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
 // remainder by direct computation", 2019). `most` is the product of the last block. By tag: those of a
 // lane are there before its first slab is; most processes have one lane, and touch a page of these.
+// `most` fits: with factor * size - 2^64 < size it is below the bytes of a slab.
 struct ebbi_places {
-    uint64_t factor, most;
+    uint32_t most[EBBI_TAG_COUNT];
+    uint64_t factor[EBBI_TAG_COUNT];
 };
-extern EBBI_HIDDEN struct ebbi_places ebbi_places[EBBI_TAG_COUNT];
+extern EBBI_HIDDEN struct ebbi_places ebbi_places;
 void ebbi_places_prepare(unsigned lane); // one call at a time
 
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
@@ -49,6 +51,11 @@ EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(lane < EBBI_TAG_COUNT && number < EBBI_LANES);
     return lane - number + c->bin + (c->shares_lines ? number * EBBI_SHARING_BINS : 0);
+}
+
+EBBI_INLINE size_t ebbi_class_colour(const struct ebbi_class *c)
+{
+    return c->align < EBBI_AHEAD_UNIT ? EBBI_AHEAD_UNIT : c->align;
 }
 
 EBBI_INLINE bool ebbi_is_class(unsigned class_number)

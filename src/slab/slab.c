@@ -35,10 +35,10 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     uintptr_t start = (uintptr_t)slab_start(slab);
     size_t colour = (start >> EBBI_GRANULE_SHIFT) % c->colours;
     slab->owner = owner;
-    slab->first_block = start + colour * c->align;
+    slab->first_block = start + colour * ebbi_class_colour(c);
     EBBI_ASSERT(slab->first_block % ebbi_min(c->align, EBBI_SLAB_ALIGN) == 0);
-    EBBI_ASSERT(colour * c->align + (size_t)c->blocks * c->size <= (size_t)c->granules
-                                                                       << EBBI_GRANULE_SHIFT);
+    EBBI_ASSERT(slab->first_block + (size_t)c->blocks * c->size <=
+                start + ((size_t)c->granules << EBBI_GRANULE_SHIFT));
     slab->class_number = (uint8_t)class_number;
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
@@ -88,8 +88,8 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
         slab[g].head.back = (uint16_t)g;
-        slab[g].first_block = slab->first_block;
     }
+    ebbi_tags_place(slab_start(slab), granules, slab->first_block - (uintptr_t)slab_start(slab));
     ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);
     return slab;
 }

@@ -17,8 +17,8 @@
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
 // P6  dirty_blocks <= free_count.
-// P7  the tags of its granules are one bin of its class; the headers behind the first lead to it, and
-//     have its first block.
+// P7  the tags of its granules are one bin of its class, and say where its first block is; the headers behind
+//     the first lead to it.
 #ifndef EBB_SLAB_SLAB_H
 #define EBB_SLAB_SLAB_H
 
@@ -36,7 +36,7 @@ struct ebbi_slab {
     // Line 0: what a thread reads that frees a block of another's slab; seldom written.
     struct ebbi_span head;
     struct ebbi_owner *owner; // this and the next four: fixed while the slab lives
-    uintptr_t first_block;    // in the header of each of its granules
+    uintptr_t first_block;
     uint64_t *local;          // remote follows it, at ebbi_slab_remote
     uint8_t class_number;
     uint8_t words;                     // of each bitmap
@@ -97,16 +97,11 @@ EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
 // p lies in a granule whose tag is a bin.
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 
-// Whether a block starts at p, which lies in a granule with this tag of a class.
-EBBI_INLINE bool ebbi_slab_has_place(const void *p, size_t tag)
+// Whether a block starts at p, which lies in the granule with this tag of a class.
+EBBI_INLINE bool ebbi_slab_has_place(const void *p, const struct ebbi_tag *tag)
 {
-    uintptr_t address = (uintptr_t)p;
-    uintptr_t header = (address & ~(EBBI_CHUNK - 1)) +
-                       (address >> (EBBI_GRANULE_SHIFT - 8) & (EBBI_CHUNK_GRANULES - 1) << 8);
-    __asm__(""
-            : "+r"(header)); // no instruction: static analysis takes p for NULL, which has no tag
-    uint64_t offset = address - ((const struct ebbi_slab *)header)->first_block;
-    return offset * ebbi_places[tag].factor <= ebbi_places[tag].most;
+    int64_t offset = (int64_t)((uintptr_t)p % EBBI_GRANULE) + tag->ahead * (int64_t)EBBI_AHEAD_UNIT;
+    return (uint64_t)offset * ebbi_places.factor[tag->bin] <= ebbi_places.most[tag->bin];
 }
 
 // The number of the block that starts at p; aborts when none does ("interior pointer"), or when the slab

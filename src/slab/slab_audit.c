@@ -61,8 +61,9 @@ static void slab_audit_headers(const struct ebbi_slab *slab)
         if (ebbi_span_of(granule) != &slab->head) {
             slab_broken(slab, 7, "a header does not lead to the slab, granule", g);
         }
-        if (slab[g].first_block != slab->first_block) {
-            slab_broken(slab, 7, "a header has another first block, granule", g);
+        const struct ebbi_tag *tag = ebbi_tag_at(granule);
+        if (granule - (const char *)slab->first_block != tag->ahead * (ptrdiff_t)EBBI_AHEAD_UNIT) {
+            slab_broken(slab, 7, "a tag leads to another first block, granule", g);
         }
         if (ebbi_tag_of(granule) != ebbi_tag_of(start) ||
             ebbi_tag_class(ebbi_tag_of(granule)) != slab->class_number) {

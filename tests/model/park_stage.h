@@ -63,10 +63,13 @@ struct ebbi_heap {
     struct ebbi_magazine magazines[EBBI_ARRAYS];
 };
 
+struct ebbi_tag {
+    uint16_t bin;
+};
 static const struct {
     size_t granules;
-    uint16_t tags[1];
-} ebbi_window = {1, {1}};
+    struct ebbi_tag tags[1];
+} ebbi_window = {1, {{1}}};
 
 struct ebb_region;
 
@@ -78,7 +81,7 @@ Own<struct ebbi_fast *> &source_of_thread();
 
 static inline size_t ebbi_magazine_size(const struct ebbi_magazine *) { return 16; }
 static inline size_t ebbi_granule_of(const void *) { return 0; }
-static inline bool ebbi_slab_has_place(const void *, size_t) { return true; }
+static inline bool ebbi_slab_has_place(const void *, const struct ebbi_tag *) { return true; }
 static inline void ebbi_helper_kick() {}
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 void *ebbi_malloc_slow(size_t bytes);

@@ -43,7 +43,7 @@ TEST(Classes, EachIsWellFormed)
         EXPECT_GE(k.blocks, 8U);
         EXPECT_LE(k.blocks, EBBI_ROOM_WORDS * 64) << "a third of a bitmap room a map";
         std::size_t used = std::size_t{k.blocks} * k.size;
-        std::size_t colours_end = used + (std::size_t{k.colours} - 1) * k.align;
+        std::size_t colours_end = used + (std::size_t{k.colours} - 1) * ebbi_class_colour(&k);
         EXPECT_GE(k.colours, 1U);
         EXPECT_LE(colours_end, k.granules * EBBI_GRANULE)
             << "the last colour still fits, class " << c;
