@@ -127,6 +127,32 @@ static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
     ebbi_bits_set(ebbi_slab_dirty_pages(slab), from, to + 1 - from);
 }
 
+// Takes blocks of the lowest bits of a word, the first of which stands for `first`. Moves *slot down.
+static size_t take_word_blocks(void ***slot, uintptr_t first, size_t size, uint64_t *word,
+                               size_t wanted)
+{
+    uint64_t bits = *word;
+    void **next = *slot;
+    size_t left = wanted;
+    while (bits != 0 && left > 0) {
+        unsigned low = ebbi_lowest_bit(bits);
+        uintptr_t block = first + low * size;
+        uint64_t behind = ~(bits >> low);
+        size_t run = 1;
+        if ((behind & 15) == 0) { // blocks side by side
+            run = ebbi_min(behind != 0 ? ebbi_lowest_bit(behind) : 64, left);
+        }
+        for (size_t i = 0; i < run; i++, block += size) {
+            *--next = (void *)block;
+        }
+        bits &= run < 64 - low ? ~(uint64_t)0 << (low + run) : 0;
+        left -= run;
+    }
+    *slot = next;
+    *word = bits;
+    return wanted - left;
+}
+
 size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
 {
     size_t size = ebbi_slab_class(slab)->size;
@@ -141,20 +167,31 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         if (word == 0) {
             continue;
         }
-        unsigned low = w * 64 + ebbi_lowest_bit(word);
-        unsigned last = low;
-        for (; word != 0 && left > 0; left--, word &= word - 1) {
-            last = w * 64 + ebbi_lowest_bit(word);
-            *--slot = (void *)(slab->first_block + last * size);
-        }
+        size_t taken = take_word_blocks(&slot, slab->first_block + w * 64 * size, size, &word, left);
+        mark_dirty(slab, w * 64 + ebbi_lowest_bit(slab->local[w]),
+                   w * 64 + ebbi_highest_bit(slab->local[w] ^ word));
         slab->local[w] = word;
-        mark_dirty(slab, low, last);
+        left -= taken;
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
     slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - ebbi_min(slab->dirty_blocks, got));
     EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
     EBBI_SLAB_AUDIT(slab);
     return got;
+}
+
+// How many of the blocks, of which the first lies in [start, start + bytes), lie there side by side, upward or downward.
+static size_t ordered(void *const *blocks, size_t count, size_t size, uintptr_t start, size_t bytes)
+{
+    uintptr_t p = (uintptr_t)blocks[0];
+    bool up = (uintptr_t)blocks[1] > p;
+    size_t step = up ? size : 0 - size;
+    size_t most = ebbi_min(count, (up ? start + bytes - p : p - start + size) / size);
+    size_t i = 1;
+    while (i < most && (uintptr_t)blocks[i] == (p += step)) {
+        i++;
+    }
+    return i;
 }
 
 struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
@@ -166,8 +203,9 @@ struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *cons
     unsigned word = ebbi_slab_block(slab, blocks[0]) / 64;
     uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
     uint64_t bytes = ebbi_min(c->blocks - word * 64u, 64u) * size;
-    uint64_t mask = 0;
-    size_t i = 0;
+    size_t i = ordered(blocks, ebbi_min(count, 64), size, start, bytes);
+    uint64_t low = ebbi_min((uintptr_t)blocks[0], (uintptr_t)blocks[i - 1]) - start;
+    uint64_t mask = (~(uint64_t)0 >> (64 - i)) << (low * magic >> 40);
     for (; i < count; i++) {
         uint64_t offset = (uintptr_t)blocks[i] - start; // huge when it is below
         uint64_t bit = offset * magic >> 40;
