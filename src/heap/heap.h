@@ -88,6 +88,7 @@ struct ebbi_spares {
     struct ebbi_large *first[EBBI_SPARES]; // by granules - 1, through `next`
     uint64_t sizes;                        // bit i: first[i] is not NULL
     size_t granules;                       // of all; atomic
+    uint32_t puts;                         // since all went to the arena
 };
 
 struct ebbi_heap {

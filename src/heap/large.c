@@ -100,6 +100,7 @@ static void give_span(struct ebbi_large *large)
     struct ebbi_heap *heap = ebbi_heap_mine();
     if (heap == NULL || !ebbi_spare_put(heap, large)) {
         ebbi_span_free(&large->head);
+        ebbi_purge_tick(NULL);
     }
 }
 
@@ -126,7 +127,9 @@ void ebbi_large_free(void *p)
     }
     if (large != NULL) {
         give_span(large);
-    } else if (!ebbi_huge_keep(p)) {
+        return;
+    }
+    if (!ebbi_huge_keep(p)) {
         ebbi_report_invalid(p, "free");
     }
     ebbi_purge_tick(NULL);

@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: spans of large objects that the thread has freed and will ask for again, up to 4 MiB of them, by
-// granules. For the arena they are in use; for a free they are not: they have no tag.
+// Layer heap: spans of large objects that the thread has freed and will ask for again, by granules: a quarter of
+// what was in use lately, but at least 1 MiB and at most 4 MiB. For the arena they are in use; for a free they are not: they have no tag.
 //
 // The thread takes and puts under the lock of its heap's own owner, where every pass, trim and fork comes by as
 // well. A pass gives all of them to the arena, so that none stays for longer than to the next one; so does a put that
 // finds no room, a thread that ends, and memory that is refused.
 #include "heap/blocks.h"
+#include "os/wake.h"
+
+#define SPARES_LEAST 16 // granules
+#define SPARES_PART 4  // of the peak
+#define LOOK_EVERY 8   // puts since all were given away
 
 // Smallest that holds `granules`, and is at most an eighth longer. 0: none.
 static size_t spare_fit(const struct ebbi_spares *spares, size_t granules)
@@ -36,6 +41,7 @@ static bool give(struct ebbi_spares *spares)
         large->next = all;
         all = large;
     }
+    spares->puts = 0;
     if (all != NULL) {
         ebbi_larges_free(all);
     }
@@ -61,24 +67,35 @@ struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules)
     return large;
 }
 
+static size_t spares_most(void)
+{
+    size_t part = ebbi_arena_peak_bytes() / SPARES_PART >> EBBI_GRANULE_SHIFT;
+    return ebbi_min(ebbi_max(part, SPARES_LEAST), EBBI_SPARES);
+}
+
 bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large)
 {
+    size_t most = spares_most();
     struct ebbi_spares *spares = &heap->spares;
     size_t granules = large->head.granules;
     EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
-    if (granules > EBBI_SPARES) {
+    if (granules > most) {
         return false;
     }
     ebbi_lock_take(&heap->own.lock);
-    if (spares->granules + granules > EBBI_SPARES) {
+    if (spares->granules + granules > most) {
         (void)give(spares);
     }
+    bool looks = spares->puts++ % LOOK_EVERY == 0;
     large->head.state = EBBI_SPAN_SPARE;
     large->next = spares->first[granules - 1];
     spares->first[granules - 1] = large;
     spares->sizes |= (uint64_t)1 << (granules - 1);
     ebbi_store_relaxed(&spares->granules, spares->granules + granules); // relaxed: as above
     ebbi_lock_drop(&heap->own.lock);
+    if (looks) {
+        ebbi_purge_tick(NULL);
+    }
     return true;
 }
 
