@@ -23,6 +23,7 @@
 // P6  the counts of granules in use, dirty (of free spans) and committed are those of the chunks, and no
 //     more is in use than at the peak.
 // P7  no free granule of a unit that has its bit in `dense_map` is clean.
+// P8  bit g of `fresh_map` is set only if g is free and dirty, and reads as zero: it came with its unit.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H
@@ -97,6 +98,7 @@ struct ebbi_chunk {
     uint64_t dirty_map[EBBI_MAP_WORDS];
     uint64_t
         dense_map[EBBI_CHUNK_UNITS / 64]; // by unit: asked for as huge, not split since; atomic
+    uint64_t fresh_map[EBBI_MAP_WORDS];
 };
 
 struct ebbi_arena_totals {

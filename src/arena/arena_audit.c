@@ -28,10 +28,14 @@ static void arena_audit_zero(const struct ebbi_chunk *chunk, const struct ebbi_s
     size_t end = ebbi_min(from + span->granules, chunk->committed);
     for (size_t g = from; g < end; g++) {
         const char *start = (const char *)((uintptr_t)chunk + (g << EBBI_GRANULE_SHIFT));
-        for (size_t i = 0; i < EBBI_GRANULE && !ebbi_bits_test(chunk->dirty_map, g);
-             i += LOOK_STEP) {
+        bool dirty = ebbi_bits_test(chunk->dirty_map, g);
+        bool fresh = ebbi_bits_test(chunk->fresh_map, g);
+        if (fresh && !dirty) {
+            arena_broken(8, "a fresh granule is not dirty", span);
+        }
+        for (size_t i = 0; i < EBBI_GRANULE && (!dirty || fresh); i += LOOK_STEP) {
             if (start[i] != 0) {
-                arena_broken(3, "a clean granule does not read as zero", span);
+                arena_broken(fresh ? 8 : 3, "a clean granule does not read as zero", span);
             }
         }
     }

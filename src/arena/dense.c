@@ -2,14 +2,22 @@
 // Layer arena: huge pages where memory is dense (EBB_THP=auto).
 //
 // A unit is what one huge page covers. One that is free, clean and about to be filled is asked for as huge once
-// LEAST_UNITS as much is in use: what the program never touches of it stays a small part. It comes
-// as a whole, so its granules that nobody has yet are dirty from then on.
+// LEAST_UNITS as much is in use: what the program never touches of it stays a small part. Where a huge page comes
+// slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next ones
+// are left out, the more of them the more often that happens. It comes as a whole, so its granules that nobody
+// has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it
 // huge until it is free, clean and filled again.
 #include "arena/internal.h"
 
-#define LEAST_UNITS 32
+#define LEAST_UNITS 4
+#define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
+#define LEAST_LEFT_OUT 8
+#define MOST_LEFT_OUT 128
 #define SMALL_PAGE 4096u // with others a huge page is larger than a unit
+
+static size_t left_out; // units that will be, from now; under the lock, as is the next
+static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
 
 static bool is_wanted(void)
 {
@@ -44,12 +52,40 @@ static void make_dirty(struct ebbi_free_span *span, size_t from, size_t to)
     if (from < to) {
         ebbi_span_remove(span);
         ebbi_bits_set(ebbi_span_chunk(&span->head)->dirty_map, from, to - from);
+        ebbi_bits_set(ebbi_span_chunk(&span->head)->fresh_map, from, to - from);
         span->dirty += to - from;
         ebbi_span_restore(span, ebbi_os_now_ms());
     }
 }
 
-void ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
+static bool is_left_out(size_t units)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    if (left_out == 0) {
+        return false;
+    }
+    left_out -= ebbi_min(units, left_out);
+    return true;
+}
+
+static void note_touch(uint64_t ns)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    bool slow = ns > SLOW_NS;
+    left_out = slow ? next_left_out : left_out;
+    next_left_out = slow ? ebbi_min(next_left_out * 2, MOST_LEFT_OUT)
+                         : ebbi_max(next_left_out / 2, LEAST_LEFT_OUT);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
+void ebbi_dense_touch(void *start)
+{
+    uint64_t before = ebbi_os_now_ns();
+    *(volatile unsigned char *)start = 0; // as it is
+    note_touch(ebbi_os_now_ns() - before);
+}
+
+bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t start = ebbi_span_index(&span->head);
@@ -61,8 +97,9 @@ void ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     from += from < start ? EBBI_UNIT_GRANULES : 0;
     to -= to > end ? EBBI_UNIT_GRANULES : 0;
     if (from >= to || !is_wanted() || ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
+        is_left_out((to - from) / EBBI_UNIT_GRANULES) ||
         !ebbi_chunk_commit(chunk, ebbi_min(to + 1, chunk->granules))) {
-        return;
+        return false;
     }
     for (size_t unit = from / EBBI_UNIT_GRANULES; unit < to / EBBI_UNIT_GRANULES; unit++) {
         EBBI_ASSERT(!is_dense(chunk, unit)); // P7
@@ -71,6 +108,7 @@ void ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     ebbi_os_advise_huge(dense_place(chunk, from), (to - from) << EBBI_GRANULE_SHIFT,
                         EBBI_HUGE_ALWAYS);
     make_dirty(span, from, to);
+    return from <= index && index < to;
 }
 
 bool ebbi_dense_is(const void *start, size_t bytes)

@@ -61,6 +61,7 @@ static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
         EBBI_ASSERT(ebbi_bits_count(chunk->dirty_map, at, run) == run);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
+            ebbi_bits_clear(chunk->fresh_map, at, run);
             span->dirty -= run;
             total += run;
         }

@@ -210,6 +210,9 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
+    if (dirty > 0) {
+        ebbi_bits_clear(chunk->fresh_map, index, granules);
+    }
     return got;
 }
 
@@ -249,6 +252,7 @@ static struct ebbi_free_span *find_committed(size_t granules, size_t align_granu
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state, bool dense)
 {
     struct ebbi_span *got = NULL;
+    bool huge = false; // the first touch brings a whole unit
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
@@ -258,10 +262,14 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     }
     if (span != NULL) {
         size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
-        if (dense) {
-            ebbi_dense_fill(span, index, granules);
-        }
+        struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
+        huge = dense && ebbi_dense_fill(span, index, granules);
+        // To a slab, what has come with a unit is dirty: it may return its pages.
+        bool zero = state == EBBI_SPAN_LARGE && span->dirty > 0 &&
+                    ebbi_bits_count(chunk->dirty_map, index, granules) ==
+                        ebbi_bits_count(chunk->fresh_map, index, granules);
         got = carve(span, index, granules);
+        got->zeroed |= zero;
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
@@ -270,6 +278,9 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     }
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
+    if (huge) {
+        ebbi_dense_touch(ebbi_span_start(got));
+    }
     return got;
 }
 

@@ -88,7 +88,8 @@ EBBI_INLINE void ebbi_tags_place(const void *start, size_t granules, size_t firs
 {
     struct ebbi_tag *tags = ebbi_tag_at(start);
     EBBI_ASSERT(first % EBBI_AHEAD_UNIT == 0 && first < INT16_MAX * (size_t)EBBI_AHEAD_UNIT);
-    EBBI_ASSERT(granules << EBBI_GRANULE_SHIFT < INT16_MAX * (size_t)EBBI_AHEAD_UNIT + EBBI_GRANULE);
+    EBBI_ASSERT(granules << EBBI_GRANULE_SHIFT <
+                INT16_MAX * (size_t)EBBI_AHEAD_UNIT + EBBI_GRANULE);
     for (size_t i = 0; i < granules; i++) {
         ptrdiff_t ahead = (ptrdiff_t)(i << EBBI_GRANULE_SHIFT) - (ptrdiff_t)first;
         // relaxed: as in ebbi_tags_set

@@ -9,8 +9,8 @@
 #include "os/wake.h"
 
 #define SPARES_LEAST 16 // granules
-#define SPARES_PART 4  // of the peak
-#define LOOK_EVERY 8   // puts since all were given away
+#define SPARES_PART 4   // of the peak
+#define LOOK_EVERY 8    // puts since all were given away
 
 // Smallest that holds `granules`, and is at most an eighth longer. 0: none.
 static size_t spare_fit(const struct ebbi_spares *spares, size_t granules)

@@ -294,6 +294,13 @@ uint64_t ebbi_os_now_ms(void)
     return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
 }
 
+uint64_t ebbi_os_now_ns(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+}
+
 uint64_t ebbi_os_entropy(void)
 {
     // Sixteen bytes that the kernel gives each process at its start: no call, no failure.

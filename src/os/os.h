@@ -63,6 +63,7 @@ size_t ebbi_os_memory_bytes(void); // of the machine; 1 when unknown
 size_t ebbi_os_cpus(void);         // that this process might run on at its start, at least 1
 size_t ebbi_os_cpu(void);          // that this thread runs on now, numbered without gaps: a hint
 uint64_t ebbi_os_now_ms(void);     // monotonic, about 4 ms fine, no system call
+uint64_t ebbi_os_now_ns(void);     // fine
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
-#define STEADY 4 // slabs of a class one after the other: it grows, and will fill the next
+#define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
 
 static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
@@ -74,10 +74,8 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    // Of larger blocks the program may touch a few pages alone.
-    bool dense = streak >= STEADY && ebbi_classes[class_number].size <= ebbi_os_page_size();
-    struct ebbi_span *span = dense ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB)
-                                   : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    struct ebbi_span *span = streak >= STEADY ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB)
+                                              : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }
@@ -167,7 +165,8 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         if (word == 0) {
             continue;
         }
-        size_t taken = take_word_blocks(&slot, slab->first_block + w * 64 * size, size, &word, left);
+        size_t taken =
+            take_word_blocks(&slot, slab->first_block + (size_t)w * 64 * size, size, &word, left);
         mark_dirty(slab, w * 64 + ebbi_lowest_bit(slab->local[w]),
                    w * 64 + ebbi_highest_bit(slab->local[w] ^ word));
         slab->local[w] = word;

@@ -37,7 +37,7 @@ struct ebbi_slab {
     struct ebbi_span head;
     struct ebbi_owner *owner; // this and the next four: fixed while the slab lives
     uintptr_t first_block;
-    uint64_t *local;          // remote follows it, at ebbi_slab_remote
+    uint64_t *local; // remote follows it, at ebbi_slab_remote
     uint8_t class_number;
     uint8_t words;                     // of each bitmap
     uint8_t bucket;                    // under the owner's lock: its list that this is in

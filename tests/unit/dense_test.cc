@@ -15,7 +15,7 @@ namespace {
 using namespace unit;
 
 constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
-constexpr std::size_t least_units = 32; // in use before one more is asked for
+constexpr std::size_t least_units = 4; // in use before one more is asked for
 
 struct Dense : Fake {
     void SetUp() override
@@ -262,11 +262,41 @@ TEST_F(DenseBlocks, ASteadyStateAsksForNothing)
     EXPECT_EQ(asked, asked_bytes());
 }
 
-TEST_F(DenseBlocks, LargerBlocksMayStayUntouched)
+TEST_F(DenseBlocks, LargeObjectsAreDenseAndFreshOnesAreNotClearedTwice)
 {
-    for (int i = 0; i < 6000; i++)
-        ASSERT_NE(nullptr, ebb_malloc(32 * KiB));
-    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+    grow_to_the_least();
+    std::size_t before = fake_os_count(FAKE_ADVISE_HUGE);
+    for (int i = 0; i < 12; i++) {
+        auto *p = static_cast<unsigned char *>(ebb_malloc(2 * MiB));
+        ASSERT_NE(nullptr, p);
+        EXPECT_TRUE(ebbi_span_of(p)->zeroed) << i;
+        EXPECT_EQ(0, p[0]);
+        std::memset(p, 1, 2 * MiB);
+        blocks.push_back(reinterpret_cast<char *>(p));
+    }
+    EXPECT_GE(fake_os_count(FAKE_ADVISE_HUGE) - before, 10U);
+    for (char *p : blocks)
+        ebb_free(p);
+    auto *again = static_cast<unsigned char *>(ebb_calloc(1, 20 * MiB));
+    ASSERT_NE(nullptr, again);
+    EXPECT_TRUE(std::all_of(again, again + 20 * MiB, [](unsigned char c) { return c == 0; }));
+}
+
+// Where a first touch takes 3 ms most units are left out, and all are asked for again when it does not.
+TEST_F(Dense, UnitsThatComeSlowlyAreLeftOut)
+{
+    grow_to_the_least();
+    std::size_t before = fake_os_count(FAKE_ADVISE_HUGE);
+    fake_os_clock_step(3);
+    grow(100 * EBBI_UNIT_GRANULES);
+    std::size_t slow = fake_os_count(FAKE_ADVISE_HUGE) - before;
+    EXPECT_GE(slow, 2U);
+    EXPECT_LE(slow, 10U);
+    fake_os_clock_step(0);
+    grow(150 * EBBI_UNIT_GRANULES); // to the end of what is left out
+    before = fake_os_count(FAKE_ADVISE_HUGE);
+    grow(50 * EBBI_UNIT_GRANULES);
+    EXPECT_GE(fake_os_count(FAKE_ADVISE_HUGE) - before, 48U);
 }
 
 // Many heaps whose slabs hold little are no dense memory, however much of it there is.

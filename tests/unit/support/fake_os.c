@@ -270,6 +270,11 @@ uint64_t ebbi_os_now_ms(void)
                             : real_os_now_ms();
 }
 
+uint64_t ebbi_os_now_ns(void)
+{
+    return fake.clock_faked ? ebbi_os_now_ms() * 1000000u : real_os_now_ns();
+}
+
 uint64_t ebbi_os_entropy(void) { return real_os_entropy(); }
 bool ebbi_os_is_secure(void) { return fake.secure; }
 bool ebbi_os_is_threaded(void)

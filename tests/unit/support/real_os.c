@@ -19,6 +19,7 @@
 #define ebbi_os_memory_bytes real_os_memory_bytes
 #define ebbi_os_cpu real_os_cpu
 #define ebbi_os_now_ms real_os_now_ms
+#define ebbi_os_now_ns real_os_now_ns
 #define ebbi_os_entropy real_os_entropy
 #define ebbi_os_is_secure real_os_is_secure
 #define ebbi_os_is_threaded real_os_is_threaded

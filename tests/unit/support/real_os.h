@@ -25,6 +25,7 @@ size_t real_os_address_limit(void);
 size_t real_os_memory_bytes(void);
 size_t real_os_cpu(void);
 uint64_t real_os_now_ms(void);
+uint64_t real_os_now_ns(void);
 uint64_t real_os_entropy(void);
 bool real_os_is_secure(void);
 bool real_os_is_threaded(void);
