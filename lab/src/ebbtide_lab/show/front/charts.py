@@ -153,7 +153,7 @@ def means(summary: Summary, names: Names) -> Draw:
 
     def draw(theme: Theme) -> Figure:
         figure, panels = _panels(len(arms))
-        for axes, at, title in zip(panels, (0, 2), ("CPU time", "peak memory"), strict=True):
+        for axes, at, title in zip(panels, (0, 2), ("own CPU time", "peak memory"), strict=True):
             ordered = sorted(arms, key=lambda arm: summary.means[arm][at] or 0)
             for row, arm in enumerate(ordered):
                 value = summary.means[arm][at] or 0
