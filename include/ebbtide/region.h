@@ -67,9 +67,9 @@ struct ebb_region_options {
                        // and growth is counted; 0: none
     size_t hard_limit; // bytes held; an allocation that needs more fails with ENOMEM; 0: none
     int closes;        // not 0: the region will be closed; to release or reset it is an error then.
-                       // While survivors of the label's closed regions pin more than 1 MiB, such a
-    // region falls back: its blocks come from class slabs, as a domain's do, where
-    // they are dense; ebb_region_of does not know them, and limits do not count them
+                       // While survivors of the label's closed regions pin more than 1 MiB,
+                       // allocations fall back to the size-class allocator, where blocks lie
+                       // denser; ebb_region_of does not know them, and limits do not count them
 };
 
 // A region takes the first 64 KiB with its first block, or has them at hand where one that this thread

@@ -129,6 +129,8 @@ def test_every_option_is_told_of() -> None:
     assert len(defined) >= 9
     told = set(re.findall(r"^\| `(EBB_\w+)`", (DOCS / "options.md").read_text(), re.M))
     assert defined - told == set()
+    paged = re.findall(r"^\.It Ev (EBB_\w+)", (DOCS / "man" / "ebbtide.3").read_text(), re.M)
+    assert set(paged) == defined
 
 
 def test_every_verb_is_told_of() -> None:
