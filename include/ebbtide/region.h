@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Ebbtide: lifetimes. Memory that leaves together: regions and domains.
+// Ebbtide: lifetimes. Memory that is freed together: regions and domains.
 //
 // A region is a group of allocations with one end. Blocks are laid out in the order in which they
 // were asked for (bump allocation, 16-byte units), and either everything goes at once,
@@ -12,7 +12,7 @@
 // or the region is closed: nobody allocates there any more, and its blocks leave by ebb_free (free,
 // under the override), in any order, from any thread.
 //
-// A domain is a named stream of epochs for memory that plain malloc hands out. A worker that brackets
+// A domain is a named stream of epochs for memory that plain malloc returns. A worker that brackets
 // its unit of work
 //
 //     struct ebb_scope before = ebb_domain_enter(requests);
