@@ -64,6 +64,10 @@ class Docs(unittest.TestCase):
                 count += 1
         self.assertGreaterEqual(count, LEAST_PROGRAMS)
 
+    def test_every_sample_of_the_readme_is_a_program(self):
+        text = (ROOT / "README.md").read_text()
+        self.assertEqual(BLOCK.findall(text), programs(text))
+
     def test_links(self):
         broken = [f"{document.relative_to(ROOT)}: {link}" for document in DOCUMENTS
                   for link in broken_links(document, document.read_text())]
