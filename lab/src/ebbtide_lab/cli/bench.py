@@ -59,7 +59,9 @@ class Bench(click.Command):
 @click.option("--load", metavar="COMMAND", help="What loads the server, in quotes.")
 @click.option("--export-json", type=OutputFile(), help="Every run of COMMAND.")
 @click.option("--export-markdown", type=OutputFile(), help="The table of COMMAND.")
-@click.option("--runs", type=click.IntRange(1, 1000), help="Runs of each allocator (default: the set's).")
+@click.option(
+    "--runs", type=click.IntRange(1, 1000), help="Runs of each allocator (default: the set's)."
+)
 @click.option(
     "--arms",
     help="Comma-separated allocators (default: the set's).",
