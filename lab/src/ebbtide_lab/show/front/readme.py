@@ -67,7 +67,7 @@ def _corpus(summary: Summary) -> str:
     machine, _, _ = summary.where.partition(", Linux")
     return (
         f"{len(summary.workloads)} recordings of programs, replayed under each allocator "
-        f"({machine}).\n"
+        f"({machine}).\n\n"
         f"- **CPU time**: of {sum(cost.values())} comparisons with a peer, Ebbtide wins "
         f"{cost[WINS]}, loses {cost[LOSES]}; {cost[NOISE]} are within noise.\n"
         f"- **Peak memory**: it wins {peak[WINS]}, loses {peak[LOSES]}; "
