@@ -51,7 +51,7 @@ EBB_EXPORT void *ebb_realloc(void *p, size_t bytes) EBB_NOEXCEPT;
 // Frees a block; NULL is allowed; keeps errno. A second free of the block ends the process at once if
 // it is the calling thread's next call and nobody has been given the block since, if the block is above
 // 128 KiB, or in a region; and mostly if the thread has freed at most two others of its size class since
-// (not where these made its magazine go home, or the block is of another thread). Else it is found when
+// (not where these flushed its magazine, or the block is of another thread). Else it is found when
 // the magazine is flushed, unless malloc has handed the block out before: then it has two owners.
 EBB_EXPORT void ebb_free(void *p) EBB_NOEXCEPT;
 

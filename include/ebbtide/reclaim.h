@@ -47,8 +47,8 @@ EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
 // passed to ebb_retire_with: 80 of a collector, or twice as many as it has passed to that since its unpins
 // last looked (its destructors' included), if that is more; what is left goes on at the thread's next
-// unpins. In a process without the library's helper thread it also takes home a little of what the thread
-// has retired (16 bags or large blocks; once a purge delay all that can go), until nothing waits that
+// unpins. In a process without the library's helper thread it also frees a little of what the thread
+// has retired (16 batches or large blocks; once a purge delay all that can go), until nothing waits that
 // could. Only what was retired in this very pin is looked after while the thread blocks a signal that has
 // a handler: it may be in that one.
 EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
@@ -75,8 +75,8 @@ EBBI_INLINED void ebb_repin(void) EBB_NOEXCEPT { ebbi_repin(ebbi_self()); }
 // in one that does nothing else it is at the next look of the helper or of ebb_reclaim.) The block has been
 // unlinked; its contents stay as they are until then. NULL is allowed. Never fails, runs
 // nothing of the program; called inside a pin or outside, by any thread. O(1) but for
-// every n-th call, which looks at all participants. While a pin of another thread holds back much (16 bags
-// of up to 125 blocks) those calls give up their time slice up to four times, from 64 bags on also for a
+// every n-th call, which looks at all participants. While a pin of another thread holds back much (16 batches
+// of up to 125 blocks) those calls give up their time slice up to four times, from 64 batches on also for a
 // millisecond; once only when the pin has lasted for 50 ms.
 EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 

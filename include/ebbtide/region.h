@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Ebbtide: lifetimes. Memory that leaves together: regions and domains.
+// Ebbtide: lifetimes. Memory that is freed together: regions and domains.
 //
 // A region is a group of allocations with one end. Blocks are laid out in the order in which they
 // were asked for (bump allocation, 16-byte units), and either everything goes at once,
@@ -12,7 +12,7 @@
 // or the region is closed: nobody allocates there any more, and its blocks leave by ebb_free (free,
 // under the override), in any order, from any thread.
 //
-// A domain is a named stream of epochs for memory that plain malloc hands out. A worker that brackets
+// A domain is a named stream of epochs for memory that plain malloc returns. A worker that brackets
 // its unit of work
 //
 //     struct ebb_scope before = ebb_domain_enter(requests);
@@ -21,7 +21,7 @@
 //
 // has its blocks in slabs that hold nothing else, at malloc's speed; the policy says when an epoch
 // ends. An epoch that ends is closed: nothing is freed that the program has not freed, but what it
-// has freed goes home, and what is left is counted as pinned under the domain's name.
+// has freed returns to the slabs, and what is left is counted as pinned under the domain's name.
 //
 // Blocks of regions and domains are ordinary blocks: ebb_free, ebb_realloc, ebb_malloc_usable_size and
 // ebb_retire take them, from any thread, whether the region is open or closed. After a release they
@@ -67,9 +67,9 @@ struct ebb_region_options {
                        // and growth is counted; 0: none
     size_t hard_limit; // bytes held; an allocation that needs more fails with ENOMEM; 0: none
     int closes;        // not 0: the region will be closed; to release or reset it is an error then.
-                       // While survivors of the label's closed regions pin more than 1 MiB, such a
-    // region gives way: its blocks come from class slabs, as a domain's do, where
-    // they are dense; ebb_region_of does not know them, and limits do not count them
+                       // While survivors of the label's closed regions pin more than 1 MiB,
+                       // allocations fall back to the size-class allocator, where blocks lie
+                       // denser; ebb_region_of does not know them, and limits do not count them
 };
 
 // A region takes the first 64 KiB with its first block, or has them at hand where one that this thread
@@ -91,7 +91,7 @@ EBB_EXPORT void ebb_region_release(struct ebb_region *region) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_region_reset(struct ebb_region *region) EBB_NOEXCEPT;
 
 // Runs the cleanups in reverse order; then the handle ends, and the blocks that are left live on until
-// they are freed one by one. Memory that has drained goes home at once, and wholly free pages of memory
+// they are freed one by one. Memory whose blocks have all been freed is free again at once, and wholly free pages of memory
 // that survivors pin after the purge delay. Children are closed first. NULL is allowed.
 // A thread in which the region is current goes on: what it allocates comes from the parent, or from
 // the heap, and is counted; the handle ends when the last thread has left it.
@@ -151,9 +151,9 @@ EBB_EXPORT void ebb_domain_advance(struct ebb_domain *domain) EBB_NOEXCEPT;
 
 // The calling thread has ended a unit of work and is about to wait: for event loops and workers that know
 // no scopes. The first call puts it into the domain named "thread", for good, if nothing is current; each
-// one ends its epoch there, and what it has taken since its last flush goes home if it is 64 KiB or more.
+// one ends its epoch there, and what it has taken since its last flush returns to its slabs if it is 64 KiB or more.
 // Nothing happens in a thread that is in a region or another domain by its own choice (ebb_heap_enter counts
-// as no scope). Keeps errno. Not for signal handlers. O(1), and O(free blocks of the thread) when they go home. libebbtide_wait.so calls it
+// as no scope). Keeps errno. Not for signal handlers. O(1), and O(free blocks of the thread) when they return. libebbtide_wait.so calls it
 // before each wait of a program that is not changed.
 EBB_EXPORT void ebb_thread_idle(void) EBB_NOEXCEPT;
 

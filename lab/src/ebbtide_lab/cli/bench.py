@@ -59,7 +59,9 @@ class Bench(click.Command):
 @click.option("--load", metavar="COMMAND", help="What loads the server, in quotes.")
 @click.option("--export-json", type=OutputFile(), help="Every run of COMMAND.")
 @click.option("--export-markdown", type=OutputFile(), help="The table of COMMAND.")
-@click.option("--runs", type=click.IntRange(1, 1000), help="Runs of each arm (default: the set's).")
+@click.option(
+    "--runs", type=click.IntRange(1, 1000), help="Runs of each allocator (default: the set's)."
+)
 @click.option(
     "--arms",
     help="Comma-separated allocators (default: the set's).",
@@ -72,7 +74,7 @@ class Bench(click.Command):
     "planted",
     type=click.IntRange(0, 100),
     default=0,
-    help="Test of the lab itself: slow Ebbtide's arm down by this much.",
+    help="Test of the lab itself: slow Ebbtide down by this much.",
 )
 @click.pass_obj
 def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]) -> None:

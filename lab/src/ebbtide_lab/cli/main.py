@@ -18,6 +18,7 @@ VERBS = {
     "peers": "catalogue",
     "list": "catalogue",
     "report": "report",
+    "charts": "charts",
     "compare": "compare",
     "doctor": "doctor",
     "status": "status",
