@@ -12,6 +12,12 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+// Not in every libc's headers.
+int malloc_trim(size_t pad);
+int mallopt(int parameter, int value);
+void malloc_stats(void);
+int malloc_info(int flags, FILE *stream);
+
 // `pad` bytes are glibc's for the top of its heap, which has no counterpart here. 1 when something
 // was returned.
 EXPORT int malloc_trim(size_t pad)
