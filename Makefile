@@ -74,7 +74,7 @@ check: setup-test
 
 lib: setup-build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_lockfree
+	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree
 
 bench-programs: lib
 	@cmake --build --preset release --target bench_programs
