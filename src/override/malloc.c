@@ -13,9 +13,11 @@
 
 // Not in every libc's headers.
 void cfree(void *p);
-void *pvalloc(size_t bytes);
 void free_sized(void *p, size_t bytes);
 void free_aligned_sized(void *p, size_t align, size_t bytes);
+#ifndef __GLIBC__
+void *pvalloc(size_t bytes);
+#endif
 
 EXPORT void *malloc(size_t bytes) { return ebbi_malloc(bytes); }
 EXPORT void free(void *p) { ebbi_free(p); }

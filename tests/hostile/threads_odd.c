@@ -58,7 +58,8 @@ static void small_stack(long unused)
     (void)unused;
     pthread_attr_t small;
     pthread_attr_init(&small);
-    size_t stack = PTHREAD_STACK_MIN < 16384 ? 16384 : PTHREAD_STACK_MIN; // musl's would hold no call
+    size_t stack =
+        PTHREAD_STACK_MIN < 16384 ? 16384 : PTHREAD_STACK_MIN; // musl's would hold no call
     MUST(pthread_attr_setstacksize(&small, stack) == 0, "stack size");
     for (long round = 0; round < 20; round++) {
         pthread_t threads[4];
