@@ -5,7 +5,7 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help release run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
@@ -17,6 +17,7 @@ help:
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
 	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
+	@echo 'make release             every package, checksums and a bill of materials, in build/packages (a minute)'
 	@echo 'make bench               the quick set and parts of the corpus beside every peer, and their report'
 	@echo 'make traces              record the corpus: some forty programs that nobody here wrote (minutes)'
 	@echo 'make bench-corpus        replay it under every peer (under an hour)'
@@ -83,13 +84,17 @@ check: setup-test
 
 lib: setup-build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_lockfree
+	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree
 
 bench-programs: lib
 	@cmake --build --preset release --target bench_programs
 
 install: lib
 	@cmake --install build/release --prefix $(PREFIX)
+
+release: setup-build
+	@tools/setup release
+	@tools/package all
 
 clean:
 	rm -rf build

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 # How the library is compiled and linked.
 
-if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+# A project that has this one in it keeps its own type; if it has none, these files are optimized all the same.
+if(alone AND NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug or Release" FORCE)
 endif()
-set(CMAKE_C_STANDARD 17)
-set(CMAKE_C_STANDARD_REQUIRED ON)
-set(CMAKE_C_EXTENSIONS ON)
+add_compile_options($<$<COMPILE_LANGUAGE:C>:-std=gnu17> $<$<CONFIG:>:-O3>)
 set(CMAKE_C_FLAGS_RELEASE "-O3")
 set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 
-set(EBBTIDE_WARNINGS -Wall -Wextra -Wpedantic -Wundef -Wshadow -Wconversion -Werror)
+set(EBBTIDE_WARNINGS -Wall -Wextra -Wpedantic -Wundef -Wshadow -Wconversion $<$<BOOL:${EBBTIDE_STRICT}>:-Werror>)
 
 # The bodies of these functions are written here: a compiler that knows them would
 # fold malloc and memset into calloc, and so make calloc call itself.
@@ -63,5 +62,6 @@ function(ebbtide_link_shared target)
     -Wl,-O1 -Wl,-Bsymbolic-functions -Wl,-z,noexecstack -Wl,-z,nodelete
     -Wl,-z,noseparate-code -Wl,-z,norelro -nostartfiles
     -Wl,--defsym=__dso_handle=ebbi_start)
+  ebbtide_link_glibc(${target})
   set_target_properties(${target} PROPERTIES LINK_DEPENDS "${map};${preempted};${order}")
 endfunction()

@@ -34,6 +34,9 @@
 #else
 #define CONDITIONS ""
 #endif
+#ifndef __GLIBC__ // whose symbols alone have versions
+#define dlvsym(handle, name, version) dlsym(handle, name)
+#endif
 
 // WAIT(name, version, parameters, arguments...); all return int.
 #define WAITS(WAIT)                                                                                \

@@ -13,7 +13,7 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 #include <unistd.h>
-#if defined(__has_include)
+#if defined(__has_include) && !defined(EBB_GLIBC_2_28)
 #if __has_include(<sys/single_threaded.h>)
 #include <sys/single_threaded.h>
 #define HAVE_SINGLE_THREADED 1

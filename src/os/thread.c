@@ -2,8 +2,6 @@
 // Layer os: threads of our own, and what threads wait for.
 #define _GNU_SOURCE
 #include <errno.h>
-#include <linux/futex.h>
-#include <linux/membarrier.h>
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
@@ -17,6 +15,10 @@
 
 #define THREAD_STACK ((size_t)256 << 10)
 #define GATE_MS 1000
+
+// The kernel's numbers, whose headers musl systems have in a package of their own.
+enum { WAIT_PRIVATE = 0 | 128, WAKE_PRIVATE = 1 | 128 };              // of futex
+enum { BARRIER_PRIVATE = 1 << 3, BARRIER_REGISTER_PRIVATE = 1 << 4 }; // of membarrier
 
 // Before the process filters its system calls, the calls that it may not know of are over, and none begins.
 static bool sandboxed;   // atomic
@@ -86,20 +88,16 @@ static bool membarrier_command(int command)
     return done;
 }
 
-bool ebbi_os_membarrier_register(void)
-{
-    return membarrier_command(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED);
-}
+bool ebbi_os_membarrier_register(void) { return membarrier_command(BARRIER_REGISTER_PRIVATE); }
 
-bool ebbi_os_membarrier(void) { return membarrier_command(MEMBARRIER_CMD_PRIVATE_EXPEDITED); }
+bool ebbi_os_membarrier(void) { return membarrier_command(BARRIER_PRIVATE); }
 
 void ebbi_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms)
 {
     EBBI_ASSERT((uintptr_t)word % sizeof *word == 0); // else the kernel refuses at once, for ever
     int saved = errno;
     struct timespec limit = {.tv_sec = timeout_ms / 1000, .tv_nsec = timeout_ms % 1000 * 1000000L};
-    (void)syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, expected, timeout_ms ? &limit : NULL, NULL,
-                  0);
+    (void)syscall(SYS_futex, word, WAIT_PRIVATE, expected, timeout_ms ? &limit : NULL, NULL, 0);
     errno = saved;
 }
 
@@ -107,7 +105,7 @@ void ebbi_os_wake(uint32_t *word, int how_many)
 {
     EBBI_ASSERT(how_many > 0);
     int saved = errno;
-    (void)syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, how_many, NULL, NULL, 0);
+    (void)syscall(SYS_futex, word, WAKE_PRIVATE, how_many, NULL, NULL, 0);
     errno = saved;
 }
 

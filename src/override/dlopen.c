@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer override: dlopen without RTLD_DEEPBIND. A library opened with it binds free to libc's and
 // would hand libc blocks of ours. The real dlopen is tail-called: it looks up DT_RUNPATH by its
-// caller's return address, which must stay the program's.
+// caller's return address, which must stay the program's. musl has no such flag, and so keeps its dlopen.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stddef.h>
@@ -10,6 +10,7 @@
 #include "os/options.h"
 #include "override/threads.h"
 
+#ifdef RTLD_DEEPBIND
 typedef void *(*dlopen_function)(const char *file, int mode);
 
 static dlopen_function real_dlopen;
@@ -38,3 +39,4 @@ __attribute__((visibility("default"))) void *dlopen(const char *file, int mode)
     }
     return real(file, mode & ~ebbi_load_relaxed(&cleared_flags)); // relaxed: as above
 }
+#endif

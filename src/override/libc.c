@@ -12,6 +12,13 @@
 
 #define EXPORT __attribute__((visibility("default")))
 
+#ifndef __GLIBC__ // whose headers alone have them
+int malloc_trim(size_t pad);
+int mallopt(int parameter, int value);
+void malloc_stats(void);
+int malloc_info(int flags, FILE *stream);
+#endif
+
 // `pad` bytes are glibc's for the top of its heap, which has no counterpart here. 1 when something
 // was returned.
 EXPORT int malloc_trim(size_t pad)

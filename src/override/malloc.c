@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer override: libc's malloc family by its own names, with glibc's and musl's error behaviour.
-// strdup and reallocarray are left to libc on glibc, as its manual asks; they call these.
+// strdup and reallocarray are left to libc, as glibc's manual asks; they call these.
 #define _GNU_SOURCE
 #include <malloc.h>
 #include <stdlib.h>
@@ -15,6 +15,9 @@
 void cfree(void *p);
 void free_sized(void *p, size_t bytes);
 void free_aligned_sized(void *p, size_t align, size_t bytes);
+#ifndef __GLIBC__
+void *pvalloc(size_t bytes);
+#endif
 
 EXPORT void *malloc(size_t bytes) { return ebbi_malloc(bytes); }
 EXPORT void free(void *p) { ebbi_free(p); }
@@ -53,15 +56,3 @@ EXPORT void *pvalloc(size_t bytes)
     size_t whole = ebbi_align_up(bytes, page);
     return ebbi_family_aligned(page, whole < bytes ? SIZE_MAX : whole);
 }
-
-#ifndef __GLIBC__
-EXPORT void *reallocarray(void *p, size_t count, size_t size)
-{
-    size_t bytes;
-    if (__builtin_mul_overflow(count, size, &bytes)) {
-        errno = ENOMEM;
-        return NULL;
-    }
-    return ebbi_realloc(p, bytes);
-}
-#endif

@@ -27,6 +27,11 @@
 #include <time.h>
 #include <unistd.h>
 
+#ifndef __GLIBC__ // the library brings them to musl, whose headers do not know them
+int malloc_trim(size_t pad);
+int malloc_info(int flags, FILE *stream);
+#endif
+
 #define MAYBE_UNUSED __attribute__((unused)) static
 #define KIB (1024L)
 #define MIB (1024L * 1024L)

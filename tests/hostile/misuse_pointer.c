@@ -78,7 +78,7 @@ static void start_of_unit(size_t size, long shift)
         keep(size);
     uintptr_t p = (uintptr_t)record->kept[2] >> shift << shift;
     for (int i = 0; i < 3; i++)
-        if ((uintptr_t)record->kept[i] == p)
+        if (((uintptr_t)record->kept[i] - p) % malloc_usable_size(record->kept[i]) == 0)
             record->impossible = 1;
     if (!record->impossible)
         take((void *)p, function);

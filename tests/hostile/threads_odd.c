@@ -6,6 +6,13 @@
 #include <limits.h>
 #include <malloc.h>
 
+static void ask_libc(void)
+{
+#ifdef __GLIBC__
+    (void)mallinfo2();
+#endif
+}
+
 static size_t heaps(void)
 {
     struct ebb_stats stats = {0};
@@ -39,7 +46,7 @@ static void *in_small_stack(void *argument)
     unsigned seed = (unsigned)(uintptr_t)argument;
     slow_paths(&seed);
     malloc_trim(0);
-    (void)mallinfo2();
+    ask_libc();
     free(aligned_alloc(1 << 16, 1 << 16));
     if (seed % 2 == 0)
         (void)heaps();
@@ -51,7 +58,9 @@ static void small_stack(long unused)
     (void)unused;
     pthread_attr_t small;
     pthread_attr_init(&small);
-    MUST(pthread_attr_setstacksize(&small, (size_t)PTHREAD_STACK_MIN) == 0, "stack size");
+    size_t stack =
+        PTHREAD_STACK_MIN < 16384 ? 16384 : PTHREAD_STACK_MIN; // musl's would hold no call
+    MUST(pthread_attr_setstacksize(&small, stack) == 0, "stack size");
     for (long round = 0; round < 20; round++) {
         pthread_t threads[4];
         for (long i = 0; i < 4; i++) {
@@ -90,7 +99,7 @@ static void no_keys(long unused)
     int count = 0;
     while (pthread_key_create(&key, free) == 0)
         count++;
-    MUST(count > 900, "only %d keys", count);
+    MUST(count > 100, "only %d keys", count);
     for (long i = 0; i < 3000; i++)
         pthread_join(start(ordinary, (void *)i), NULL);
     must_stay_small("without keys");
@@ -140,7 +149,7 @@ static atomic_int stop;
 static void *asks(void *unused)
 {
     while (!atomic_load(&stop)) {
-        (void)mallinfo2();
+        ask_libc();
         (void)heaps();
         FILE *file = fopen("/dev/null", "w");
         if (file != NULL) {

@@ -32,6 +32,12 @@ class CheckLibrary(ToolTest, unittest.TestCase):
         text = "".join(f"void *{name}(void);\nvoid *{name}(void) {{ return 0; }}\n" for name in missing)
         self.assert_passes(self.library(text, "-Wl,-soname,libebbtide.so.0"))
 
+    def test_newer_glibc(self):
+        library = self.library("extern int memfd_create(const char *, unsigned);\n"
+                               "int f(void) { return memfd_create(\"\", 0); }\n")  # of 2.27
+        self.assert_fails("needs glibc 2.27, at most 2.26", "--glibc", "2.26", library)
+        self.assertNotIn("needs glibc", self.run_tool("--glibc", "2.27", library).stderr)
+
     def test_not_a_library(self):
         self.assert_fails("check_library:", self.plant("text.so", "no ELF\n"))
 

@@ -1,28 +1,52 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """tools/setup asks for what is missing and for nothing else, on machines made of fakes."""
 import os
+import shutil
 import subprocess
 import unittest
 
 from planted import TOOLS, ToolTest
 
 
+FAMILIES = ("debian", "fedora", "arch", "alpine")
+
+
+def table():
+    rows = (line.split() for line in (TOOLS / "packages.txt").read_text().splitlines() if not line.startswith("#"))
+    return list(rows)
+
+
 class Setup(ToolTest, unittest.TestCase):
     tool = "setup"
 
-    def machine(self, user, absent=(), apt_exit=0):
-        """A PATH whose dpkg-query lacks `absent` and whose apt-get only notes its arguments."""
-        self.fake("dpkg-query", 'for name in "$@"; do case " %s " in *" $name "*) ;; *) '
-                  'echo "ii $name";; esac; done' % " ".join(absent))
+    def machine(self, user, absent=(), apt_exit=0, system="ID=debian\n"):
+        """All that can be run is a shell, its usual tools, the commands and packages of the table but `absent`, and managers
+        that note their arguments."""
+        self.bin = self.root / "bin"
+        self.bin.mkdir()
+        for name in ("sh", "sed", "awk", "grep", "sort", "tr", "cut", "tail", "mktemp", "rm", "dirname"):
+            (self.bin / name).symlink_to(shutil.which(name))
+        column = {"debian": 2, "fedora": 3, "arch": 4, "alpine": 5}.get(system.strip().split("=")[-1], 2)
+        for _, shown, *names in table():
+            if shown != "-" and "/" not in shown and names[column - 2] not in absent and shown not in ("sh", "sed"):
+                self.fake(shown, "true")
+        listed = " ".join(absent)
+        asked = f'for name in "$@"; do :; done; case " {listed} " in *" $name "*) exit 1;; esac; '
+        self.fake("dpkg-query", asked + 'printf "ii "')
+        for manager in ("rpm", "apk", "pacman"):
+            self.fake(manager, f'case "$1" in -q|-Q|info) {asked} exit 0;; esac; echo {manager} "$@" >>{self.root}/apt')
+        self.fake("dnf", f'echo dnf "$@" >>{self.root}/apt')
         self.fake("apt-get", f'echo "$@" >>{self.root}/apt; exit {apt_exit}')
         self.fake("id", f"echo {user}")
-        self.fake("node", "true")
+        self.system = self.plant("os-release", system)
 
     def fake(self, name, body):
-        self.plant(name, f"#!/bin/sh\n{body}\n").chmod(0o755)
+        self.plant(f"bin/{name}", f"#!/bin/sh\n{body}\n").chmod(0o755)
 
     def run_tool(self, *arguments):
-        environment = {**os.environ, "PATH": f"{self.root}:{os.environ['PATH']}"}
+        environment = {**os.environ}
+        if hasattr(self, "bin"):
+            environment |= {"PATH": str(self.bin), "SETUP_OS_RELEASE": str(self.system)}
         return subprocess.run([TOOLS / self.tool, *arguments], env=environment,
                               capture_output=True, text=True, check=False)
 
@@ -54,8 +78,71 @@ class Setup(ToolTest, unittest.TestCase):
         self.machine(user=0, absent=["ninja-build"], apt_exit=100)
         self.assert_fails("apt-get failed", "build")
 
+    def test_every_row_of_the_table_names_each_distribution(self):
+        for row in table():
+            self.assertEqual(len(row), 2 + len(FAMILIES), row)
+            self.assertIn(row[0], ("build", "test", "run", "release", "glibc"))
+
+    def test_what_is_there_without_a_package_is_not_asked_for(self):
+        self.machine(user=0, absent=["clang-package-of-nobody"])
+        self.fake("dpkg-query", "exit 1")  # no package at all; the commands are there
+        self.assertEqual(self.assert_passes("build"), "")
+        self.assertEqual(self.apt_calls(), "")
+
+    def test_each_distribution_by_its_own_names(self):
+        for system, package, expected in (
+                ("ID=fedora\n", "ninja-build", "dnf install -y ninja-build"), ("ID=arch\n", "ninja", "pacman -S --needed --noconfirm ninja"),
+                ("ID=alpine\n", "ninja", "apk add ninja"), ('ID=mint\nID_LIKE="ubuntu debian"\n', "ninja-build", "apt-get install"),
+                ('ID="rocky"\nID_LIKE="rhel centos fedora"\n', "ninja-build", "dnf install -y")):
+            with self.subTest(system=system):
+                self.setUp()
+                self.machine(user=1000, absent=[package], system=system)
+                self.fake_away("ninja")
+                self.assert_fails(f"sudo {expected}", "build")
+                self.assertEqual(len(self.run_tool("build").stderr.splitlines()), 1)
+
+    def test_unknown_distribution(self):
+        self.machine(user=0, system="ID=plan9\n")
+        self.assertEqual(self.assert_passes("build"), "")
+        self.fake_away("ninja")
+        self.assert_fails("unknown distribution; install what Debian calls: ninja-build\n", "build")
+        self.assertEqual(self.apt_calls(), "")
+
+    def fake_away(self, name):
+        (self.bin / name).unlink(missing_ok=True)
+
     def test_unknown_group(self):
         self.assertEqual(self.run_tool("everything").returncode, 2)
+
+
+class SetupLab(ToolTest, unittest.TestCase):
+    tool = "setup-lab"
+
+    def copy(self, python):
+        """The tool in a tree of its own, beside a python3 that is a fake."""
+        self.plant("lab/pyproject.toml", "")
+        self.plant("lab/constraints.txt", "")
+        self.plant("bin/python3", f"#!/bin/sh\n{python}\n").chmod(0o755)
+        (self.root / "tools").mkdir()
+        shutil.copy(TOOLS / self.tool, self.root / "tools")
+
+    def run_copy(self):
+        environment = {**os.environ, "PATH": f"{self.root}/bin:{os.environ['PATH']}"}
+        return subprocess.run([self.root / "tools" / self.tool], env=environment, capture_output=True, text=True, check=False)
+
+    def test_without_python(self):
+        self.copy("exit 1")
+        done = self.run_copy()
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"\Asetup-lab: needs Python 3.11 [^\n]*\n\Z")
+        self.assertFalse((self.root / "build").exists())
+
+    def test_without_network_nothing_is_left(self):
+        self.copy('[ "$1" = -c ] && exit 0; mkdir -p build/venv/bin; ln -s /bin/false build/venv/bin/python')
+        done = self.run_copy()
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("is there a network?", done.stderr)
+        self.assertFalse((self.root / "build/venv").exists())
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ from typing import Any
 
 from ebbtide_lab.arms import peers
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.base.layout import Layout, is_wheel
 
 EBBTIDE = "ebbtide"
 EBBTIDE_AGAIN = "ebbtide-again"  # the A/A arm
@@ -191,6 +191,8 @@ def load_schemes(layout: Layout) -> dict[str, dict[str, Any]]:
 
 
 def _load(layout: Layout) -> dict[str, dict[str, Any]]:
+    if is_wheel():
+        return {}
     path = layout.root / "lab" / "peers.toml"
     try:
         data = tomllib.loads(path.read_text(encoding="utf-8"))

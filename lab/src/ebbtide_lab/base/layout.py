@@ -10,6 +10,12 @@ from ebbtide_lab.base.errors import LabError
 PACKAGE = Path(__file__).resolve().parents[1]
 SCENARIO_SETS = PACKAGE / "scenarios" / "sets"
 WORKLOADS = PACKAGE / "workloads"
+CARRIED = PACKAGE / "lib"  # the library and the witness, in a wheel
+
+
+def is_wheel() -> bool:
+    """Installed with the library, without a checkout: for the verbs that need none."""
+    return CARRIED.is_dir()
 
 
 def find_root() -> Path:
@@ -28,6 +34,9 @@ class Layout:
 
     @classmethod
     def of(cls, lib: Path | None, programs: Path | None) -> "Layout":
+        if is_wheel():
+            given = programs.absolute() if programs else CARRIED
+            return cls(CARRIED, lib or CARRIED / "libebbtide.so", given)
         root = find_root()
         release = root / "build" / "release"
         # Programs are started elsewhere: a place that the user gave must not depend on it.

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.base.layout import Layout, is_wheel
 
 # The module of each verb: it is imported when the verb is asked for, since drawing
 # and judging take half a second that `ebb run` has no use for.
@@ -29,16 +29,23 @@ VERBS = {
     "traces": "traces",
 }
 
+# What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
+SLIM = ("run", "status", "doctor")
+
 
 class Main(click.Group):
     """Turns the errors that a user can put right into one line."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(VERBS)
+        return list(SLIM if is_wheel() else VERBS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in VERBS:
             return None
+        if is_wheel() and cmd_name not in SLIM:
+            raise click.UsageError(
+                f"ebb {cmd_name} needs a checkout of Ebbtide: `make run` there", ctx
+            )
         module = import_module(f"ebbtide_lab.cli.{VERBS[cmd_name]}")
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
@@ -55,7 +62,7 @@ class Main(click.Group):
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog='Completion in bash: eval "$(_EBB_COMPLETE=bash_source ebb)"; zsh and fish likewise.',
 )
-@click.version_option(package_name="ebbtide-lab", prog_name="ebb")
+@click.version_option(package_name="ebbtide", prog_name="ebb")
 @click.option("--lib", type=click.Path(path_type=Path), help="Ebbtide's shared library.")
 @click.option("--programs", type=click.Path(path_type=Path), help="Folder of the built bench/.")
 @click.pass_context
