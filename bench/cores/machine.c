@@ -13,7 +13,6 @@
 #include "ebbtide/detail/pin.h"
 
 #define LINES_LOG2 22
-#define LOCKS_LOG2 14
 #define PLACES_LOG2 13
 #define HELD_MOST 192   // a fork takes all owners'
 #define QUANTUM 1000    // tenths of a nanosecond that a core may be ahead of another
@@ -24,12 +23,7 @@ __extension__ typedef unsigned __int128 cores;
 struct line {
     cores sharers;
     uint64_t number;
-    uint64_t free_at; // M3
-};
-
-struct lock_state { // M2
-    uintptr_t address;
-    uint64_t free_at;
+    uint64_t free_at; // M2
 };
 
 struct place { // of the code, and the object if it is a variable of the program
@@ -46,7 +40,10 @@ struct held {
 
 struct core {
     uint64_t clock;
-    uint32_t turn; // 1: it is this one's
+    uint32_t turn;  // 1: it is this one's
+    uintptr_t self; // what the words of locks that it holds say
+    const void *waits_for; // the word of a lock
+    uint64_t waits_since;
     unsigned number;
     bool counted;
     unsigned held_count;
@@ -59,7 +56,6 @@ static unsigned core_count, entered;
 static bool simulated;
 static pthread_barrier_t meeting;
 static struct line *lines;
-static struct lock_state *locks;
 static size_t lines_used;
 static uint64_t real_start_ms;
 static __thread struct core *me;
@@ -97,6 +93,9 @@ static void wait_for_turn(struct core *core)
 
 static void pass_to(struct core *core)
 {
+    if (core->clock == GONE) {
+        die("all wait");
+    }
     __atomic_store_n(&core->turn, 1, __ATOMIC_RELEASE);
     (void)syscall(SYS_futex, &core->turn, FUTEX_WAKE_PRIVATE, 1, NULL, NULL, 0);
 }
@@ -112,14 +111,25 @@ static struct core *furthest_behind(void)
     return found;
 }
 
+static void let_others(void)
+{
+    struct core *mine = me;
+    pass_to(furthest_behind());
+    wait_for_turn(mine);
+}
+
 static void give_way(uint64_t ahead)
 {
-    struct core *next = furthest_behind();
-    if (next != me && next->clock + ahead < me->clock) {
-        struct core *mine = me;
-        pass_to(next);
-        wait_for_turn(mine);
+    uint64_t least = furthest_behind()->clock;
+    if (least < me->clock && me->clock - least > ahead) {
+        let_others();
     }
+}
+
+static void be(struct core *core)
+{
+    me = core;
+    core->self = (uintptr_t)&ebb_self;
 }
 
 void machine_start(unsigned count, bool simulates)
@@ -128,7 +138,6 @@ void machine_start(unsigned count, bool simulates)
     simulated = simulates;
     (void)pthread_barrier_init(&meeting, NULL, count);
     lines = zeroed(sizeof *lines << LINES_LOG2);
-    locks = zeroed(sizeof *locks << LOCKS_LOG2);
     for (unsigned i = 0; i < count; i++) {
         all[i].number = i;
         all[i].places = zeroed(sizeof(struct place) << PLACES_LOG2);
@@ -143,10 +152,10 @@ void machine_enter(unsigned core)
         }
         wait_for_turn(&all[core]);
     }
-    me = &all[core];
+    be(&all[core]);
 }
 
-void machine_lend(unsigned core) { me = &all[core]; }
+void machine_lend(unsigned core) { be(&all[core]); }
 
 void machine_meet(void)
 {
@@ -158,10 +167,8 @@ void machine_meet(void)
     }
     latest = me->clock > latest ? me->clock : latest;
     if (++met < core_count) {
-        struct core *mine = me;
-        mine->clock = GONE;
-        pass_to(furthest_behind());
-        wait_for_turn(mine);
+        me->clock = GONE;
+        let_others();
     } else {
         for (unsigned i = 0; i < core_count; i++) {
             all[i].clock = latest;
@@ -233,23 +240,7 @@ static struct line *line_of(uintptr_t number)
     return &lines[i];
 }
 
-static struct lock_state *lock_of(uintptr_t address)
-{
-    size_t i = mixed(address, LOCKS_LOG2);
-    for (size_t tries = 0; tries < (size_t)1 << LOCKS_LOG2; tries++) {
-        if (locks[i].address == 0) {
-            locks[i].address = address;
-        }
-        if (locks[i].address == address) {
-            return &locks[i];
-        }
-        i = (i + 1) & (((size_t)1 << LOCKS_LOG2) - 1);
-    }
-    die("too many locks");
-    return NULL;
-}
-
-// M1 and M3, for one line.
+// M1 and M2, for one line.
 static void touch_line(uintptr_t number, bool writes, bool atomic, struct place *place)
 {
     struct line *line = line_of(number);
@@ -283,7 +274,7 @@ static void touch(uintptr_t address, size_t bytes, bool writes, bool atomic, voi
 static void touch_atomic(const volatile void *address, size_t bytes, bool writes, void *pc)
 {
     if (me != NULL && simulated) {
-        if (writes && me->held_count == 0) {
+        if (writes) {
             give_way(0);
         }
         touch((uintptr_t)address, bytes, writes, writes, pc);
@@ -306,6 +297,21 @@ static void hold(const void *word, struct place *place)
     }
 }
 
+// The one that has waited longest goes on.
+static void wake_for(const volatile void *word)
+{
+    struct core *first = NULL;
+    for (unsigned i = 0; i < core_count; i++) {
+        if (all[i].waits_for == word && (first == NULL || all[i].waits_since < first->waits_since)) {
+            first = &all[i];
+        }
+    }
+    if (first != NULL) {
+        first->waits_for = NULL;
+        first->clock = first->waits_since > me->clock ? first->waits_since : me->clock;
+    }
+}
+
 static void drop(const volatile void *word)
 {
     for (unsigned i = me->held_count; i-- > 0;) {
@@ -314,63 +320,84 @@ static void drop(const volatile void *word)
             if (held->place != NULL) {
                 held->place->held_tenths += me->clock - held->since;
             }
-            if (simulated) {
-                lock_of((uintptr_t)word)->free_at = me->clock;
-            }
             *held = me->held[--me->held_count];
+            wake_for(word);
             return;
         }
     }
 }
 
-static bool claim(volatile uint64_t *word, uint64_t *expected, uint64_t desired, void *pc)
+static bool take(volatile uint64_t *word)
+{
+    uint64_t nobody = 0;
+    return __atomic_compare_exchange_n(word, &nobody, me->self, false, __ATOMIC_SEQ_CST,
+                                       __ATOMIC_SEQ_CST);
+}
+
+static bool claim(volatile uint64_t *word, uint64_t *expected, void *pc)
 {
     struct place *place = me->counted ? place_of((uintptr_t)pc, (uintptr_t)word) : NULL;
     touch_atomic(word, sizeof *word, true, pc);
-    if (simulated && lock_of((uintptr_t)word)->free_at > me->clock) {
-        *expected = 1; // M2
-    } else if (__atomic_compare_exchange_n(word, expected, desired, false, __ATOMIC_SEQ_CST,
-                                           __ATOMIC_SEQ_CST)) {
+    if (take(word)) {
         hold((const void *)word, place);
         return true;
     }
+    *expected = 1;
     if (place != NULL) {
-        place->refused++; // a lock that is waited for takes this back
+        place->refused++;
     }
     return false;
+}
+
+static bool is_core(uint64_t holder)
+{
+    for (unsigned i = 0; i < core_count; i++) {
+        if (all[i].self == (holder & ~(uint64_t)1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void wait_in_line(volatile uint64_t *word)
+{
+    while (!take(word)) {
+        if (is_core(*word)) {
+            me->waits_for = (const void *)word;
+            me->waits_since = me->clock;
+            me->clock = GONE;
+            let_others();
+        } else { // which may wait for one itself
+            (void)sched_yield();
+            me->clock += COST_TRANSFER;
+            give_way(0);
+        }
+    }
 }
 
 void __real_ebbi_lock_take_slow(uint64_t *word);
 void __wrap_ebbi_lock_take_slow(uint64_t *word);
 void __wrap_ebbi_lock_take_slow(uint64_t *word)
 {
-    void *pc = __builtin_return_address(0);
-    if (me == NULL || !simulated) {
-        struct core *mine = me; // what is spun on is no acquisition
-        me = NULL;
+    struct core *mine = me;
+    if (mine == NULL || !simulated) {
+        me = NULL; // what is spun on is no acquisition
         __real_ebbi_lock_take_slow(word);
         me = mine;
-    } else {
-        uint64_t nobody = 0;
-        while (!__atomic_compare_exchange_n(word, &nobody, (uintptr_t)&ebb_self, false,
-                                            __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST)) {
-            nobody = 0; // a thread that is no core has it
-            (void)sched_yield();
-        }
     }
-    if (me == NULL) {
+    if (mine == NULL) {
         return;
     }
-    struct place *place = me->counted ? place_of((uintptr_t)pc, (uintptr_t)word) : NULL;
-    uint64_t free_at = simulated ? lock_of((uintptr_t)word)->free_at : 0;
-    uint64_t waited = free_at > me->clock ? free_at - me->clock : 0;
-    me->clock += waited;
+    uintptr_t pc = (uintptr_t)__builtin_return_address(0);
+    struct place *place = mine->counted ? place_of(pc, (uintptr_t)word) : NULL;
+    uint64_t since = mine->clock;
     if (simulated) {
-        touch((uintptr_t)word, sizeof *word, true, true, pc);
+        wait_in_line(word);
+        touch((uintptr_t)word, sizeof *word, true, true, (void *)pc);
     }
     if (place != NULL) {
         place->waits++;
-        place->wait_tenths += waited;
+        place->wait_tenths += mine->clock - since;
     }
     hold(word, place);
 }
@@ -459,10 +486,11 @@ void __tsan_atomic_thread_fence(int order)
     {                                                                                              \
         (void)order;                                                                               \
         touch_atomic(p, sizeof *p, true, PC);                                                      \
+        word##bits was = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                              \
         if (me != NULL && v == 0) {                                                                \
             drop(p);                                                                               \
         }                                                                                          \
-        return __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                                        \
+        return was;                                                                                \
     }                                                                                              \
     bool __tsan_atomic##bits##_compare_exchange_strong(volatile word##bits *p, word##bits *c,      \
                                                        word##bits v, int order, int failed);       \
@@ -472,7 +500,7 @@ void __tsan_atomic_thread_fence(int order)
         (void)order;                                                                               \
         (void)failed;                                                                              \
         if (sizeof *p == sizeof(uint64_t) && me != NULL && is_claim(*c, v)) {                      \
-            return claim((volatile uint64_t *)(uintptr_t)p, (uint64_t *)(uintptr_t)c, v, PC);      \
+            return claim((volatile uint64_t *)(uintptr_t)p, (uint64_t *)(uintptr_t)c, PC);         \
         }                                                                                          \
         touch_atomic(p, sizeof *p, true, PC);                                                      \
         return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);    \
@@ -607,4 +635,22 @@ void machine_print(FILE *out)
         }
     }
     (void)fprintf(out, "]");
+}
+
+struct machine_figures machine_figures(const void *object)
+{
+    struct machine_figures sum = {0};
+    for (unsigned c = 0; c < core_count; c++) {
+        for (size_t i = 0; i < (size_t)1 << PLACES_LOG2; i++) {
+            const struct place *p = &all[c].places[i];
+            if (p->object == (uintptr_t)object) {
+                sum.shared_writes += p->shared_writes;
+                sum.fetches += p->fetches;
+                sum.taken += p->taken;
+                sum.waits += p->waits;
+                sum.refused += p->refused;
+            }
+        }
+    }
+    return sum;
 }

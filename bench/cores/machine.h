@@ -4,14 +4,13 @@
 // not linked); this counts it, and says what it would have cost.
 //
 // Simulated, a thread is a core with a clock of its own. One runs at a time: the one whose clock is furthest
-// behind, which gives way between operations, before it takes a lock and before an atomic read-modify-write, if
-// it holds no lock. Caches are of any size and keep lines until another core writes them.
+// behind, which gives way between operations and before each atomic read-modify-write, so that these, locks among
+// them, happen in the order of the clocks. Caches are of any size and keep lines until another core writes them.
 //
 // M1  a line has the set of cores that have it. A read by one that has it not fetches it; a write by one that has it
 //     not alone takes it from the others. Both cost a transfer, if others have it.
-// M2  a lock whose word another core has taken until a later time than now makes this core wait until then, or
-//     refuses it if it only tries.
-// M3  an atomic read-modify-write that fetches its line waits for its turn: a line moves once at a time.
+// M2  an atomic read-modify-write that has not its line alone waits for its turn: a line moves once at a time.
+// M3  who waits for a lock goes on when it has been dropped, in order; the waiting costs nothing else.
 // M4  time, the processor and the number of processors are the machine's for the library, too.
 //
 // Free, the threads run as they do; only locks are counted, as the library finds them.
@@ -46,5 +45,10 @@ void machine_meet(void);            // goes on when all cores have come here
 void machine_leave(void);
 // As JSON: one list for each place of the code and object; see cores.c. When all have left.
 void machine_print(FILE *out);
+
+struct machine_figures {
+    uint64_t shared_writes, fetches, taken, waits, refused;
+};
+struct machine_figures machine_figures(const void *object); // a variable of the program
 
 #endif
