@@ -45,6 +45,8 @@ static void *work(void *argument)
     machine_work(core * 50000); // each while the other does something else
     lock_for(&turns.lock, 1000, 99000);
     lock_for(&contended.lock, 100000, 0); // the second core waits for the first, and so on
+    machine_meet();
+    machine_work(core * 2500);
     for (int i = 0; i < TIMES; i++) {
         ebbi_fetch_add_relaxed(&sum.number, (uint64_t)1);
         machine_work(5000);

@@ -173,6 +173,7 @@ void machine_meet(void)
         for (unsigned i = 0; i < core_count; i++) {
             all[i].clock = latest;
         }
+        met = 0;
     }
 }
 
