@@ -22,8 +22,8 @@
 #define LARGE_SLOTS 8
 #define SHARED_SLOTS 4096
 #define RING 512
-#define OPERATIONS 6000 // that a core does, in each half
-#define THREAD_WORK 200000    // tenths of a nanosecond: the system's for a thread
+#define OPERATIONS 6000    // that a core does, in each half
+#define THREAD_WORK 200000 // tenths of a nanosecond: the system's for a thread
 
 struct worker {
     unsigned core, cores;
@@ -75,7 +75,10 @@ static void mixed(struct worker *w) { replace(w, SLOTS, small_size(w)); }
 
 static void large(struct worker *w) { replace(w, LARGE_SLOTS, between(w, 200 << 10, 1 << 20)); }
 
-static void *exchange(void **slot, void *p) { return __atomic_exchange_n(slot, p, __ATOMIC_ACQ_REL); }
+static void *exchange(void **slot, void *p)
+{
+    return __atomic_exchange_n(slot, p, __ATOMIC_ACQ_REL);
+}
 
 // Whoever comes next frees it.
 static void handoff(struct worker *w)
@@ -201,9 +204,9 @@ static const struct workload {
     void (*operation)(struct worker *w);
     unsigned longer; // than the others, as an operation is
 } workloads[] = {
-    {"mixed", mixed, 1},       {"handoff", handoff, 1}, {"pipes", pipe_through, 1},
-    {"large", large, 12},      {"threads", threads, 200}, {"retire", retire, 2},
-    {"calls", calls, 4},       {"hazards", hazards, 2}, {"regions", regions, 20},
+    {"mixed", mixed, 1},      {"handoff", handoff, 1},   {"pipes", pipe_through, 1},
+    {"large", large, 12},     {"threads", threads, 200}, {"retire", retire, 2},
+    {"calls", calls, 4},      {"hazards", hazards, 2},   {"regions", regions, 20},
     {"domains", domains, 10},
 };
 
@@ -253,7 +256,8 @@ static void run(unsigned cores)
     }
     (void)printf("{\"workload\": \"%s\", \"cores\": %u, \"simulated\": %s, \"operations\": %lu, "
                  "\"ns\": %lu,\n\"places\": ",
-                 chosen->name, cores, simulated ? "true" : "false", operations, tenths / cores / 10);
+                 chosen->name, cores, simulated ? "true" : "false", operations,
+                 tenths / cores / 10);
     machine_print(stdout);
     (void)printf("}\n");
     free(w);

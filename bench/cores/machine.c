@@ -40,8 +40,8 @@ struct held {
 
 struct core {
     uint64_t clock;
-    uint32_t turn;  // 1: it is this one's
-    uintptr_t self; // what the words of locks that it holds say
+    uint32_t turn;         // 1: it is this one's
+    uintptr_t self;        // what the words of locks that it holds say
     const void *waits_for; // the word of a lock
     uint64_t waits_since;
     unsigned number;
@@ -233,8 +233,7 @@ static struct line *line_of(uintptr_t number)
             if (++lines_used > ((size_t)3 << LINES_LOG2) / 4) {
                 die("too many lines");
             }
-        }
-        else {
+        } else {
             i = (i + 1) & (((size_t)1 << LINES_LOG2) - 1);
         }
     }
@@ -285,7 +284,10 @@ static void touch_atomic(const volatile void *address, size_t bytes, bool writes
 // ---- locks ---------------------------------------------------------------------------------------
 
 // A lock of the library is taken when its word becomes the thread's own name, and dropped when it becomes 0.
-static bool is_claim(uint64_t from, uint64_t to) { return from == 0 && (to & ~(uint64_t)1) == (uintptr_t)&ebb_self; }
+static bool is_claim(uint64_t from, uint64_t to)
+{
+    return from == 0 && (to & ~(uint64_t)1) == (uintptr_t)&ebb_self;
+}
 
 static void hold(const void *word, struct place *place)
 {
@@ -303,7 +305,8 @@ static void wake_for(const volatile void *word)
 {
     struct core *first = NULL;
     for (unsigned i = 0; i < core_count; i++) {
-        if (all[i].waits_for == word && (first == NULL || all[i].waits_since < first->waits_since)) {
+        if (all[i].waits_for == word &&
+            (first == NULL || all[i].waits_since < first->waits_since)) {
             first = &all[i];
         }
     }

@@ -25,10 +25,11 @@
 
 // Tenths of a nanosecond.
 enum machine_cost {
-    COST_HIT = 3, // with the instructions around: a malloc and free pair, measured, is 5.5 ns for some 20
+    COST_HIT =
+        3, // with the instructions around: a malloc and free pair, measured, is 5.5 ns for some 20
     COST_ATOMIC = 60,
     COST_TRANSFER = 1000,
-    COST_COLD = 800,  // nobody had it
+    COST_COLD = 800,   // nobody had it
     COST_CALL = 10000, // of the kernel, its own locks left out
     COST_NAP = 10000000,
 };
@@ -37,8 +38,8 @@ enum machine_cost {
 void machine_start(unsigned cores, bool simulated);
 // The calling thread is this core from now on, and begins when all have entered.
 void machine_enter(unsigned core);
-void machine_lend(unsigned core);   // to the calling thread, while the one that entered waits for it
-void machine_count(bool counted);   // what this core does from now on, for the figures
+void machine_lend(unsigned core); // to the calling thread, while the one that entered waits for it
+void machine_count(bool counted); // what this core does from now on, for the figures
 void machine_work(unsigned tenths); // of the program's own; other cores may go on
 uint64_t machine_now(void);         // this core's clock, in tenths of a nanosecond
 void machine_meet(void);            // goes on when all cores have come here
