@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-#include "cores/machine.h"
+#include "cores/hooks.h"
 
 #include <linux/futex.h>
 #include <pthread.h>
@@ -57,7 +57,6 @@ static bool simulated;
 static pthread_barrier_t meeting;
 static struct line *lines;
 static size_t lines_used;
-static uint64_t real_start_ms;
 static __thread struct core *me;
 extern char __data_start[], _end[];
 
@@ -271,9 +270,18 @@ static void touch(uintptr_t address, size_t bytes, bool writes, bool atomic, voi
     }
 }
 
-static void touch_atomic(const volatile void *address, size_t bytes, bool writes, void *pc)
+bool machine_is_on(void) { return me != NULL && simulated; }
+
+void machine_touch(const volatile void *p, size_t bytes, bool writes, void *pc)
 {
-    if (me != NULL && simulated) {
+    if (machine_is_on()) {
+        touch((uintptr_t)p, bytes, writes, false, pc);
+    }
+}
+
+void machine_touch_atomic(const volatile void *address, size_t bytes, bool writes, void *pc)
+{
+    if (machine_is_on()) {
         if (writes) {
             give_way(0);
         }
@@ -284,9 +292,9 @@ static void touch_atomic(const volatile void *address, size_t bytes, bool writes
 // ---- locks ---------------------------------------------------------------------------------------
 
 // A lock of the library is taken when its word becomes the thread's own name, and dropped when it becomes 0.
-static bool is_claim(uint64_t from, uint64_t to)
+bool machine_is_claim(uint64_t from, uint64_t to)
 {
-    return from == 0 && (to & ~(uint64_t)1) == (uintptr_t)&ebb_self;
+    return me != NULL && from == 0 && (to & ~(uint64_t)1) == (uintptr_t)&ebb_self;
 }
 
 static void hold(const void *word, struct place *place)
@@ -316,9 +324,9 @@ static void wake_for(const volatile void *word)
     }
 }
 
-static void drop(const volatile void *word)
+void machine_drop(const volatile void *word)
 {
-    for (unsigned i = me->held_count; i-- > 0;) {
+    for (unsigned i = me != NULL ? me->held_count : 0; i-- > 0;) {
         struct held *held = &me->held[i];
         if (held->word == word) {
             if (held->place != NULL) {
@@ -338,10 +346,10 @@ static bool take(volatile uint64_t *word)
                                        __ATOMIC_SEQ_CST);
 }
 
-static bool claim(volatile uint64_t *word, uint64_t *expected, void *pc)
+bool machine_claim(volatile uint64_t *word, uint64_t *expected, void *pc)
 {
     struct place *place = me->counted ? place_of((uintptr_t)pc, (uintptr_t)word) : NULL;
-    touch_atomic(word, sizeof *word, true, pc);
+    machine_touch_atomic(word, sizeof *word, true, pc);
     if (take(word)) {
         hold((const void *)word, place);
         return true;
@@ -406,140 +414,11 @@ void __wrap_ebbi_lock_take_slow(uint64_t *word)
     hold(word, place);
 }
 
-// ---- the compiler's calls ------------------------------------------------------------------------
+// ---- the system ----------------------------------------------------------------------------------
 
-#define PC __builtin_return_address(0)
-
-#define PLAIN(name, bytes, writes)                                                                 \
-    void name(void *p);                                                                            \
-    void name(void *p)                                                                             \
-    {                                                                                              \
-        if (me != NULL && simulated) {                                                             \
-            touch((uintptr_t)p, bytes, writes, false, PC);                                         \
-        }                                                                                          \
-    }
-PLAIN(__tsan_read1, 1, false)
-PLAIN(__tsan_read2, 2, false)
-PLAIN(__tsan_read4, 4, false)
-PLAIN(__tsan_read8, 8, false)
-PLAIN(__tsan_read16, 16, false)
-PLAIN(__tsan_unaligned_read2, 2, false)
-PLAIN(__tsan_unaligned_read4, 4, false)
-PLAIN(__tsan_unaligned_read8, 8, false)
-PLAIN(__tsan_unaligned_read16, 16, false)
-PLAIN(__tsan_write1, 1, true)
-PLAIN(__tsan_write2, 2, true)
-PLAIN(__tsan_write4, 4, true)
-PLAIN(__tsan_write8, 8, true)
-PLAIN(__tsan_write16, 16, true)
-PLAIN(__tsan_unaligned_write2, 2, true)
-PLAIN(__tsan_unaligned_write4, 4, true)
-PLAIN(__tsan_unaligned_write8, 8, true)
-PLAIN(__tsan_unaligned_write16, 16, true)
-
-#define RANGE(name, writes)                                                                        \
-    void name(void *p, unsigned long bytes);                                                       \
-    void name(void *p, unsigned long bytes)                                                        \
-    {                                                                                              \
-        if (me != NULL && simulated && bytes > 0) {                                                \
-            touch((uintptr_t)p, bytes, writes, false, PC);                                         \
-        }                                                                                          \
-    }
-RANGE(__tsan_read_range, false)
-RANGE(__tsan_write_range, true)
-
-void __tsan_init(void);
-void __tsan_init(void) {}
-void __tsan_func_entry(void *caller);
-void __tsan_func_entry(void *caller) { (void)caller; }
-void __tsan_func_exit(void);
-void __tsan_func_exit(void) {}
-void __tsan_atomic_signal_fence(int order);
-void __tsan_atomic_signal_fence(int order)
+void machine_call(unsigned tenths, void *pc)
 {
-    (void)order;
-    __atomic_signal_fence(__ATOMIC_SEQ_CST);
-}
-void __tsan_atomic_thread_fence(int order);
-void __tsan_atomic_thread_fence(int order)
-{
-    (void)order;
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-#define ATOMIC(bits)                                                                               \
-    typedef uint##bits##_t word##bits;                                                             \
-    word##bits __tsan_atomic##bits##_load(const volatile word##bits *p, int order);                \
-    word##bits __tsan_atomic##bits##_load(const volatile word##bits *p, int order)                 \
-    {                                                                                              \
-        (void)order;                                                                               \
-        touch_atomic(p, sizeof *p, false, PC);                                                     \
-        return __atomic_load_n(p, __ATOMIC_SEQ_CST);                                               \
-    }                                                                                              \
-    void __tsan_atomic##bits##_store(volatile word##bits *p, word##bits v, int order);             \
-    void __tsan_atomic##bits##_store(volatile word##bits *p, word##bits v, int order)              \
-    {                                                                                              \
-        (void)order;                                                                               \
-        if (me != NULL && simulated) {                                                             \
-            touch((uintptr_t)p, sizeof *p, true, false, PC);                                       \
-        }                                                                                          \
-        __atomic_store_n(p, v, __ATOMIC_RELEASE);                                                  \
-    }                                                                                              \
-    word##bits __tsan_atomic##bits##_exchange(volatile word##bits *p, word##bits v, int order);    \
-    word##bits __tsan_atomic##bits##_exchange(volatile word##bits *p, word##bits v, int order)     \
-    {                                                                                              \
-        (void)order;                                                                               \
-        touch_atomic(p, sizeof *p, true, PC);                                                      \
-        word##bits was = __atomic_exchange_n(p, v, __ATOMIC_SEQ_CST);                              \
-        if (me != NULL && v == 0) {                                                                \
-            drop(p);                                                                               \
-        }                                                                                          \
-        return was;                                                                                \
-    }                                                                                              \
-    bool __tsan_atomic##bits##_compare_exchange_strong(volatile word##bits *p, word##bits *c,      \
-                                                       word##bits v, int order, int failed);       \
-    bool __tsan_atomic##bits##_compare_exchange_strong(volatile word##bits *p, word##bits *c,      \
-                                                       word##bits v, int order, int failed)        \
-    {                                                                                              \
-        (void)order;                                                                               \
-        (void)failed;                                                                              \
-        if (sizeof *p == sizeof(uint64_t) && me != NULL && is_claim(*c, v)) {                      \
-            return claim((volatile uint64_t *)(uintptr_t)p, (uint64_t *)(uintptr_t)c, PC);         \
-        }                                                                                          \
-        touch_atomic(p, sizeof *p, true, PC);                                                      \
-        return __atomic_compare_exchange_n(p, c, v, false, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);    \
-    }
-ATOMIC(8)
-ATOMIC(16)
-ATOMIC(32)
-ATOMIC(64)
-
-#define FETCH(bits, operation)                                                                     \
-    word##bits __tsan_atomic##bits##_fetch_##operation(volatile word##bits *p, word##bits v,       \
-                                                       int order);                                 \
-    word##bits __tsan_atomic##bits##_fetch_##operation(volatile word##bits *p, word##bits v,       \
-                                                       int order)                                  \
-    {                                                                                              \
-        (void)order;                                                                               \
-        touch_atomic(p, sizeof *p, true, PC);                                                      \
-        return __atomic_fetch_##operation(p, v, __ATOMIC_SEQ_CST);                                 \
-    }
-FETCH(8, or)
-FETCH(8, and)
-FETCH(32, add)
-FETCH(32, sub)
-FETCH(32, or)
-FETCH(32, and)
-FETCH(64, add)
-FETCH(64, sub)
-FETCH(64, or)
-FETCH(64, and)
-
-// ---- what the library asks of the system -----------------------------------------------------------
-
-static void system_call(unsigned tenths, void *pc)
-{
-    if (me == NULL || !simulated) {
+    if (!machine_is_on()) {
         return;
     }
     me->clock += tenths;
@@ -553,73 +432,14 @@ static void system_call(unsigned tenths, void *pc)
     }
 }
 
-size_t __real_ebbi_os_cpu(void);
-size_t __wrap_ebbi_os_cpu(void);
-size_t __wrap_ebbi_os_cpu(void) { return me != NULL ? me->number : __real_ebbi_os_cpu(); }
-
-size_t __wrap_ebbi_os_cpus(void);
-size_t __wrap_ebbi_os_cpus(void) { return core_count; }
-
-uint64_t __real_ebbi_os_now_ms(void);
-uint64_t __wrap_ebbi_os_now_ms(void);
-uint64_t __wrap_ebbi_os_now_ms(void)
+void machine_lets_others(uint64_t tenths)
 {
-    if (me == NULL || !simulated) {
-        return __real_ebbi_os_now_ms();
-    }
-    if (real_start_ms == 0) {
-        real_start_ms = __real_ebbi_os_now_ms();
-    }
-    return real_start_ms + me->clock / 10000000;
+    me->clock += tenths;
+    give_way(0);
 }
 
-bool __real_ebbi_os_membarrier(void);
-bool __wrap_ebbi_os_membarrier(void);
-bool __wrap_ebbi_os_membarrier(void)
-{
-    system_call(COST_CALL, PC);
-    return __real_ebbi_os_membarrier();
-}
-
-bool __real_ebbi_os_purge(void *start, size_t bytes);
-bool __wrap_ebbi_os_purge(void *start, size_t bytes);
-bool __wrap_ebbi_os_purge(void *start, size_t bytes)
-{
-    system_call(COST_CALL, PC);
-    return __real_ebbi_os_purge(start, bytes);
-}
-
-int __real_ebbi_os_commit(void *start, size_t bytes);
-int __wrap_ebbi_os_commit(void *start, size_t bytes);
-int __wrap_ebbi_os_commit(void *start, size_t bytes)
-{
-    system_call(COST_CALL, PC);
-    return __real_ebbi_os_commit(start, bytes);
-}
-
-void __real_ebbi_os_yield(void);
-void __wrap_ebbi_os_yield(void);
-void __wrap_ebbi_os_yield(void)
-{
-    if (me == NULL || !simulated) {
-        __real_ebbi_os_yield();
-    } else {
-        me->clock += COST_CALL;
-        give_way(0);
-    }
-}
-
-void __real_ebbi_nap(uint32_t ms);
-void __wrap_ebbi_nap(uint32_t ms);
-void __wrap_ebbi_nap(uint32_t ms)
-{
-    if (me == NULL || !simulated) {
-        __real_ebbi_nap(ms);
-    } else {
-        me->clock += (uint64_t)ms * COST_NAP;
-        give_way(0);
-    }
-}
+size_t machine_core(size_t else_this) { return me != NULL ? me->number : else_this; }
+size_t machine_cores(void) { return core_count; }
 
 // ---- the figures ---------------------------------------------------------------------------------
 

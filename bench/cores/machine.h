@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What the library would do on a machine with as many cores as the program has threads. The library is compiled so
-// that each access to memory calls a function of machine.c (the compiler's -fsanitize=thread, whose run time is
+// that each access to memory calls a function of hooks.c (the compiler's -fsanitize=thread, whose run time is
 // not linked); this counts it, and says what it would have cost.
 //
 // Simulated, a thread is a core with a clock of its own. One runs at a time: the one whose clock is furthest
