@@ -42,9 +42,9 @@ class Bytes:
 
 def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 0) -> Bytes:
     """A clock in this epoch, with a participant for each state; threads count from 100."""
-    words = {BOARD: stalls.MAGIC, BOARD + 8: stalls.VERSION}
+    words = {BOARD: stalls.MAGIC, BOARD + 8: 2 << 32 | stalls.VERSION}
     words |= {BOARD + 16 + 8 * at: each for at, each in enumerate((NOW, HEAD, CHANGED, WAITING))}
-    words |= {NOW: epoch << 16 | mark, CHANGED: changed_ms, WAITING: 4096}
+    words |= {NOW: epoch << 16 | mark, CHANGED: changed_ms, WAITING: 8192, WAITING + 64: -4096 % 2**64}
     places = [FIRST + 64 * at for at in range(len(states))]
     words[HEAD] = places[0] if places else 0
     for at, state in enumerate(states):
@@ -149,7 +149,7 @@ __attribute__((visibility("default"))) const struct {
     uint64_t magic;
     uint32_t version, unused;
     const void *now, *first, *changed_ms, *waiting;
-} ebb_reclaim_board = {0x45424252434C4D31, 1, 0, &now, &first, &changed_ms, &waiting};
+} ebb_reclaim_board = {0x45424252434C4D31, 2, 1, &now, &first, &changed_ms, &waiting};
 __attribute__((constructor)) static void start(void) { one.thread = (uint32_t)syscall(SYS_gettid); }
 """
 WAITS = """

@@ -13,20 +13,22 @@
 struct board {
     uint64_t magic; // "1MLCRBBE" in memory
     uint32_t version;
-    uint32_t unused;
+    uint32_t parts;           // of what waits
     const void *now;          // uint64_t: epoch << 16, its low bit 1 in a fenced clock
     const void *participants; // struct ebb_participant *: the first, linked by `next`
     const void *changed_ms;   // uint64_t: CLOCK_MONOTONIC when `now` changed
-    const void *retired;      // size_t: bytes that wait
+    const void *
+        retired; // size_t: bytes that wait; one in each of so many lines of 64 bytes, to be added up
 };
 extern __attribute__((visibility("default"))) const struct board ebb_reclaim_board;
 const struct board ebb_reclaim_board = {
     .magic = 0x45424252434C4D31,
-    .version = 1,
+    .version = 2,
+    .parts = EBBI_WAITING_PARTS,
     .now = &ebbi_clock.now,
     .participants = &ebbi_clock.participants,
     .changed_ms = &ebbi_clock.changed_ms,
-    .retired = &ebbi_limbo_waiting_bytes,
+    .retired = ebbi_limbo_waiting,
 };
 
 void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_stats *stats)

@@ -14,8 +14,8 @@
 #include "heap/lately.h"
 #include "os/options.h"
 
-#define SPARE_HEAPS 8
-#define COLOURS 61u // lines, in the first page
+#define SPARE_HEAPS 8 // at least; one for each processor
+#define COLOURS 61u   // lines, in the first page
 #define ARRAYS_ROOM ((size_t)30 << 10)
 
 static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
@@ -23,8 +23,8 @@ static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
 static struct ebbi_heap *all_heaps;
 static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
-static unsigned next_heap;  // made so far, seats included
 static size_t thread_heaps; // made so far
+static unsigned next_heap;  // made so far, seats included; atomic
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE - ARRAYS_ROOM,
                "room for the magazines' arrays");
@@ -58,13 +58,14 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     if (span == NULL) {
         return NULL;
     }
+    unsigned number = ebbi_fetch_add_relaxed(&next_heap, 1u); // relaxed: a number
     // Heaps at the same place of their granules would have their hot lines in the same cache sets.
     uintptr_t start = (uintptr_t)ebbi_span_start(span);
-    struct ebbi_heap *heap = (void *)(start + next_heap % COLOURS * (size_t)EBBI_CACHE_LINE);
+    struct ebbi_heap *heap = (void *)(start + number % COLOURS * (size_t)EBBI_CACHE_LINE);
     if (!span->zeroed) {
         memset(heap, 0, sizeof *heap);
     }
-    heap->lane = (uint16_t)(first_lane + next_heap++ % EBBI_LANES);
+    heap->lane = (uint16_t)(first_lane + number % EBBI_LANES);
     heap->own.lane = heap->lane;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
@@ -73,7 +74,6 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->slot_next = (void **)ebbi_align_up(arrays, EBBI_CACHE_LINE);
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
-    ebbi_places_prepare(heap->lane);
     prepare_bins(heap);
     return heap;
 }
@@ -99,18 +99,14 @@ static void link_heap(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
+    ebbi_places_prepare(heap->lane);
     EBBI_LIST_PUSH(all_heaps, heap, next, previous);
 }
 
-static struct ebbi_heap *heap_create(void)
+void ebbi_heap_join(struct ebbi_heap *heap)
 {
-    struct ebbi_heap *heap = ebbi_heap_make(0);
-    if (heap == NULL) {
-        return NULL;
-    }
     ebbi_depots_grow(++thread_heaps);
     link_heap(heap);
-    return heap;
 }
 
 struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label)
@@ -125,7 +121,7 @@ struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_la
     return heap;
 }
 
-static void heap_destroy(struct ebbi_heap *heap)
+static void unlink_heap(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->holds == 0);
@@ -133,20 +129,22 @@ static void heap_destroy(struct ebbi_heap *heap)
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
-    ebbi_span_free(ebbi_span_of(heap));
 }
+
+void ebbi_heap_end(struct ebbi_heap *heap) { ebbi_span_free(ebbi_span_of(heap)); }
+
+static size_t spare_heaps(void) { return ebbi_max(SPARE_HEAPS, ebbi_os_cpus()); }
 
 struct ebbi_heap *ebbi_heap_adopt(void)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT((abandoned == NULL) == (abandoned_count == 0));
     struct ebbi_heap *heap = abandoned;
-    if (heap == NULL) {
-        return heap_create();
+    if (heap != NULL) {
+        abandoned = heap->abandoned_next;
+        abandoned_count--;
+        EBBI_ASSERT(!heap->attached && heap->seat.domain == NULL);
     }
-    abandoned = heap->abandoned_next;
-    abandoned_count--;
-    EBBI_ASSERT(!heap->attached && heap->seat.domain == NULL);
     return heap;
 }
 
@@ -167,18 +165,19 @@ static bool is_empty(const struct ebbi_heap *heap)
            heap->deferred.count == 0 && heap->records == NULL && !heap->had_regions;
 }
 
-void ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
+struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))
 {
     ebbi_assert_held(&registry);
     ebbi_lock_take(&heap->own.lock);
     discard(heap);
     bool empty = is_empty(heap);
     ebbi_lock_drop(&heap->own.lock);
-    if (empty && heap->holds == 0 && abandoned_count >= SPARE_HEAPS) {
-        heap_destroy(heap);
-    } else {
-        ebbi_heap_push_abandoned(heap);
+    if (empty && heap->holds == 0 && abandoned_count >= spare_heaps()) {
+        unlink_heap(heap);
+        return heap;
     }
+    ebbi_heap_push_abandoned(heap);
+    return NULL;
 }
 
 // From `from`, which is let go, to the next, which is held; NULL: the first.
@@ -220,6 +219,7 @@ void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), vo
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
 {
     size_t spare = 0;
+    struct ebbi_heap *ended = NULL;
     ebbi_lock_take(&registry);
     struct ebbi_heap **link = &abandoned;
     while (*link != NULL) {
@@ -228,15 +228,22 @@ void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
         discard(heap);
         bool empty = is_empty(heap);
         ebbi_lock_drop(&heap->own.lock);
-        if (empty && heap->holds == 0 && ++spare > SPARE_HEAPS) {
+        if (empty && heap->holds == 0 && ++spare > spare_heaps()) {
             *link = heap->abandoned_next;
             abandoned_count--;
-            heap_destroy(heap);
+            unlink_heap(heap);
+            heap->abandoned_next = ended;
+            ended = heap;
         } else {
             link = &heap->abandoned_next;
         }
     }
     ebbi_lock_drop(&registry);
+    while (ended != NULL) {
+        struct ebbi_heap *heap = ended;
+        ended = heap->abandoned_next;
+        ebbi_heap_end(heap);
+    }
 }
 
 void ebbi_owners_freeze(void)

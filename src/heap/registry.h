@@ -11,7 +11,8 @@ void ebbi_registry_unlock(void);
 void ebbi_registry_assert(void); // checked builds: aborts unless the calling thread holds it
 #define EBBI_ASSERT_REGISTRY() (EBBI_HAVE_ASSERT ? ebbi_registry_assert() : (void)0)
 
-// One that is in no list; NULL: memory refused.
+// One that is in no list; NULL: memory refused. Not under the registry's lock for a thread's: it may wait for the
+// arena's, and touches its pages first.
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane);
 
 // Takes the registry's lock and every owner's, for a reader of all slabs.
@@ -27,13 +28,16 @@ void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), vo
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap));
 
 // Under the registry's lock.
-struct ebbi_heap *ebbi_heap_adopt(void); // an abandoned heap or a new one; NULL: memory refused
+struct ebbi_heap *ebbi_heap_adopt(void);     // an abandoned heap; NULL: there is none
+void ebbi_heap_join(struct ebbi_heap *heap); // of a thread, made just now: into the list of all
 // For a domain: a new one, in the list of all. NULL: refused.
 struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
 void ebbi_heap_push_abandoned(struct ebbi_heap *heap);
-void ebbi_heap_abandon(
-    struct ebbi_heap *heap,
-    void (*discard)(struct ebbi_heap *heap)); // its thread has gone: abandoned, or destroyed
-struct ebbi_heap *ebbi_heaps_first(void);     // of all, through `next`
+// Its thread has gone: abandoned. Or not NULL: out of the list, for ebbi_heap_end, which is not under the lock.
+struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap,
+                                    void (*discard)(struct ebbi_heap *heap));
+struct ebbi_heap *ebbi_heaps_first(void); // of all, through `next`
+
+void ebbi_heap_end(struct ebbi_heap *heap);
 
 #endif

@@ -109,6 +109,9 @@ void ebbi_shelf_set_current(struct ebbi_owner *owner, unsigned class_number, str
     EBBI_ASSERT(slab == NULL || (slab->bucket == EBBI_NO_BUCKET && !slab->purging &&
                                  slab->class_number == class_number));
     struct ebbi_slab *before = owner->shelves[class_number].current;
+    if (before == slab) { // mostly none: the shelf's line is let be
+        return;
+    }
     owner->shelves[class_number].current = slab;
     if (slab != NULL) {
         slab->moves_at = NEVER;

@@ -100,7 +100,8 @@ EBBI_INLINE bool ebbi_lock_claim(struct ebbi_lock *lock)
 
 EBBI_INLINE bool ebbi_lock_try(struct ebbi_lock *lock)
 {
-    bool taken = ebbi_lock_claim(lock);
+    // relaxed: one that is held keeps its line
+    bool taken = ebbi_load_relaxed(&lock->word) == 0 && ebbi_lock_claim(lock);
     if (taken) {
         ebbi_lock_count(lock, 1);
     }

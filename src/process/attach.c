@@ -93,6 +93,14 @@ static struct ebbi_heap *take_heap(void)
 {
     ebbi_registry_lock();
     struct ebbi_heap *heap = ebbi_heap_adopt();
+    if (heap == NULL) {
+        ebbi_registry_unlock();
+        heap = ebbi_heap_make(0);
+        ebbi_registry_lock();
+        if (heap != NULL) {
+            ebbi_heap_join(heap);
+        }
+    }
     if (heap != NULL) {
         EBBI_ASSERT(!heap->attached && heap->seat.domain == NULL);
         EBBI_ASSERT(heap->outbox_count == 0 && heap->entered_count == 0);
@@ -186,8 +194,11 @@ static void heap_abandon(struct ebbi_heap *heap)
     ebbi_clock_leave(&ebbi_clock, &heap->fast.pin);
     ebbi_records_leave(heap);
     ebbi_seats_leave(heap);
-    ebbi_heap_abandon(heap, ebbi_records_discard);
+    struct ebbi_heap *ended = ebbi_heap_abandon(heap, ebbi_records_discard);
     ebbi_registry_unlock();
+    if (ended != NULL) {
+        ebbi_heap_end(ended);
+    }
     ebbi_helper_kick();
 }
 

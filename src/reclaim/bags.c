@@ -5,7 +5,7 @@
 #include "heap/blocks.h"
 #include "reclaim/queues.h"
 
-size_t ebbi_limbo_waiting_bytes;
+struct ebbi_waiting_part ebbi_limbo_waiting[EBBI_WAITING_PARTS];
 static size_t limit_bytes;                                // atomic; 0: nobody asked
 static struct ebbi_lock limit_lock = EBBI_LOCK(OWNER);    // nothing is taken under it
 static void (*limit_notify)(size_t bytes, void *context); // set under limit_lock, as is the next
@@ -46,14 +46,30 @@ static void note_limit(size_t bytes)
     }
 }
 
+// Amid changes one part may be seen without another: at worst less than nothing.
+static size_t waiting_bytes(void)
+{
+    size_t bytes = 0;
+    for (size_t i = 0; i < EBBI_WAITING_PARTS; i++) {
+        bytes += ebbi_load_relaxed(&ebbi_limbo_waiting[i].bytes); // relaxed: a count
+    }
+    return bytes <= PTRDIFF_MAX ? bytes : 0;
+}
+
+void ebbi_limbo_add(size_t more)
+{
+    struct ebbi_waiting_part *part = &ebbi_limbo_waiting[ebbi_os_cpu() % EBBI_WAITING_PARTS];
+    (void)ebbi_fetch_add_relaxed(&part->bytes, more); // relaxed: a count
+}
+
 void ebbi_limbo_count(size_t more, size_t less)
 {
-    // relaxed: a count
-    size_t bytes = ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, more - less) + more - less;
-    size_t limit = ebbi_load_relaxed(&limit_bytes); // relaxed: as above
+    ebbi_limbo_add(more - less);
+    size_t limit = ebbi_load_relaxed(&limit_bytes); // relaxed: a count
     if (EBBI_LIKELY(limit == 0)) {
         return;
     }
+    size_t bytes = waiting_bytes();
     if (more > 0 && bytes > limit) {
         note_limit(bytes);
     } else if (bytes <= limit) {

@@ -212,7 +212,7 @@ static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *call
         count_in(deferred, more);
     }
     if (calls->clock == &ebbi_clock) {
-        (void)ebbi_fetch_add_relaxed(&ebbi_limbo_waiting_bytes, bytes); // relaxed: a count
+        ebbi_limbo_add(bytes);
     }
     ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
 }

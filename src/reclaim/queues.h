@@ -27,6 +27,7 @@ void ebbi_bag_release(struct ebbi_heap *heap, struct ebbi_bag *bag);
 void ebbi_large_reclaim(void *p);
 // Any time: bytes that wait more, or less.
 void ebbi_limbo_count(size_t more, size_t less);
+void ebbi_limbo_add(size_t more); // the same without a look at the limit
 
 // ---- limbo.c: by the heap's thread, no lock held ----------------------------------------------------
 struct ebbi_bag *ebbi_bag_get(struct ebbi_heap *heap, unsigned queue); // empty; NULL: refused

@@ -20,7 +20,13 @@ bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number);
 void ebbi_limbo_seal(struct ebbi_heap *heap); // the bags that are filling
 
 // ---- bags.c --------------------------------------------------------------------------------------
-extern EBBI_HIDDEN size_t ebbi_limbo_waiting_bytes; // atomic, in all heaps
+// Bytes that wait in all heaps: the sum, modulo 2^64, of what each part says. A thread counts in that of the
+// processor that it runs on: one word for all is the line that stops a machine with many.
+#define EBBI_WAITING_PARTS 64
+struct ebbi_waiting_part {
+    size_t bytes __attribute__((aligned(EBBI_CACHE_LINE))); // atomic
+};
+extern EBBI_HIDDEN struct ebbi_waiting_part ebbi_limbo_waiting[EBBI_WAITING_PARTS];
 void ebbi_limbo_set_limit(size_t limit, void (*notify)(size_t bytes, void *context), void *context);
 void ebbi_limit_lock(void); // fork()
 void ebbi_limit_unlock(void);

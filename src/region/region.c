@@ -7,7 +7,9 @@
 
 #define USERS_CLOSED ((uint32_t)1 << 31) // in `users`: the last one to leave ends the region
 
-static uint64_t last_id; // atomic
+static struct {
+    uint64_t value __attribute__((aligned(EBBI_CACHE_LINE))); // atomic; alone on its line
+} last_id;
 uint8_t ebbi_quarantine_mode;
 
 bool ebbi_region_is_over(const struct ebb_region *region)
@@ -121,7 +123,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     region->peak_bytes = region->held_bytes;
     region->opened_ms = ebbi_os_now_ms();
     // relaxed: a number
-    ebbi_store_relaxed(&region->id, ebbi_fetch_add_relaxed(&last_id, (uint64_t)1) + 1);
+    ebbi_store_relaxed(&region->id, ebbi_fetch_add_relaxed(&last_id.value, (uint64_t)1) + 1);
     // relaxed: nobody else has the handle
     ebbi_store_relaxed(&region->owner, may_own() ? (const void *)ebb_self : NULL);
     // release[region-open -> region-look]: all of the above

@@ -19,7 +19,7 @@ from ebbtide_lab.inspect.image import Memory, Process, Torn
 SYMBOL = "ebb_reclaim_board"
 LIBRARY = "libebbtide"
 MAGIC = 0x45424252434C4D31
-VERSION = 1
+VERSION = 2
 BOARD = struct.Struct("<QIIQQQQ")
 PARTICIPANT = struct.Struct("<QQIIQ")
 WORD = struct.Struct("<Q")
@@ -27,17 +27,19 @@ WORD = struct.Struct("<Q")
 # outside of one, where the epoch may be an old one. The clock's word is the epoch above a mark.
 EPOCH_SHIFT = 16
 DEPTH = 0x7FFF
+LINE = 64
 ATTEMPTS = 50
 ATTEMPTS_WAIT_S = 0.002
 MOST_PARTICIPANTS = 1_000_000
 
 
 class Board(NamedTuple):
-    """Addresses in the process; `first` is that of the pointer to the first participant."""
+    """Addresses in the process; `first` is that of the pointer to the first participant, `waiting` that
+    of so many `parts` of a sum, a cache line each."""
 
     magic: int
     version: int
-    unused: int
+    parts: int
     now: int
     first: int
     changed_ms: int
@@ -122,7 +124,14 @@ def _read_once(memory: Memory, board: Board, now_ms: int, name_of: Callable[[int
             behind = epoch - (state >> EPOCH_SHIFT)
             pins.append(Pin(thread, name_of(thread), depth, behind, age_ms if behind > 0 else 0))
     pins.sort(key=lambda pin: -pin.behind)
-    return Stalls(epoch, _word(memory, board.waiting), len(states), pins)
+    return Stalls(epoch, _waiting(memory, board), len(states), pins)
+
+
+def _waiting(memory: Memory, board: Board) -> int:
+    """Amid changes one part may be seen without another: at worst less than nothing."""
+    parts = (_word(memory, board.waiting + LINE * part) for part in range(board.parts))
+    total = sum(parts) % (1 << 64)
+    return total if total < 1 << 63 else 0
 
 
 def _participants(memory: Memory, board: Board) -> Iterator[tuple[int, int]]:
