@@ -37,7 +37,7 @@ def tag_of(address):
     if not 0 <= granule < int(window["granules"]):
         return None
     try:
-        tag = int(window["tags"][granule])
+        tag = int(window["tags"][granule]["bin"])
     except gdb.MemoryError:
         return "unknown (the table is not in this core)"
     return f"{tag}{' (a domain)' if tag >= TAG_DOMAIN else ''}"
