@@ -44,7 +44,12 @@ def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 
     """A clock in this epoch, with a participant for each state; threads count from 100."""
     words = {BOARD: stalls.MAGIC, BOARD + 8: 2 << 32 | stalls.VERSION}
     words |= {BOARD + 16 + 8 * at: each for at, each in enumerate((NOW, HEAD, CHANGED, WAITING))}
-    words |= {NOW: epoch << 16 | mark, CHANGED: changed_ms, WAITING: 8192, WAITING + 64: -4096 % 2**64}
+    words |= {
+        NOW: epoch << 16 | mark,
+        CHANGED: changed_ms,
+        WAITING: 8192,
+        WAITING + 64: -4096 % 2**64,
+    }
     places = [FIRST + 64 * at for at in range(len(states))]
     words[HEAD] = places[0] if places else 0
     for at, state in enumerate(states):
