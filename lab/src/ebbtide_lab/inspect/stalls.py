@@ -34,8 +34,9 @@ MOST_PARTICIPANTS = 1_000_000
 
 
 class Board(NamedTuple):
-    """Addresses in the process; `first` is that of the pointer to the first participant, `waiting` that
-    of so many `parts` of a sum, a cache line each."""
+    """Addresses in the process; `first` is that of the pointer to the first participant.
+
+    `waiting` is that of so many `parts` of a sum, a cache line each."""
 
     magic: int
     version: int
