@@ -43,9 +43,9 @@ def row(samples: dict[str, list[Sample]], *bars: Bar) -> Row:
     return Row("set", scenario("row", *bars, floor=True), samples)
 
 
-def invoke(layout: Layout, *arguments: str) -> Result:
+def invoke(layout: Layout, *arguments: str, columns: int = 80) -> Result:
     places = ["--lib", str(layout.lib), "--programs", str(layout.programs)]
-    return CliRunner().invoke(main, [*places, *arguments])
+    return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, [*places, *arguments])
 
 
 def compile_c(sources: list[Path], target: Path, *flags: str) -> None:
