@@ -3,12 +3,11 @@
 //
 // All chunks lie in the window, a range of addresses whose place is random (window.c). Nobody reserves
 // it: only the chunks in it and its table exist. free() subtracts the base, shifts, compares with the
-// number of granules and loads. The first two bytes are a tag: the bin of the slab that covers the granule, EBBI_TAG_LARGE
-// at the start of an object of its own, EBBI_TAG_REGION, or 0 for all else: memory that is not ours,
-// our own metadata, the inside of a large object. What lies outside of the window is a huge object
-// (huge.c) or not ours. The other two say how far
-// behind the first block of its slab the granule starts: free sees whether a block begins at p without a
-// look at the slab, whose header would be one more cache line.
+// number of granules and loads. The first two bytes are a tag: the bin of the slab that covers the granule,
+// EBBI_TAG_LARGE at the start of an object of its own, EBBI_TAG_REGION, or 0 for all else: memory that is
+// not ours, our own metadata, the inside of a large object. What lies outside of the window is a huge object
+// (huge.c) or not ours. The other two say how far behind the first block of its slab the granule starts: free
+// sees whether a block begins at p without a look at the slab, whose header would be one more cache line.
 //
 // The table is reserved readable and made writable where memory is ours, so it is not charged and
 // only touched pages exist: 16 MiB for a window of 256 GiB.

@@ -240,8 +240,8 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
 {
     unsigned tag = ebbi_tag_of(p);
     unsigned class_number = ebbi_tag_class(tag);
-    if (EBBI_UNLIKELY(class_number ==
-                      0)) { // another thread has freed it, and the slab went, since free looked
+    // Another thread has freed it, and its slab has gone, since free looked.
+    if (EBBI_UNLIKELY(class_number == 0)) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
     if (ebbi_class_bin(class_number, heap->lane) != tag) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: spans of large objects that the thread has freed and will ask for again, by granules: a quarter of
-// what was in use lately, but at least 1 MiB and at most 4 MiB. For the arena they are in use; for a free they are not: they have no tag.
+// what was in use lately, but at least 1 MiB and at most 4 MiB. For the arena they are in use; for a free they are
+// not: they have no tag.
 //
 // The thread takes and puts under the lock of its heap's own owner, where every pass, trim and fork comes by as
 // well. A pass gives all of them to the arena, so that none stays for longer than to the next one; so does a put that

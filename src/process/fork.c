@@ -44,6 +44,7 @@ void ebbi_fork_abort(void)
     ebb_self = (char *)ebbi_source_now();
     if (heap != NULL) {
         heap->alone = true;
+        ebbi_places_prepare(heap->lane);
     }
 }
 

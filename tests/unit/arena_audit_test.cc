@@ -116,6 +116,17 @@ TEST_F(ArenaAudit, P3CleanGranulesReadAsZero)
     audit(false);
 }
 
+TEST_F(ArenaAudit, P8FreshGranulesAreDirtyAndReadAsZero)
+{
+    flip(chunk->fresh_map, index(dirty) + 1);
+    EXPECT_DEATH(audit(), "ebbtide: .*: arena P8: a clean granule does not read as zero");
+    flip(chunk->fresh_map, index(dirty) + 1);
+    flip(chunk->fresh_map, index(spans[5]) + 3);
+    EXPECT_DEATH(audit(), "ebbtide: .*: arena P8: a fresh granule is not dirty");
+    flip(chunk->fresh_map, index(spans[5]) + 3);
+    audit(false);
+}
+
 TEST_F(ArenaAudit, P3NothingIsDirtyThatCannotBeWrittenTo)
 {
     ASSERT_LT(chunk->committed, chunk->granules);
