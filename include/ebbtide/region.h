@@ -48,6 +48,8 @@
 #include <ebbtide.h>
 #include <stdint.h>
 
+#include "ebbtide/detail/region.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -109,6 +111,16 @@ EBB_EXPORT int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *
 // is still current somewhere allocates from its parent, or from the heap. Blocks above 128 KiB have
 // memory of their own, which is part of the region. O(1) but for calls that need more memory.
 EBB_EXPORT void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT;
+#ifndef EBB_REGION_NO_INLINE
+// The same function inline, where the caller owns the region and there is room; its address is the library's.
+EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT
+{
+    struct ebbi_region_front *front = (struct ebbi_region_front *)region;
+    return __builtin_expect(ebbi_front_is_easy(front, bytes), 1)
+               ? (void *)ebbi_cursor_take(&front->cursor, bytes)
+               : ebb_region_alloc_slow(region, bytes);
+}
+#endif
 EBB_EXPORT void *ebb_region_calloc(struct ebb_region *region, size_t count,
                                    size_t size) EBB_NOEXCEPT;
 // align: a power of two, else EINVAL.
