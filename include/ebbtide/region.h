@@ -111,16 +111,6 @@ EBB_EXPORT int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *
 // is still current somewhere allocates from its parent, or from the heap. Blocks above 128 KiB have
 // memory of their own, which is part of the region. O(1) but for calls that need more memory.
 EBB_EXPORT void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT;
-#ifndef EBB_REGION_NO_INLINE
-// The same function inline, where the caller owns the region and there is room; its address is the library's.
-EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT
-{
-    struct ebbi_region_front *front = (struct ebbi_region_front *)region;
-    return __builtin_expect(ebbi_front_is_easy(front, bytes), 1)
-               ? (void *)ebbi_cursor_take(&front->cursor, bytes)
-               : ebb_region_alloc_slow(region, bytes);
-}
-#endif
 EBB_EXPORT void *ebb_region_calloc(struct ebb_region *region, size_t count,
                                    size_t size) EBB_NOEXCEPT;
 // align: a power of two, else EINVAL.
@@ -134,6 +124,14 @@ EBB_EXPORT void *ebb_region_realloc(struct ebb_region *region, void *p, size_t b
 // result out of a region that is about to end. p itself stays. NULL with ENOMEM. A pointer that is no
 // block is an error.
 EBB_EXPORT void *ebb_region_promote(const void *p, struct ebb_region *to) EBB_NOEXCEPT;
+
+#ifndef EBB_REGION_NO_INLINE
+// The same function inline, where the caller owns the region and there is room; its address is the library's.
+EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT
+{
+    return ebbi_region_bump(region, bytes);
+}
+#endif
 
 // The region that holds the block p, if its handle lives: open, or closed and still current in some
 // thread. NULL for everything else.

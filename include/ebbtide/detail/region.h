@@ -66,6 +66,14 @@ EBBI_INLINED bool ebbi_front_is_easy(const struct ebbi_region_front *front, size
 __attribute__((visibility("default"))) void *ebb_region_alloc_slow(struct ebb_region *region,
                                                                    size_t bytes);
 
+EBBI_INLINED void *ebbi_region_bump(struct ebb_region *region, size_t bytes)
+{
+    struct ebbi_region_front *front = (struct ebbi_region_front *)region;
+    return __builtin_expect(ebbi_front_is_easy(front, bytes), 1)
+               ? (void *)ebbi_cursor_take(&front->cursor, bytes)
+               : ebb_region_alloc_slow(region, bytes);
+}
+
 #ifdef __cplusplus
 }
 #endif
