@@ -133,7 +133,11 @@ static bool walk_name(struct walk *walk, const char *name, size_t *mib, size_t *
 {
     *walk = start;
     size_t most = *depth;
-    for (*depth = 0; *depth < most;) {
+    *depth = 0;
+    if (strcspn(name, ".") == 0) {
+        return false;
+    }
+    while (*depth < most) {
         struct part part = {name, strcspn(name, ".")};
         size_t number;
         if (!step_text(walk, part, &number)) {
@@ -145,7 +149,10 @@ static bool walk_name(struct walk *walk, const char *name, size_t *mib, size_t *
         ++*depth;
         name += part.length;
         if (*name++ == '\0') {
-            break;
+            return true;
+        }
+        if (found(walk) != NULL) { // the name goes on
+            return false;
         }
     }
     return true;
