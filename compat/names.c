@@ -48,8 +48,9 @@ static void take_snapshot(void)
     for (size_t i = 0; i < EBBI_FIGURES; i++) {
         ebbi_store_relaxed(&kept[i], now.of[i]); // relaxed: figures, each for itself
     }
-    (void)ebbi_fetch_add_acq_rel(&epoch, 1); // release[compat-taken -> compat-read]: the figures
-                                             // acquire[compat-read <- compat-taken]: as a reader
+    // release[compat-taken -> compat-read]: the figures
+    // acquire[compat-read <- compat-taken]: those of who took one before
+    (void)ebbi_fetch_add_acq_rel(&epoch, 1);
 }
 
 static size_t figure(enum ebbi_compat_figure which)
