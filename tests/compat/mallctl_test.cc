@@ -314,6 +314,23 @@ TEST(Mallctl, StatisticsFitEachOther)
     }
 }
 
+// What Redis 7.4 asks ten times a second; it ends itself where one of these is refused.
+TEST(Mallctl, ANewerRedisIsAnswered)
+{
+    refresh();
+    for (unsigned bin = 0; bin < get<unsigned>("arenas.nbins"); bin++) {
+        std::string of = "arenas.bin." + std::to_string(bin);
+        (void)get<size_t>((of + ".size").c_str());
+        (void)get<uint32_t>((of + ".nregs").c_str());
+        of = "stats.arenas.4096.bins." + std::to_string(bin);
+        (void)get<size_t>((of + ".curregs").c_str());
+        (void)get<size_t>((of + ".curslabs").c_str());
+    }
+    EXPECT_GE(get<size_t>("stats.resident"),
+              get<size_t>("stats.arenas.4096.pmuzzy") * get<size_t>("arenas.page"));
+    EXPECT_GT(get<size_t>("stats.retained"), 0U);
+}
+
 TEST(Mallctl, APurgeReturnsFreeMemory)
 {
     void *p = je_malloc(8 << 20);
