@@ -52,6 +52,9 @@ static void *move(void *p, size_t size, int flags)
 
 void *rallocx(void *p, size_t size, int flags)
 {
+    if (p == NULL) {
+        return mallocx(size, flags);
+    }
     size_t before = ebb_malloc_usable_size(p);
     bool is_aligned = align_of(flags) <= LEAST_ALIGN;
     void *to = is_aligned ? ebb_realloc(p, least_one(size)) : move(p, least_one(size), flags);

@@ -451,16 +451,23 @@ TEST(Mallctl, APartOfANameGivesAPartOfAMib)
 
 TEST(Mallctl, TheOtherNamesAreTheSame)
 {
-    EXPECT_EQ(reinterpret_cast<void *>(mallctl), reinterpret_cast<void *>(je_mallctl));
-    EXPECT_EQ(reinterpret_cast<void *>(mallctlnametomib),
-              reinterpret_cast<void *>(je_mallctlnametomib));
-    EXPECT_EQ(reinterpret_cast<void *>(mallctlbymib), reinterpret_cast<void *>(je_mallctlbymib));
+    for (const Name &name : names) {
+        unsigned char value[16] = {}, other[16] = {};
+        size_t length = name.bytes, other_length = name.bytes, mib[8], depth = 8;
+        int error = mallctl(name.name, value, &length, nullptr, 0);
+        EXPECT_EQ(error, je_mallctl(name.name, other, &other_length, nullptr, 0));
+        EXPECT_EQ(0, memcmp(value, other, sizeof value)) << name.name;
+        EXPECT_EQ(0, je_mallctlnametomib(name.name, mib, &depth));
+        EXPECT_EQ(error, je_mallctlbymib(mib, depth, other, &other_length, nullptr, 0));
+    }
 }
 
 TEST(Mallctl, ThreadsReadWhileOthersRefresh)
 {
     std::atomic<bool> stop{false};
     std::vector<std::thread> threads;
+    dallocx(mallocx(100, 0), 0);
+    refresh();
     threads.emplace_back([&] {
         for (int i = 0; i < 200; i++) {
             refresh();
