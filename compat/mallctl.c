@@ -22,12 +22,7 @@ struct part {
     size_t length;
 };
 
-static const struct walk start = {0, SIZE_MAX, 0, 0};
-
-static size_t end_of(const struct walk *walk)
-{
-    return walk->end < ebbi_compat_names_count ? walk->end : ebbi_compat_names_count;
-}
+static struct walk start(void) { return (struct walk){0, ebbi_compat_names_count, 0, 0}; }
 
 // The component behind the walk's in a line; empty behind the last.
 static struct part part_of(size_t line, size_t depth)
@@ -50,7 +45,7 @@ static void narrow(struct walk *walk, size_t line)
 {
     struct part part = part_of(line, walk->depth);
     size_t end = line + 1;
-    while (end < end_of(walk) && is_same(part, part_of(end, walk->depth))) {
+    while (end < walk->end && is_same(part, part_of(end, walk->depth))) {
         end++;
     }
     walk->first = line;
@@ -93,7 +88,7 @@ static bool step_text(struct walk *walk, struct part part, size_t *number)
     if (wants_number(walk)) {
         return parse_number(part, number) && step_arena(walk, *number);
     }
-    for (size_t line = walk->first; line < end_of(walk); line++) {
+    for (size_t line = walk->first; line < walk->end; line++) {
         if (part.length > 0 && is_same(part, part_of(line, walk->depth))) {
             narrow(walk, line);
             *number = line;
@@ -108,7 +103,7 @@ static bool step_number(struct walk *walk, size_t number)
     if (wants_number(walk)) {
         return step_arena(walk, number);
     }
-    if (number < walk->first || number >= end_of(walk)) {
+    if (number < walk->first || number >= walk->end) {
         return false;
     }
     struct part part = part_of(number, walk->depth);
@@ -131,7 +126,7 @@ static const struct ebbi_compat_name *found(const struct walk *walk)
 // numbers go.
 static bool walk_name(struct walk *walk, const char *name, size_t *mib, size_t *depth)
 {
-    *walk = start;
+    *walk = start();
     size_t most = *depth;
     *depth = 0;
     if (strcspn(name, ".") == 0) {
@@ -238,7 +233,7 @@ ALSO_JE(mallctlnametomib);
 int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, void *newp,
                  size_t newlen)
 {
-    struct walk walk = start;
+    struct walk walk = start();
     for (size_t i = 0; i < miblen; i++) {
         if (found(&walk) != NULL || !step_number(&walk, mib[i])) {
             return ENOENT;
