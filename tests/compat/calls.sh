@@ -31,7 +31,11 @@ fi
 
 build "$tests/tcmalloc.c" "$work/asks" -fno-builtin -Wl,-z,lazy
 same 'no tcmalloc' "$(preloaded "$work/asks")" "the weak names without the library"
-same 'allocated resident released' "$(library=$both preloaded "$work/asks")" "the weak names with it"
+for preload in "$both" "$calls $library"; do
+    same 'allocated resident released' "$(library=$preload preloaded "$work/asks")" "the weak names with $preload"
+done
+! LD_PRELOAD=$calls "$work/asks" >"$work/alone" 2>&1 || fail "the library of calls loads alone"
+grep -q 'libebbtide_compat.so: undefined symbol: ebb_' "$work/alone" || fail "alone it says: $(cat "$work/alone")"
 
 cat >"$work/print.c" <<'P'
 #include <jemalloc/jemalloc.h>
