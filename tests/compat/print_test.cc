@@ -5,6 +5,15 @@
 
 #include <cstring>
 
+static bool is_refused;
+
+extern "C" void *__real_ebb_malloc(size_t bytes);
+extern "C" void *__wrap_ebb_malloc(size_t bytes);
+extern "C" void *__wrap_ebb_malloc(size_t bytes)
+{
+    return is_refused ? nullptr : __real_ebb_malloc(bytes);
+}
+
 namespace {
 
 std::string printed(const char *opts)
@@ -38,6 +47,17 @@ TEST(Print, JsonHasTheNamesAsATree)
     EXPECT_EQ(std::string::npos, text.find('#'));
     EXPECT_EQ(std::string::npos, text.find(",}"));
     EXPECT_EQ(std::string::npos, text.find("{,"));
+}
+
+TEST(Print, WithoutMemoryForIt)
+{
+    (void)printed("");
+    is_refused = true;
+    std::string text = printed(nullptr), json = printed("J");
+    is_refused = false;
+    EXPECT_EQ("", text);
+    EXPECT_EQ(json.size() - strlen(",\"ebbtide\":null}\n"), json.find(",\"ebbtide\":null}\n"))
+        << json;
 }
 
 TEST(Print, WithoutAFunctionItGoesToStandardError)
