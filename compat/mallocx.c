@@ -4,8 +4,10 @@
 #include <string.h>
 
 #include "both.h"
+#include "figures.h"
 
-#define LEAST_ALIGN 16 // of every block
+#define LEAST_ALIGN 16   // of every block
+#define CLASS_MAX 131072 // larger blocks are whole pages (docs/size-classes.md)
 #define LG_ALIGN_MASK 0x3f
 
 static size_t align_of(int flags) { return (size_t)1 << (flags & LG_ALIGN_MASK); }
@@ -93,6 +95,10 @@ ALSO_JE(sdallocx);
 
 size_t nallocx(size_t size, int flags)
 {
+    size_t page = ebbi_compat_page();
+    if (size > CLASS_MAX && align_of(flags) <= page) {
+        return size <= PTRDIFF_MAX - page ? (size + page - 1) / page * page : 0;
+    }
     void *p = allocate(least_one(size), flags & ~MALLOCX_ZERO);
     size_t real = ebb_malloc_usable_size(p);
     ebb_free(p);

@@ -50,7 +50,8 @@ EBB_EXPORT void MallocExtension_MarkThreadBusy(void) EBB_NOEXCEPT;
 EBB_EXPORT void MallocExtension_ReleaseToSystem(size_t bytes) EBB_NOEXCEPT;
 EBB_EXPORT void MallocExtension_ReleaseFreeMemory(void) EBB_NOEXCEPT;
 
-// The real size that malloc(size) would have, 0 where memory is refused. Allocates such a block and frees it.
+// The real size that malloc(size) would have; 0 where no block can have it. Up to 128 KiB it allocates such a block and
+// frees it.
 EBB_EXPORT size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) EBB_NOEXCEPT;
 // A block's real size, 0 for NULL.
 EBB_EXPORT size_t MallocExtension_GetAllocatedSize(const void *p) EBB_NOEXCEPT;
