@@ -235,7 +235,7 @@ int mallctlbymib(const size_t *mib, size_t miblen, void *oldp, size_t *oldlenp, 
 {
     struct walk walk = start();
     for (size_t i = 0; i < miblen; i++) {
-        if (found(&walk) != NULL || !step_number(&walk, mib[i])) {
+        if (!step_number(&walk, mib[i])) {
             return ENOENT;
         }
     }

@@ -304,6 +304,8 @@ TEST(Mallctl, StatisticsFitEachOther)
     EXPECT_LE(active, get<size_t>("stats.mapped"));
     EXPECT_EQ(active / page, get<size_t>("stats.arenas.0.pactive"));
     EXPECT_GT(get<size_t>("stats.resident"), get<size_t>("stats.metadata"));
+    EXPECT_GE(get<size_t>("stats.resident"), allocated);      // all of it was written
+    EXPECT_LT(get<size_t>("stats.resident"), stats.resident); // which has the program's code, too
     EXPECT_GT(get<size_t>("stats.metadata"), 0U);
     EXPECT_GT(get<size_t>("stats.retained"), 0U);
     EXPECT_EQ(get<size_t>("stats.mapped"), get<size_t>("stats.arenas.4096.mapped"));
@@ -428,6 +430,35 @@ TEST(Mallctl, NumbersThatAreNoMib)
     EXPECT_EQ(0, mallctlbymib(mib, depth, nullptr, nullptr, nullptr, 0));
 }
 
+// Of all numbers up to those of the table, the ones that names have, and no other.
+TEST(Mallctl, NoOtherNumbersAreAMib)
+{
+    constexpr size_t lines = std::size(names) + 5;
+    size_t expected[5] = {}, accepted[5] = {};
+    for (const Name &name : names) { // an arena has two numbers among these
+        expected[1 + std::count(name.name, name.name + strlen(name.name), '.')] +=
+            strstr(name.name, ".0.") != nullptr ? 2 : 1;
+    }
+    for (size_t a = 0; a < lines; a++) {
+        for (size_t b = 0; b < lines; b++) {
+            for (size_t c = 0; c < lines; c++) {
+                size_t mib[4] = {a, b, c, 0};
+                for (size_t depth = c > 0 ? 3 : b > 0 ? 2 : 1; depth <= 3; depth++) {
+                    // A name and no length is no request, but for actions.
+                    accepted[depth] +=
+                        mallctlbymib(mib, depth, mib, nullptr, nullptr, 0) != ENOENT ? 1 : 0;
+                }
+                for (mib[3] = 0; c < 3 && mib[3] < lines; mib[3]++) {
+                    accepted[4] += mallctlbymib(mib, 4, mib, nullptr, nullptr, 0) != ENOENT ? 1 : 0;
+                }
+            }
+        }
+    }
+    for (size_t depth = 1; depth <= 4; depth++) {
+        EXPECT_EQ(expected[depth], accepted[depth]) << depth;
+    }
+}
+
 TEST(Mallctl, APartOfANameGivesAPartOfAMib)
 {
     size_t whole[4], depth = 4;
@@ -447,6 +478,9 @@ TEST(Mallctl, APartOfANameGivesAPartOfAMib)
     EXPECT_EQ(ENOENT, mallctlnametomib("stats.nothing", mib, &(depth = 2)));
     EXPECT_EQ(2U, depth);
     EXPECT_EQ(ENOENT, mallctlnametomib("epoch.x", mib, &(depth = 2)));
+    EXPECT_EQ(ENOENT, mallctlnametomib("epoch.x", mib, &(depth = 1)));
+    EXPECT_EQ(ENOENT, mallctlnametomib("", mib, &(depth = 0)));
+    EXPECT_EQ(ENOENT, mallctlnametomib(".", mib, &(depth = 0)));
 }
 
 TEST(Mallctl, TheOtherNamesAreTheSame)

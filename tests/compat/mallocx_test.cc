@@ -87,6 +87,7 @@ TEST(Mallocx, SizesThatOverflowAreRefused)
             }
         }
     }
+    EXPECT_EQ(0U, nallocx(200000, MALLOCX_LG_ALIGN(63)));
     for (int lg : {50, 62, 63}) {
         EXPECT_EQ(nullptr, mallocx(1, MALLOCX_LG_ALIGN(lg)));
         EXPECT_EQ(0U, nallocx(1, MALLOCX_LG_ALIGN(lg)));
