@@ -225,8 +225,8 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
     if (heap->fast.top[bin] == heap->fast.limit[bin]) {
         ebbi_lock_take(&heap->own.lock);
         send_tray(heap, tray);
+        ebbi_tray_adapt(heap, ebbi_tray_number(bin));
         ebbi_lock_drop(&heap->own.lock);
-        tray->busy = true;
         heap->events++;
         ebbi_purge_tick(heap);
     }

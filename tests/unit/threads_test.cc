@@ -72,13 +72,40 @@ TEST_F(Threads, BlocksThatShareALineGoHome)
     for (void *p : blocks)
         ebb_free(p);
     const unsigned number = ebbi_tray_number(ebbi_tag_of(blocks[0]));
-    EXPECT_EQ(16U, mine->magazines[number].slots) << "the last of them wait in a tray";
+    EXPECT_NE(0U, mine->magazines[number].slots) << "the last of them wait in a tray";
     void *p = ebb_malloc(48);
     for (void *b : blocks)
         EXPECT_NE(b, p);
     ebbi_flush_all(mine);
     EXPECT_EQ(0U, mine->magazines[number].slots);
     EXPECT_EQ(0U, mine->outbox_count);
+}
+
+// Slots of the tray that `count` blocks of another thread have gone through.
+unsigned tray_after(std::size_t count, std::size_t size)
+{
+    ebbi_heap *mine = ebbi_heap_get();
+    std::vector<void *> blocks;
+    in_thread([&] {
+        for (std::size_t i = 0; i < count; i++)
+            blocks.push_back(ebb_malloc(size));
+    });
+    const unsigned number = ebbi_tray_number(ebbi_tag_of(blocks[0]));
+    for (void *p : blocks)
+        ebb_free(p);
+    const unsigned slots = mine->magazines[number].slots;
+    ebbi_flush_foreign(mine);
+    EXPECT_EQ(0U, mine->magazines[number].slots);
+    return slots;
+}
+
+TEST_F(Threads, ATrayGrowsByItsFills)
+{
+    EXPECT_EQ(16U, tray_after(4 * 15, 48)) << "and starts small";
+    EXPECT_EQ(64U, tray_after(2000, 48));
+    EXPECT_EQ(16U, tray_after(40, 48)) << "again";
+    EXPECT_EQ(32U, tray_after(2000, 256 - 16)) << "8 KiB of blocks";
+    EXPECT_EQ(16U, tray_after(2000, 480)) << "8 KiB of blocks";
 }
 
 // Blocks of 48 bytes, each of the two vectors from a thread of its own, whose trays have one place in
