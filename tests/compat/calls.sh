@@ -72,7 +72,7 @@ def strings(path):
     return set(re.findall(r'^\s*\{"([\w.#]+)",', (root / path).read_text(), re.MULTILINE))
 paged = {name.replace("<i>", "#") for name in rows(text.partition("### Names of mallctl")[2].partition("###")[0])}
 assert len(paged) > 40
-tested = {re.sub(r"(?<=\.)0(?=\.)", "#", name) for name in strings("tests/compat/mallctl_test.cc")}
+tested = {re.sub(r"(?<=\.)0(?=\.)", "#", name) for name in strings("tests/compat/names.h")}
 for one, other in ((paged, strings("compat/names.c")), (tested, strings("compat/names.c"))):
     assert one == other, one ^ other
 properties = {name for name in rows(text.partition("## tcmalloc")[2]) if name.startswith(("generic.", "tcmalloc."))}

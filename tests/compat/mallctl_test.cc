@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// mallctl by names and by MIBs: every name, wrong lengths, names that are none, what may be written.
+// mallctl by names: every one, wrong lengths, names that are none, what may be written. MIBs are in mib_test.cc.
 #include <ebbtide/region.h>
 #include <jemalloc/jemalloc.h>
 #include <sys/wait.h>
@@ -9,69 +9,13 @@
 #include <climits>
 #include <cstring>
 
+#include "compat/names.h"
+
 namespace {
 
-constexpr size_t ACTION = 0;
-
-struct Name {
-    const char *name;
-    size_t bytes;
-};
-
-// Every name that has an answer. docs/compat.md has the same list (tests/compat/calls.sh).
-const Name names[] = {
-    {"arena.0.decay", ACTION},
-    {"arena.0.dirty_decay_ms", sizeof(ssize_t)},
-    {"arena.0.initialized", sizeof(bool)},
-    {"arena.0.muzzy_decay_ms", sizeof(ssize_t)},
-    {"arena.0.purge", ACTION},
-    {"arenas.dirty_decay_ms", sizeof(ssize_t)},
-    {"arenas.muzzy_decay_ms", sizeof(ssize_t)},
-    {"arenas.narenas", sizeof(unsigned)},
-    {"arenas.nbins", sizeof(unsigned)},
-    {"arenas.nhbins", sizeof(unsigned)},
-    {"arenas.nlextents", sizeof(unsigned)},
-    {"arenas.page", sizeof(size_t)},
-    {"arenas.quantum", sizeof(size_t)},
-    {"background_thread", sizeof(bool)},
-    {"config.debug", sizeof(bool)},
-    {"config.fill", sizeof(bool)},
-    {"config.malloc_conf", sizeof(char *)},
-    {"config.prof", sizeof(bool)},
-    {"config.stats", sizeof(bool)},
-    {"config.utrace", sizeof(bool)},
-    {"config.xmalloc", sizeof(bool)},
-    {"epoch", sizeof(uint64_t)},
-    {"max_background_threads", sizeof(size_t)},
-    {"opt.background_thread", sizeof(bool)},
-    {"opt.dirty_decay_ms", sizeof(ssize_t)},
-    {"opt.junk", sizeof(char *)},
-    {"opt.muzzy_decay_ms", sizeof(ssize_t)},
-    {"opt.narenas", sizeof(unsigned)},
-    {"opt.prof", sizeof(bool)},
-    {"opt.retain", sizeof(bool)},
-    {"opt.stats_print", sizeof(bool)},
-    {"opt.tcache", sizeof(bool)},
-    {"opt.xmalloc", sizeof(bool)},
-    {"opt.zero", sizeof(bool)},
-    {"stats.active", sizeof(size_t)},
-    {"stats.allocated", sizeof(size_t)},
-    {"stats.arenas.0.mapped", sizeof(size_t)},
-    {"stats.arenas.0.pactive", sizeof(size_t)},
-    {"stats.arenas.0.pdirty", sizeof(size_t)},
-    {"stats.arenas.0.pmuzzy", sizeof(size_t)},
-    {"stats.arenas.0.resident", sizeof(size_t)},
-    {"stats.arenas.0.retained", sizeof(size_t)},
-    {"stats.mapped", sizeof(size_t)},
-    {"stats.metadata", sizeof(size_t)},
-    {"stats.resident", sizeof(size_t)},
-    {"stats.retained", sizeof(size_t)},
-    {"thread.arena", sizeof(unsigned)},
-    {"thread.idle", ACTION},
-    {"thread.tcache.enabled", sizeof(bool)},
-    {"thread.tcache.flush", ACTION},
-    {"version", sizeof(char *)},
-};
+using compat::ACTION;
+using compat::Name;
+using compat::names;
 
 // Those of them that can be written.
 const char *const writable[] = {
@@ -377,110 +321,6 @@ TEST(Mallctl, AFlushPutsTheThreadsBlocksBack)
     size_t count = ebb_lifetimes_get(lines, 8);
     ASSERT_EQ(1U, count);
     EXPECT_STREQ("thread", lines[0].label);
-}
-
-TEST(Mallctl, AMibAnswersAsItsName)
-{
-    for (const Name &name : names) {
-        size_t mib[8], depth = 8;
-        ASSERT_EQ(0, mallctlnametomib(name.name, mib, &depth)) << name.name;
-        EXPECT_EQ(1 + std::count(name.name, name.name + strlen(name.name), '.'),
-                  static_cast<ptrdiff_t>(depth));
-        unsigned char by_name[16] = {}, by_mib[16] = {};
-        size_t length = name.bytes, mib_length = name.bytes;
-        int error = mallctl(name.name, by_name, &length, nullptr, 0);
-        EXPECT_EQ(error, mallctlbymib(mib, depth, by_mib, &mib_length, nullptr, 0)) << name.name;
-        EXPECT_EQ(0, memcmp(by_name, by_mib, sizeof by_name)) << name.name;
-        EXPECT_EQ(ENOENT, mallctlbymib(mib, depth - 1, nullptr, nullptr, nullptr, 0)) << name.name;
-        for (size_t more : {size_t{0}, mib[depth - 1], SIZE_MAX}) {
-            mib[depth] = more;
-            EXPECT_EQ(ENOENT, mallctlbymib(mib, depth + 1, nullptr, nullptr, nullptr, 0))
-                << name.name;
-        }
-    }
-}
-
-TEST(Mallctl, AnArenasNumberInAMibIsItself)
-{
-    size_t mib[4], depth = 4, value, length = sizeof value;
-    ASSERT_EQ(0, mallctlnametomib("stats.arenas.0.pactive", mib, &depth));
-    ASSERT_EQ(4U, depth);
-    EXPECT_EQ(0U, mib[2]);
-    mib[2] = MALLCTL_ARENAS_ALL;
-    EXPECT_EQ(0, mallctlbymib(mib, depth, &value, &length, nullptr, 0));
-    for (size_t none : {size_t{2}, size_t{MALLCTL_ARENAS_DESTROYED}, SIZE_MAX}) {
-        mib[2] = none;
-        EXPECT_EQ(ENOENT, mallctlbymib(mib, depth, &value, &length, nullptr, 0));
-    }
-}
-
-TEST(Mallctl, NumbersThatAreNoMib)
-{
-    size_t mib[4], depth = 4;
-    ASSERT_EQ(0, mallctlnametomib("stats.arenas.0.pactive", mib, &depth));
-    for (size_t place : {size_t{0}, size_t{1}, size_t{3}}) {
-        size_t kept = mib[place];
-        for (size_t wrong : {kept + 1000, SIZE_MAX, place == 0 ? kept + 1 : size_t{0}}) {
-            mib[place] = wrong;
-            EXPECT_EQ(ENOENT, mallctlbymib(mib, depth, nullptr, nullptr, nullptr, 0))
-                << place << ' ' << wrong;
-        }
-        mib[place] = kept;
-    }
-    EXPECT_EQ(0, mallctlbymib(mib, depth, nullptr, nullptr, nullptr, 0));
-}
-
-// Of all numbers up to those of the table, the ones that names have, and no other.
-TEST(Mallctl, NoOtherNumbersAreAMib)
-{
-    constexpr size_t lines = std::size(names) + 5;
-    size_t expected[5] = {}, accepted[5] = {};
-    for (const Name &name : names) { // an arena has two numbers among these
-        expected[1 + std::count(name.name, name.name + strlen(name.name), '.')] +=
-            strstr(name.name, ".0.") != nullptr ? 2 : 1;
-    }
-    for (size_t a = 0; a < lines; a++) {
-        for (size_t b = 0; b < lines; b++) {
-            for (size_t c = 0; c < lines; c++) {
-                size_t mib[4] = {a, b, c, 0};
-                for (size_t depth = c > 0 ? 3 : b > 0 ? 2 : 1; depth <= 3; depth++) {
-                    // A name and no length is no request, but for actions.
-                    accepted[depth] +=
-                        mallctlbymib(mib, depth, mib, nullptr, nullptr, 0) != ENOENT ? 1 : 0;
-                }
-                for (mib[3] = 0; c < 3 && mib[3] < lines; mib[3]++) {
-                    accepted[4] += mallctlbymib(mib, 4, mib, nullptr, nullptr, 0) != ENOENT ? 1 : 0;
-                }
-            }
-        }
-    }
-    for (size_t depth = 1; depth <= 4; depth++) {
-        EXPECT_EQ(expected[depth], accepted[depth]) << depth;
-    }
-}
-
-TEST(Mallctl, APartOfANameGivesAPartOfAMib)
-{
-    size_t whole[4], depth = 4;
-    ASSERT_EQ(0, mallctlnametomib("stats.arenas.0.pactive", whole, &depth));
-    for (size_t most = 0; most <= 4; most++) {
-        size_t mib[4] = {99, 99, 99, 99};
-        depth = most;
-        EXPECT_EQ(0, mallctlnametomib("stats.arenas.0.pactive", mib, &depth));
-        EXPECT_EQ(most, depth);
-        EXPECT_TRUE(std::equal(mib, mib + most, whole));
-        EXPECT_TRUE(most == 4 || mib[most] == 99);
-    }
-    size_t mib[4];
-    EXPECT_EQ(0, mallctlnametomib("stats.arenas", mib, &(depth = 4)));
-    EXPECT_EQ(2U, depth);
-    EXPECT_EQ(0, mallctlnametomib("stats.nothing", mib, &(depth = 1)));
-    EXPECT_EQ(ENOENT, mallctlnametomib("stats.nothing", mib, &(depth = 2)));
-    EXPECT_EQ(2U, depth);
-    EXPECT_EQ(ENOENT, mallctlnametomib("epoch.x", mib, &(depth = 2)));
-    EXPECT_EQ(ENOENT, mallctlnametomib("epoch.x", mib, &(depth = 1)));
-    EXPECT_EQ(ENOENT, mallctlnametomib("", mib, &(depth = 0)));
-    EXPECT_EQ(ENOENT, mallctlnametomib(".", mib, &(depth = 0)));
 }
 
 TEST(Mallctl, TheOtherNamesAreTheSame)
