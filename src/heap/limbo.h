@@ -20,6 +20,21 @@
 // R2  `filling`, what says so below and the bins' pointers are the owning thread's; everything else is under the
 //     heap's lock, so that any thread can empty the queues of one that sleeps.
 // R3  the stamps of a queue do not decrease but for bags that a hazard pointer held back.
+//
+// Objects that bring a hook (ebb_retire_hooked) need no memory to wait in: they are chained. A chain has one
+// stamp, and two of them are enough:
+//
+//     filling --40: stamp--> young --> old --stamp passed--> passed --no hazard pointer--> taken --> begun --> run
+//                                                               ^------ held <------|
+//
+// H1  a hook that waits is in one chain.
+// H2  of chains whose stamps have not passed there are two at most: their stamps are the clock's epoch and the
+//     one before. `young` is empty where `old` is; its stamp is greater.
+// H3  `filling` to `held` are under the lock of what they belong to. A hook that has been taken is in a thread's
+//     `waits`, under the lock of those taken; it goes there under both, and back: so fork() finds it in one place.
+//     Begun ones are the thread's own: the child of another thread's fork has lost them.
+// H4  a hook's mark is its destructor and its own address in one word while it waits, and 0 when the destructor
+//     begins: who finds there what it would store has found an object that waits already.
 #ifndef EBB_HEAP_LIMBO_H
 #define EBB_HEAP_LIMBO_H
 
@@ -34,6 +49,7 @@
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
 
 struct ebbi_heap;
+struct ebb_hook;
 
 struct ebbi_bag {
     struct ebbi_bag *next;
@@ -87,15 +103,40 @@ struct ebbi_calls {
     struct ebbi_call calls[EBBI_CALLS];
 };
 
+struct ebbi_chain {
+    struct ebb_hook *first, *last; // count only where there are any
+    size_t count;
+};
+
+struct ebbi_stamped {
+    struct ebbi_chain chain;
+    uint64_t stamp;
+};
+
+struct ebbi_hooked {
+    struct ebbi_chain filling;
+    struct ebbi_stamped young, old;
+    struct ebbi_chain passed;
+    struct ebbi_chain held; // when they were looked at last
+    size_t sealed;          // from young to passed; atomic for a look
+};
+
+// Hooks that a thread has taken.
+struct ebbi_hooks_taken {
+    struct ebbi_chain waits, begun; // H3
+    size_t runs;                    // begun, and not counted as done; the thread's
+};
+
 // Under the lock of the heap that it belongs to.
 struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
-    size_t count;         // of calls
-    size_t blocks, bytes; // that some of the calls will free
-    size_t sealed;        // records in the queue
-    uint32_t turns;       // calls added
-    uint32_t turns_seen;  // when its unpins last looked
+    struct ebbi_hooked hooked; // of the default collector alone
+    size_t count;              // of calls, hooked ones included
+    size_t blocks, bytes;      // that some of the calls will free
+    size_t sealed;             // records in the queue
+    uint32_t turns;            // calls added
+    uint32_t turns_seen;       // when its unpins last looked
 };
 
 // A thread's part in a collector that is not the default one. Belongs to the thread's heap.
@@ -123,7 +164,10 @@ struct ebbi_expired {
     struct ebbi_bag *bags;
     void *large;
     struct ebbi_calls *calls, **calls_end;
+    struct ebbi_hooks_taken *hooks_at; // where hooks were put
+    size_t hooks;
     bool waiting; // something is too young yet
+    bool held;    // hooks are, by hazard pointers
     size_t bytes; // of blocks
 };
 

@@ -4,7 +4,7 @@
 
 #include "reclaim/queues.h"
 
-// Records that went back to a queue, which may have been found empty before; atomic.
+// Records, and lots of hooks, that went back to a queue, which may have been found empty before; atomic.
 static size_t returned;
 
 static void taken_begin(struct ebbi_calls *calls)
@@ -49,12 +49,27 @@ static void run_list(struct ebbi_calls **list, struct ebbi_calls *first, struct 
     }
 }
 
-void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
+static void run_taken(struct ebbi_heap *heap, struct ebbi_calls **list,
+                      struct ebbi_expired *expired)
+{
+    struct ebbi_calls *calls = expired->calls;
+    struct ebbi_calls **end = expired->calls_end;
+    size_t hooks = expired->hooks;
+    expired->calls = NULL;
+    expired->calls_end = &expired->calls;
+    expired->hooks = 0;
+    if (calls != NULL) {
+        run_list(list, calls, end);
+    }
+    ebbi_hooks_run(heap, expired->hooks_at, hooks);
+}
+
+void ebbi_calls_run(struct ebbi_expired *expired)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
     struct ebbi_calls *list = NULL;
     if (heap == NULL) {
-        run_list(&list, first, end);
+        run_taken(NULL, &list, expired);
         return;
     }
     bool nested = heap->runs_calls;
@@ -62,7 +77,7 @@ void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
         heap->run_frame = __builtin_frame_address(0);
     }
     heap->runs_calls = true;
-    run_list(&heap->running, first, end);
+    run_taken(heap, &heap->running, expired);
     heap->runs_calls = nested;
     if (!nested) {
         ebbi_collectors_bury(heap);
@@ -70,6 +85,11 @@ void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
 }
 
 // Those that have not begun.
+void ebbi_calls_count_return(void)
+{
+    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before ebbi_calls_taken_count is lowered
+}
+
 static void put_back(struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->begun < calls->count && calls->count <= EBBI_CALLS);
@@ -77,13 +97,14 @@ static void put_back(struct ebbi_calls *calls)
     memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
     calls->begun = 0;
     ebbi_late_put(calls);
-    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before ebbi_calls_taken_count is lowered
+    ebbi_calls_count_return();
 }
 
 void ebbi_calls_attach(struct ebbi_heap *heap)
 {
     heap->runs_calls = heap->buries = false;
     heap->running = NULL;
+    heap->hooks = (struct ebbi_hooks_taken){0};
     heap->doomed = NULL;
 }
 
@@ -100,6 +121,7 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
         }
         taken_end();
     }
+    ebbi_hooks_abandon(heap);
     heap->runs_calls = heap->buries = false;
     ebbi_collectors_bury(heap);
 }
@@ -120,7 +142,7 @@ void ebbi_calls_unlock(void) { ebbi_lock_drop(&ebbi_calls_taken.lock); }
 
 void ebbi_calls_forked(void)
 {
-    size_t own = 0;
+    size_t own = ebbi_hooks_forked(ebbi_heap_mine());
     for (struct ebbi_calls *next, *calls = ebbi_calls_taken.first; calls != NULL; calls = next) {
         next = calls->taken_next;
         if (calls->taker == ebbi_lock_self()) {

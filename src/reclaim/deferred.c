@@ -82,6 +82,7 @@ static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls 
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred)
 {
     struct ebbi_calls *calls = deferred->filling;
+    ebbi_hooks_seal(clock, &deferred->hooked);
     if (calls == NULL || calls->count == 0) {
         return;
     }
@@ -142,6 +143,22 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
 
+enum ebbi_deferral ebbi_defer_hook(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                                   struct ebbi_deferred *deferred, struct ebb_hook *hook)
+{
+    ebbi_lock_take(lock);
+    bool sealed = ebbi_hooks_add(clock, &deferred->hooked, hook);
+    deferred->count++;
+    ebbi_lock_drop(lock);
+    return sealed ? EBBI_SEALED : EBBI_ADDED;
+}
+
+size_t ebbi_deferred_records(const struct ebbi_deferred *deferred)
+{
+    size_t hooks = ebbi_load_relaxed(&deferred->hooked.sealed);       // relaxed: a hint
+    return ebbi_load_relaxed(&deferred->sealed) + hooks / EBBI_CALLS; // relaxed: as above
+}
+
 static bool first_passed(struct ebbi_clock *clock, const struct ebbi_deferred *deferred)
 {
     return deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->stamp);
@@ -184,6 +201,8 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         expired->calls_end = &calls->next;
     }
     bool more = first_passed(clock, deferred);
+    deferred->count -= ebbi_hooks_take(clock, &deferred->hooked, most, expired);
+    more |= deferred->hooked.passed.count > 0;
     while (held_back != NULL) { // oldest first again; they have passed and are looked at next time
         struct ebbi_calls *calls = held_back;
         held_back = calls->next;
@@ -194,6 +213,15 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         deferred->first = calls;
     }
     return more;
+}
+
+void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                            struct ebbi_expired *expired)
+{
+    ebbi_deferred_seal(clock, deferred);
+    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
+    expired->waiting |= deferred->count > deferred->hooked.held.count;
+    expired->held |= deferred->hooked.held.count > 0;
 }
 
 // Taken: back, in front.
@@ -229,6 +257,11 @@ bool ebbi_defer_late(struct ebbi_call call)
     return ebbi_defer(&nobody.lock, &ebbi_clock, &nobody.deferred, call) != EBBI_REFUSED;
 }
 
+void ebbi_defer_hook_late(struct ebb_hook *hook)
+{
+    (void)ebbi_defer_hook(&nobody.lock, &ebbi_clock, &nobody.deferred, hook);
+}
+
 static struct ebbi_deferred *late_deferred(struct ebbi_collector *collector)
 {
     return collector != NULL ? &collector->left : &nobody.deferred;
@@ -239,9 +272,7 @@ void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *ex
     struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
     struct ebbi_deferred *deferred = late_deferred(collector);
     ebbi_lock_take(&nobody.lock);
-    ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > 0;
+    ebbi_deferred_take_all(clock, deferred, expired);
     ebbi_lock_drop(&nobody.lock);
 }
 
@@ -250,6 +281,17 @@ void ebbi_late_put(struct ebbi_calls *calls)
     bool is_own = calls->clock == &ebbi_clock;
     ebbi_lock_take(&nobody.lock);
     deferred_put(late_deferred(is_own ? NULL : (struct ebbi_collector *)calls->clock), calls);
+    ebbi_lock_drop(&nobody.lock);
+    ebbi_helper_kick();
+}
+
+void ebbi_late_put_hooks(struct ebbi_chain *hooks)
+{
+    ebbi_lock_take(&nobody.lock);
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    nobody.deferred.count += hooks->count;
+    ebbi_hooks_put(&nobody.deferred.hooked, hooks);
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
     ebbi_lock_drop(&nobody.lock);
     ebbi_helper_kick();
 }

@@ -33,25 +33,22 @@ void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expire
     expired->waiting |= heap->limbo.blocks > 0;
 }
 
-static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
-                       struct ebbi_expired *expired)
-{
-    ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > 0;
-}
-
 void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
 {
     ebbi_assert_held(&heap->own.lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
-        take_calls(&r->collector->clock, &r->deferred, expired);
+        ebbi_deferred_take_all(&r->collector->clock, &r->deferred, expired);
         ebbi_late_take_of(r->collector, expired);
     }
-    take_calls(&ebbi_clock, &heap->deferred, expired);
+    ebbi_deferred_take_all(&ebbi_clock, &heap->deferred, expired);
+    expired->waiting |= expired->held;
 }
 
-void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
+void ebbi_late_take(struct ebbi_expired *expired)
+{
+    ebbi_late_take_of(NULL, expired);
+    expired->waiting |= expired->held;
+}
 
 void ebbi_limbo_release(struct ebbi_expired *expired)
 {
@@ -66,12 +63,8 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
         expired->large = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
     }
-    struct ebbi_calls *calls = expired->calls;
-    struct ebbi_calls **end = expired->calls_end;
-    expired->calls = NULL;
-    expired->calls_end = &expired->calls;
-    if (calls != NULL) {
-        ebbi_calls_run(calls, end);
+    if (expired->calls != NULL || expired->hooks > 0) {
+        ebbi_calls_run(expired);
     }
 }
 
@@ -147,7 +140,7 @@ static void walk_calls(struct ebbi_heap *heap, void *context)
     struct walk *walk = context;
     struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
     if (deferred != NULL) {
-        take_calls(clock_of(walk->collector), deferred, &walk->expired);
+        ebbi_deferred_take_all(clock_of(walk->collector), deferred, &walk->expired);
     }
 }
 
