@@ -166,8 +166,8 @@ struct ebbi_expired {
     struct ebbi_calls *calls, **calls_end;
     struct ebbi_hooks_taken *hooks_at; // where hooks were put
     size_t hooks;
-    bool waiting; // something is too young yet
-    bool held;    // hooks are, by hazard pointers
+    bool waiting; // something has to wait yet
+    bool awaited; // by barriers: calls, but for hooks that hazard pointers hold back
     size_t bytes; // of blocks
 };
 

@@ -220,8 +220,8 @@ void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *defe
 {
     ebbi_deferred_seal(clock, deferred);
     (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > deferred->hooked.held.count;
-    expired->held |= deferred->hooked.held.count > 0;
+    expired->waiting |= deferred->count > 0;
+    expired->awaited |= deferred->count > deferred->hooked.held.count;
 }
 
 // Taken: back, in front.

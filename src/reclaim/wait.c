@@ -41,14 +41,9 @@ void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
         ebbi_late_take_of(r->collector, expired);
     }
     ebbi_deferred_take_all(&ebbi_clock, &heap->deferred, expired);
-    expired->waiting |= expired->held;
 }
 
-void ebbi_late_take(struct ebbi_expired *expired)
-{
-    ebbi_late_take_of(NULL, expired);
-    expired->waiting |= expired->held;
-}
+void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
 
 void ebbi_limbo_release(struct ebbi_expired *expired)
 {
@@ -156,14 +151,14 @@ static void start_walk(struct walk *walk, struct ebbi_collector *collector)
     walk->expired.calls_end = &walk->expired.calls;
 }
 
-// Runs what may run. False when some still wait.
+// Runs what may run. False when some of what a barrier waits for still waits.
 static bool run_calls(struct walk *walk)
 {
-    walk->expired.waiting = false;
+    walk->expired.awaited = false;
     ebbi_heaps_each(walk_calls, walk);
     ebbi_late_take_of(walk->collector, &walk->expired);
     ebbi_limbo_release(&walk->expired);
-    return !walk->expired.waiting;
+    return !walk->expired.awaited;
 }
 
 // A destructor that is still there lies below on the stack. (One on another stack may lie anywhere:

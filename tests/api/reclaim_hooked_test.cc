@@ -294,6 +294,38 @@ TEST_F(Hooked, BarrierWaitsForThoseThatOthersRun)
     EXPECT_EQ(0, wrong.load());
 }
 
+// One thread is amid a destructor when another one asks for a barrier.
+TEST_F(Hooked, BarrierWaitsForADestructorThatRuns)
+{
+    static std::atomic<int> stage;
+    stage = 0;
+    std::thread runs([] {
+        Node *const node = new Node;
+        node->then = [](Node *) {
+            stage = 1;
+            stage.notify_all();
+            stage.wait(1);
+        };
+        retire(node);
+        push_on();
+    });
+    stage.wait(0);
+    std::atomic<bool> over{false};
+    std::thread waits([&] {
+        ebb_barrier();
+        over = true;
+    });
+    for (int i = 0; i < 2000; i++) {
+        EXPECT_FALSE(over.load());
+        std::this_thread::yield();
+    }
+    stage = 2;
+    stage.notify_all();
+    waits.join();
+    EXPECT_EQ(1, ran.load());
+    runs.join();
+}
+
 TEST_F(Hooked, ReadersSeeNoneThatHasRun)
 {
     std::atomic<Node *> current{new Node(1)};

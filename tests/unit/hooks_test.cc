@@ -98,6 +98,24 @@ TEST_F(Hooks, TwoStampsAreEnough)
     EXPECT_EQ(0U, waiting());
 }
 
+// Whoever goes on retiring does not put off what was retired before.
+TEST_F(Hooks, WhatComesLaterHoldsBackNothing)
+{
+    static Node nodes[100];
+    for (int i = 0; i < 100; i++) {
+        ebbi_lock_take(&ebbi_heap_mine()->own.lock);
+        ebbi_hook_mark(&nodes[i].hook, &nodes[i], destroy);
+        (void)ebbi_hooks_add(&ebbi_clock, hooked(), &nodes[i].hook);
+        ebbi_heap_mine()->deferred.count++;
+        ebbi_hooks_seal(&ebbi_clock, hooked());
+        EXPECT_LE(hooked()->old.chain.count + hooked()->young.chain.count, 2U);
+        ebbi_lock_drop(&ebbi_heap_mine()->own.lock);
+        ASSERT_TRUE(ebbi_clock_advance(&ebbi_clock, true));
+    }
+    ebb_barrier();
+    EXPECT_EQ(100, ran);
+}
+
 TEST_F(Hooks, AnUnpinRunsABoundedPart)
 {
     static Node nodes[5000];
