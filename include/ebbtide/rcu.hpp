@@ -35,8 +35,9 @@ private:
     friend rcu_domain &rcu_default_domain() noexcept;
 };
 
-// Of the process, for good: also for destructors of static objects.
-inline rcu_domain &rcu_default_domain() noexcept
+// Of the process, for good: also for destructors of static objects. (Hidden: else a library that uses it could
+// not be unloaded.)
+__attribute__((visibility("hidden"))) inline rcu_domain &rcu_default_domain() noexcept
 {
     static rcu_domain domain;
     return domain;

@@ -326,6 +326,51 @@ TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
     EXPECT_EQ(1, calls.load());
 }
 
+// It was opened elsewhere, and handed to the thread that forks.
+TEST(ReclaimFork, AHazardPointerGoesOnWithWhoHasSetItLast)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    std::atomic<int> calls{0};
+    std::atomic<ebb_hazard *> handed[2] = {};
+    std::atomic<bool> leave{false};
+    std::thread other([&] {
+        handed[0] = ebb_hazard_open();
+        handed[1] = ebb_hazard_open();
+        handed[1].notify_all();
+        leave.wait(false);
+    });
+    handed[1].wait(nullptr);
+    void *blocks[] = {ebb_malloc(64), ebb_malloc(64)};
+    ebb_hazard_set(handed[0], blocks[0]);
+    ASSERT_EQ(0, ebb_retire_with(blocks[0], count_and_free, &calls));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        push_on();
+        if (calls.load() != 0)
+            _exit(1);
+        ebb_hazard_set(handed[1], blocks[1]); // the other one serves as well
+        if (ebb_retire_with(blocks[1], count_and_free, &calls) != 0)
+            _exit(2);
+        ebb_hazard_close(handed[0]);
+        push_on();
+        if (calls.load() != 1)
+            _exit(3);
+        ebb_hazard_close(handed[1]);
+        ebb_barrier();
+        _exit(calls.load() == 2 && stats().hazards == 0 ? 0 : 4);
+    }
+    leave = true;
+    leave.notify_all();
+    other.join();
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    ebb_hazard_close(handed[0]);
+    ebb_hazard_close(handed[1]);
+    ebb_free(blocks[1]);
+    ebb_barrier();
+}
+
 TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)
 {
     if (support::under_tsan)

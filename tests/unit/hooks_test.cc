@@ -5,6 +5,7 @@
 #include "ebbtide/reclaim.h"
 
 extern "C" {
+#include "process/process.h"
 #include "reclaim/queues.h"
 }
 
@@ -160,6 +161,26 @@ TEST_F(Hooks, HeldOnesAreInAChainOfTheirOwn)
     ebb_reclaim();
     EXPECT_EQ(300, ran);
     EXPECT_EQ(0U, waiting());
+}
+
+// The helper comes back while a hazard pointer holds one, and runs it then.
+TEST_F(Hooks, APassComesBackForWhatIsHeld)
+{
+    static Node node;
+    ebbi_pass pass = {};
+    pass.heap_for_calls = ebbi_heap_get;
+    ebb_hazard *hazard = ebb_hazard_open();
+    ebb_hazard_set(hazard, &node);
+    retire(&node);
+    for (int i = 0; i < 5; i++)
+        ebbi_purge_pass(&pass); // nothing else waits then
+    EXPECT_EQ(1U, hooked()->held.count);
+    EXPECT_TRUE(pass.waiting);
+    ebb_hazard_close(hazard);
+    for (int i = 0; i < 5; i++)
+        ebbi_purge_pass(&pass);
+    EXPECT_EQ(1, ran);
+    EXPECT_FALSE(pass.waiting);
 }
 
 // As an ending thread leaves it: amid a destructor, others taken.
