@@ -95,9 +95,12 @@ struct ebbi_calls {
     struct ebbi_clock *clock; // of its collector
     uint64_t stamp;
     uint32_t count;
-    uint16_t begun;  // of them, once it runs
-    bool runs;       // under the lock of those taken, see deferred.c
-    size_t bytes;    // of blocks that its calls free
+    uint16_t begun; // of them, once it runs
+    bool runs;      // under the lock of those taken, see deferred.c
+    union {
+        size_t bytes;  // while it fills: of blocks that its calls free
+        uint64_t turn; // while it is taken: of the barriers, when it was
+    };
     uintptr_t taker; // while it is taken, under that lock, as are these:
     struct ebbi_calls *taken_next, **taken_link;
     struct ebbi_call calls[EBBI_CALLS];
@@ -121,10 +124,12 @@ struct ebbi_hooked {
     size_t sealed;          // from young to passed; atomic for a look
 };
 
-// Hooks that a thread has taken.
+// Hooks that a thread has taken. All but `begun` is under the lock of those taken.
 struct ebbi_hooks_taken {
-    struct ebbi_chain waits, begun; // H3
-    size_t runs;                    // begun, and not counted as done; the thread's
+    struct ebbi_chain waits, begun;        // H3
+    size_t count;                          // taken, and not known to have run
+    uint64_t turn;                         // of the barriers, when it was 0 last
+    struct ebbi_hooks_taken *next, **link; // of those that have some
 };
 
 // Under the lock of the heap that it belongs to.
@@ -166,9 +171,10 @@ struct ebbi_expired {
     struct ebbi_calls *calls, **calls_end;
     struct ebbi_hooks_taken *hooks_at; // where hooks were put
     size_t hooks;
-    bool waiting; // something has to wait yet
-    bool awaited; // by barriers: calls, but for hooks that hazard pointers hold back
-    size_t bytes; // of blocks
+    bool waiting;   // something has to wait yet
+    uint64_t until; // in: a barrier waits for what has this stamp, or an older one
+    bool awaited;   // there is some, but for hooks that hazard pointers hold back
+    size_t bytes;   // of blocks
 };
 
 #endif

@@ -8,39 +8,37 @@
 
 _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size of block for both");
 
-// Records of calls taken out of their queues and not run to the end. Raised under the lock of the
-// queue, so whoever finds a queue empty and this 0 knows that all that was in it has run.
-size_t ebbi_calls_taken_count; // atomic
-
+// Records of calls taken out of their queues and not run to the end. A record comes here from its queue, and goes
+// back there, under the lock of that, so whoever finds it in neither, in this order and with `returned` as it was,
+// knows that it has run.
+//
 // They are in one list, of all threads: the child of a fork puts back what the threads that it does not
-// have had taken and not begun. A record comes here from its queue, and goes back there, under the lock
-// of that; it begins, and ends, under this one: while fork() holds both, nothing of that happens.
-struct ebbi_calls_taken ebbi_calls_taken = {.lock = EBBI_LOCK(OWNER)};
+// have had taken and not begun. A record begins, and ends, under this lock, too: while fork() holds both, nothing of
+// that happens.
+struct ebbi_calls_taken ebbi_calls_taken = {.lock = EBBI_LOCK(OWNER),
+                                            .end = &ebbi_calls_taken.first};
 
 static void taken_add(struct ebbi_calls *calls)
 {
-    // relaxed: under the queue's lock; see ebbi_calls_taken_count
-    (void)ebbi_fetch_add_relaxed(&ebbi_calls_taken_count, 1);
     calls->taker = ebbi_lock_self();
     calls->runs = false;
     ebbi_lock_take(&ebbi_calls_taken.lock);
-    calls->taken_next = ebbi_calls_taken.first;
-    calls->taken_link = &ebbi_calls_taken.first;
-    if (ebbi_calls_taken.first != NULL) {
-        ebbi_calls_taken.first->taken_link = &calls->taken_next;
-    }
-    ebbi_calls_taken.first = calls;
+    calls->turn = ebbi_calls_taken.turn;
+    calls->taken_next = NULL;
+    calls->taken_link = ebbi_calls_taken.end;
+    *ebbi_calls_taken.end = calls;
+    ebbi_calls_taken.end = &calls->taken_next;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
-void ebbi_taken_remove(struct ebbi_calls *calls)
+void ebbi_taken_remove(struct ebbi_calls *calls, bool returns)
 {
     ebbi_lock_take(&ebbi_calls_taken.lock);
     EBBI_ASSERT(*calls->taken_link == calls);
     *calls->taken_link = calls->taken_next;
-    if (calls->taken_next != NULL) {
-        calls->taken_next->taken_link = calls->taken_link;
-    }
+    *(calls->taken_next != NULL ? &calls->taken_next->taken_link : &ebbi_calls_taken.end) =
+        calls->taken_link;
+    ebbi_calls_taken.returned += returns;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
@@ -215,20 +213,28 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     return more;
 }
 
+// Behind a take of all. The first are the oldest.
+static bool is_awaited(const struct ebbi_deferred *deferred, uint64_t until)
+{
+    const struct ebbi_stamped *old = &deferred->hooked.old;
+    return (deferred->first != NULL && deferred->first->stamp <= until) ||
+           (old->chain.count > 0 && old->stamp <= until);
+}
+
 void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                             struct ebbi_expired *expired)
 {
     ebbi_deferred_seal(clock, deferred);
     (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
     expired->waiting |= deferred->count > 0;
-    expired->awaited |= deferred->count > deferred->hooked.held.count;
+    expired->awaited |= is_awaited(deferred, expired->until);
 }
 
 // Taken: back, in front.
 static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->count > 0 && calls->begun == 0);
-    ebbi_taken_remove(calls);
+    ebbi_taken_remove(calls, true);
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
@@ -285,15 +291,23 @@ void ebbi_late_put(struct ebbi_calls *calls)
     ebbi_helper_kick();
 }
 
-void ebbi_late_put_hooks(struct ebbi_chain *hooks)
+void ebbi_late_put_hooks(struct ebbi_hooks_taken *taken)
 {
     ebbi_lock_take(&nobody.lock);
     ebbi_lock_take(&ebbi_calls_taken.lock);
-    nobody.deferred.count += hooks->count;
-    ebbi_hooks_put(&nobody.deferred.hooked, hooks);
+    nobody.deferred.count += ebbi_hooks_put(&nobody.deferred.hooked, taken);
+    ebbi_calls_taken.returned++;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
     ebbi_lock_drop(&nobody.lock);
     ebbi_helper_kick();
+}
+
+void ebbi_late_seal(struct ebbi_collector *collector)
+{
+    ebbi_lock_take(&nobody.lock);
+    ebbi_deferred_seal(collector != NULL ? &collector->clock : &ebbi_clock,
+                       late_deferred(collector));
+    ebbi_lock_drop(&nobody.lock);
 }
 
 size_t ebbi_late_count(struct ebbi_collector *collector)

@@ -136,16 +136,45 @@ static EBBI_NOINLINE struct ebbi_chain look(struct ebbi_hooked *hooked, size_t m
     return taken;
 }
 
-// Under the lock of what they belonged to.
-static void hand_over(struct ebbi_chain *taken, struct ebbi_expired *expired)
+// ---- taken: under the lock of those taken ------------------------------------------------------------
+
+static void taken_add(struct ebbi_hooks_taken *taken, struct ebbi_chain *hooks, uint64_t turn)
+{
+    if (taken->count == 0) {
+        struct ebbi_hooks_taken **first = &ebbi_calls_taken.hooks;
+        taken->turn = turn;
+        taken->next = *first;
+        taken->link = first;
+        if (*first != NULL) {
+            (*first)->link = &taken->next;
+        }
+        *first = taken;
+    }
+    taken->turn = ebbi_min(taken->turn, turn);
+    taken->count += hooks->count;
+    chain_prepend(&taken->waits, hooks);
+}
+
+static void taken_less(struct ebbi_hooks_taken *taken, size_t count)
+{
+    EBBI_ASSERT(taken->count >= count);
+    taken->count -= count;
+    if (taken->count == 0 && count > 0) {
+        *taken->link = taken->next;
+        if (taken->next != NULL) {
+            taken->next->link = taken->link;
+        }
+    }
+}
+
+// Also under the lock of what they belonged to.
+static void hand_over(struct ebbi_chain *hooks, struct ebbi_expired *expired)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
-    // relaxed: as in taken_add of deferred.c
-    (void)ebbi_fetch_add_relaxed(&ebbi_calls_taken_count, taken->count);
     expired->hooks_at = heap != NULL ? &heap->hooks : &nobody;
-    expired->hooks += taken->count;
+    expired->hooks += hooks->count;
     ebbi_calls_lock();
-    chain_prepend(&expired->hooks_at->waits, taken);
+    taken_add(expired->hooks_at, hooks, ebbi_calls_taken.turn);
     ebbi_calls_unlock();
 }
 
@@ -169,10 +198,13 @@ size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, siz
     return count;
 }
 
-void ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_chain *hooks)
+size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken)
 {
-    count_sealed(hooked, hooked->sealed + hooks->count);
-    chain_prepend(&hooked->passed, hooks);
+    size_t count = taken->waits.count;
+    taken_less(taken, taken->count);
+    count_sealed(hooked, hooked->sealed + count);
+    chain_prepend(&hooked->passed, &taken->waits);
+    return count;
 }
 
 // ---- as they run -----------------------------------------------------------------------------------
@@ -181,14 +213,19 @@ void ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_chain *hooks)
 static void move_to_heap(struct ebbi_heap *heap)
 {
     ebbi_calls_lock();
-    chain_prepend(&heap->hooks.waits, &nobody.waits);
+    taken_less(&nobody, nobody.waits.count);
+    if (nobody.waits.count > 0) {
+        taken_add(&heap->hooks, &nobody.waits, nobody.turn);
+    }
     ebbi_calls_unlock();
 }
 
-// So many of those taken become the thread's own, in front of what an outer run has begun.
-static size_t begin(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, size_t most)
+// `ran` are done with. At most so many others become the thread's own, in front of what an outer run has begun.
+static size_t go_on(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, size_t ran,
+                    size_t most)
 {
     ebbi_calls_lock();
+    taken_less(taken, ran);
     struct ebbi_chain part = chain_cut(&taken->waits, most);
     ebbi_calls_unlock();
     size_t count = part.count;
@@ -204,55 +241,48 @@ static void run_one(struct ebb_hook *hook)
     ((void (*)(void *, struct ebb_hook *))destroy)(p, hook);
 }
 
+// Others without a heap may have run some of them.
 void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t count)
 {
-    struct ebbi_hooks_taken late = {0};
-    struct ebbi_hooks_taken *own = heap != NULL ? &heap->hooks : &late;
-    if (heap != NULL && count > 0 && at != own) {
+    struct ebbi_chain late = {0};
+    struct ebbi_hooks_taken *own = heap != NULL ? &heap->hooks : &nobody;
+    struct ebbi_chain *begun = heap != NULL ? &own->begun : &late;
+    if (heap != NULL && at != own && count > 0) {
         move_to_heap(heap);
     }
-    while (count > 0) {
-        size_t runs = begin(heap != NULL ? own : &nobody, &own->begun, ebbi_min(count, EBBI_CALLS));
-        own->runs += runs;
+    size_t runs = 0;
+    while (count > 0 || runs > 0) {
+        runs = go_on(own, begun, runs, ebbi_min(count, EBBI_CALLS));
+        count = runs > 0 ? count - runs : 0;
         for (size_t i = 0; i < runs; i++) {
-            run_one(chain_pop(&own->begun));
+            run_one(chain_pop(begun));
         }
-        own->runs -= runs;
-        // release[calls-run -> calls-done]: what the destructors have done
-        (void)ebbi_fetch_sub_release(&ebbi_calls_taken_count, runs);
-        count = runs > 0 ? count - runs : 0; // others without a heap may have run them
     }
 }
 
 void ebbi_hooks_abandon(struct ebbi_heap *heap)
 {
     struct ebbi_hooks_taken *own = &heap->hooks;
-    size_t counted = own->runs + own->waits.count;
-    if (counted == 0) {
-        return;
-    }
     ebbi_calls_lock();
     chain_prepend(&own->waits, &own->begun);
+    bool any = own->count > 0;
     ebbi_calls_unlock();
-    ebbi_late_put_hooks(&own->waits);
-    ebbi_calls_count_return();
-    own->runs = 0;
-    // release[calls-run -> calls-done]: as above, or that they went back
-    (void)ebbi_fetch_sub_release(&ebbi_calls_taken_count, counted);
+    if (any) {
+        ebbi_late_put_hooks(own);
+    }
 }
 
 // A thread that the child has not: what it had begun is lost.
 static void give_back(struct ebbi_heap *heap, void *mine)
 {
     if (heap != mine) {
-        ebbi_late_put_hooks(&heap->hooks.waits);
-        heap->hooks = (struct ebbi_hooks_taken){0};
+        heap->hooks.begun.count = 0;
+        ebbi_late_put_hooks(&heap->hooks);
     }
 }
 
-size_t ebbi_hooks_forked(struct ebbi_heap *heap)
+void ebbi_hooks_forked(struct ebbi_heap *heap)
 {
     ebbi_heaps_each(give_back, heap);
-    ebbi_late_put_hooks(&nobody.waits);
-    return heap != NULL ? heap->hooks.runs + heap->hooks.waits.count : 0;
+    ebbi_late_put_hooks(&nobody);
 }

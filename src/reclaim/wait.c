@@ -147,7 +147,7 @@ static void walk_blocks(struct ebbi_heap *heap, void *context)
 
 static void start_walk(struct walk *walk, struct ebbi_collector *collector)
 {
-    *walk = (struct walk){.collector = collector};
+    *walk = (struct walk){.collector = collector, .expired.until = UINT64_MAX};
     walk->expired.calls_end = &walk->expired.calls;
 }
 
@@ -182,20 +182,39 @@ void ebbi_barrier(struct ebbi_collector *collector)
     ebbi_calls_finish(collector);
 }
 
+static void walk_seal(struct ebbi_heap *heap, void *context)
+{
+    struct walk *walk = context;
+    struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
+    if (deferred != NULL) {
+        ebbi_deferred_seal(clock_of(walk->collector), deferred);
+    }
+}
+
+// What waits now is in a queue, then taken, then run (or put back, of a thread that ends). What comes later has a
+// younger stamp, or a later turn, and is not waited for: others may go on retiring all the time.
 void ebbi_calls_finish(struct ebbi_collector *collector)
 {
+    struct ebbi_clock *clock = clock_of(collector);
     struct walk walk;
+    size_t returned;
     start_walk(&walk, collector);
-    bool done = false;
-    for (unsigned turn = 0; !done; turn++) {
-        size_t returned_before = ebbi_calls_returned();
-        done =
-            run_calls(&walk) && !ebbi_calls_in_flight() && ebbi_calls_returned() == returned_before;
-        // What the clock does not hold back waits for a hazard pointer.
-        if (!done && (!ebbi_clock_advance(clock_of(collector), true) || turn > ADVANCES)) {
+    ebbi_heaps_each(walk_seal, &walk);
+    ebbi_late_seal(collector);
+    walk.expired.until = ebbi_clock_stamp(clock);
+    do {
+        returned = ebbi_calls_returned();
+        for (unsigned turn = 0; !run_calls(&walk); turn++) {
+            // What the clock does not hold back waits for a hazard pointer.
+            if (!ebbi_clock_advance(clock, true) || turn > ADVANCES) {
+                wait_a_little(turn);
+            }
+        }
+        uint64_t asked = ebbi_calls_ask();
+        for (unsigned turn = 0; ebbi_calls_in_flight(asked); turn++) {
             wait_a_little(turn);
         }
-    }
+    } while (ebbi_calls_returned() != returned);
 }
 
 size_t ebbi_reclaim(struct ebbi_collector *collector)

@@ -201,10 +201,10 @@ TEST_F(Hooks, WhatAThreadHadTakenGoesBackWhenItEnds)
         ebbi_lock_take(&heap->own.lock);
         ebbi_limbo_take_calls(heap, &expired);
         ebbi_lock_drop(&heap->own.lock);
-        amid = heap->hooks.waits.count > 0 && ebbi_calls_in_flight();
+        amid = heap->hooks.waits.count > 0 && ebbi_calls_in_flight(UINT64_MAX);
     }).join();
     EXPECT_TRUE(amid);
-    EXPECT_FALSE(ebbi_calls_in_flight());
+    EXPECT_FALSE(ebbi_calls_in_flight(UINT64_MAX));
     EXPECT_EQ(200U, waiting() + static_cast<std::size_t>(ran));
     ebb_barrier();
     EXPECT_EQ(200, ran);
