@@ -33,11 +33,10 @@ int ebb_retire_with(void *p, void (*run)(void *p, void *context), void *context)
     return result(ebbi_retire_with(ebbi_heap_get(), NULL, (struct ebbi_call){run, p, context}));
 }
 
-void ebb_retire_hooked(struct ebb_hook *hook, void *p,
-                       void (*destroy)(void *p, struct ebb_hook *hook))
+void ebb_retire_hooked(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook))
 {
     int saved = errno;
-    ebbi_hook_mark(hook, p, destroy);
+    ebbi_hook_mark(hook, p, run);
     ebbi_retire_hooked(ebbi_heap_get(), hook);
     (void)result(true);
     errno = saved;

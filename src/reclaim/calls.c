@@ -119,8 +119,8 @@ uint64_t ebbi_calls_ask(void)
 bool ebbi_calls_in_flight(uint64_t turn)
 {
     ebbi_lock_take(&ebbi_calls_taken.lock);
-    const struct ebbi_calls *oldest = ebbi_calls_taken.first;
-    bool any = oldest != NULL && oldest->turn < turn;
+    const struct ebbi_calls *first = ebbi_calls_taken.first;
+    bool any = first != NULL && first->turn < turn;
     for (const struct ebbi_hooks_taken *h = ebbi_calls_taken.hooks; h != NULL; h = h->next) {
         any |= h->turn < turn;
     }

@@ -139,7 +139,7 @@ void ebbi_hazard_close(struct ebb_hazard *hazard)
 }
 
 // Another thread's protection ends. It stays open: who holds it in the child may use it, or close it.
-static void let_go(struct ebb_hazard *hazard, const void *mine)
+static void let_hazard_go(struct ebb_hazard *hazard, const void *mine)
 {
     const void *user = hazard->user != NULL ? hazard->user : hazard->owner;
     if (hazard->owner != NULL && user != mine) {
@@ -153,7 +153,7 @@ static void keep_only_of(struct ebbi_hazards *row, const void *owner)
 {
     size_t used = ebbi_load_relaxed(&row->used); // relaxed: under the lock
     for (size_t i = 0; i < used; i++) {
-        let_go(&row->all[i], owner);
+        let_hazard_go(&row->all[i], owner);
     }
 }
 

@@ -8,7 +8,7 @@
 
 #define MARK ((uintptr_t)0x6562625F686F6F6B) // no address is two others and this
 
-static struct ebbi_hooks_taken nobody; // of threads without a heap; its `waits` alone
+static struct ebbi_hooks_taken nobodys_hooks; // of threads without a heap; its `waits` alone
 
 // ---- chains --------------------------------------------------------------------------------------
 
@@ -63,9 +63,9 @@ static struct ebbi_chain chain_cut(struct ebbi_chain *chain, size_t most)
 
 // ---- in and out ------------------------------------------------------------------------------------
 
-void ebbi_hook_mark(struct ebb_hook *hook, void *p, void (*destroy)(void *p, struct ebb_hook *hook))
+void ebbi_hook_mark(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook))
 {
-    uintptr_t mark = (uintptr_t)destroy ^ (uintptr_t)hook ^ MARK;
+    uintptr_t mark = (uintptr_t)run ^ (uintptr_t)hook ^ MARK;
     if (hook->mark == mark) {
         ebbi_fatal("double retire: %p, an object with a hook, waits for its grace period already",
                    p);
@@ -79,7 +79,7 @@ static void count_sealed(struct ebbi_hooked *hooked, size_t count)
     ebbi_store_relaxed(&hooked->sealed, count); // relaxed: a hint outside
 }
 
-static void settle(const struct ebbi_clock *clock, struct ebbi_hooked *hooked)
+static void settle_hooks(const struct ebbi_clock *clock, struct ebbi_hooked *hooked)
 {
     while (hooked->old.chain.count > 0 && ebbi_clock_passed(clock, hooked->old.stamp)) {
         chain_append(&hooked->passed, &hooked->old.chain);
@@ -94,7 +94,7 @@ void ebbi_hooks_seal(struct ebbi_clock *clock, struct ebbi_hooked *hooked)
         return;
     }
     uint64_t stamp = ebbi_clock_stamp(clock);
-    settle(clock, hooked); // behind the stamp: what is left is of its epoch or the one before
+    settle_hooks(clock, hooked); // behind the stamp: what is left is of its epoch or the one before
     bool with_old = hooked->old.chain.count == 0 || hooked->old.stamp == stamp;
     struct ebbi_stamped *to = with_old ? &hooked->old : &hooked->young;
     EBBI_ASSERT(to->chain.count == 0 || to->stamp == stamp);
@@ -115,21 +115,22 @@ bool ebbi_hooks_add(struct ebbi_clock *clock, struct ebbi_hooked *hooked, struct
 }
 
 // Of what has passed, until there are so many: what a hazard pointer points to is held.
-static EBBI_NOINLINE struct ebbi_chain look(struct ebbi_hooked *hooked, size_t most)
+static EBBI_NOINLINE struct ebbi_chain look_at_passed(struct ebbi_hooked *hooked, size_t most)
 {
     struct ebbi_suspects suspects;
     struct ebb_hook *hooks[EBBI_SUSPECTS];
     struct ebbi_chain taken = {0};
     while (hooked->passed.count > 0 && taken.count < most) {
         size_t room = ebbi_min(EBBI_SUSPECTS, most - taken.count);
+        size_t count = 0;
         ebbi_suspects_start(&suspects);
-        while (hooked->passed.count > 0 && suspects.count < room) {
+        while (hooked->passed.count > 0 && count < room) {
             struct ebb_hook *hook = chain_pop(&hooked->passed);
-            hooks[suspects.count] = hook;
+            hooks[count++] = hook;
             ebbi_suspects_add(&suspects, hook->p, 1);
         }
         ebbi_suspects_mark(&suspects);
-        for (size_t i = 0; i < suspects.count; i++) {
+        for (size_t i = 0; i < count; i++) {
             chain_put(suspects.marks[i] ? &hooked->held : &taken, hooks[i]);
         }
     }
@@ -138,7 +139,7 @@ static EBBI_NOINLINE struct ebbi_chain look(struct ebbi_hooked *hooked, size_t m
 
 // ---- taken: under the lock of those taken ------------------------------------------------------------
 
-static void taken_add(struct ebbi_hooks_taken *taken, struct ebbi_chain *hooks, uint64_t turn)
+static void hooks_taken_add(struct ebbi_hooks_taken *taken, struct ebbi_chain *hooks, uint64_t turn)
 {
     if (taken->count == 0) {
         struct ebbi_hooks_taken **first = &ebbi_calls_taken.hooks;
@@ -155,7 +156,7 @@ static void taken_add(struct ebbi_hooks_taken *taken, struct ebbi_chain *hooks, 
     chain_prepend(&taken->waits, hooks);
 }
 
-static void taken_less(struct ebbi_hooks_taken *taken, size_t count)
+static void hooks_taken_less(struct ebbi_hooks_taken *taken, size_t count)
 {
     EBBI_ASSERT(taken->count >= count);
     taken->count -= count;
@@ -168,32 +169,32 @@ static void taken_less(struct ebbi_hooks_taken *taken, size_t count)
 }
 
 // Also under the lock of what they belonged to.
-static void hand_over(struct ebbi_chain *hooks, struct ebbi_expired *expired)
+static void hand_hooks_over(struct ebbi_chain *hooks, struct ebbi_expired *expired)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
-    expired->hooks_at = heap != NULL ? &heap->hooks : &nobody;
+    expired->hooks_at = heap != NULL ? &heap->hooks : &nobodys_hooks;
     expired->hooks += hooks->count;
     ebbi_calls_lock();
-    taken_add(expired->hooks_at, hooks, ebbi_calls_taken.turn);
+    hooks_taken_add(expired->hooks_at, hooks, ebbi_calls_taken.turn);
     ebbi_calls_unlock();
 }
 
 size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, size_t most,
                        struct ebbi_expired *expired)
 {
-    settle(clock, hooked);
+    settle_hooks(clock, hooked);
     count_sealed(hooked, hooked->sealed + hooked->held.count);
     chain_append(&hooked->passed, &hooked->held);
     if (hooked->passed.count == 0 || most == 0) {
         return 0;
     }
     struct ebbi_chain taken =
-        ebbi_hazards_count() == 0 ? chain_cut(&hooked->passed, most) : look(hooked, most);
+        ebbi_hazards_count() == 0 ? chain_cut(&hooked->passed, most) : look_at_passed(hooked, most);
     size_t count = taken.count;
     EBBI_ASSERT(hooked->sealed >= count + hooked->held.count);
     count_sealed(hooked, hooked->sealed - count - hooked->held.count);
     if (count > 0) {
-        hand_over(&taken, expired);
+        hand_hooks_over(&taken, expired);
     }
     return count;
 }
@@ -201,7 +202,7 @@ size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, siz
 size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken)
 {
     size_t count = taken->waits.count;
-    taken_less(taken, taken->count);
+    hooks_taken_less(taken, taken->count);
     count_sealed(hooked, hooked->sealed + count);
     chain_prepend(&hooked->passed, &taken->waits);
     return count;
@@ -210,22 +211,22 @@ size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken
 // ---- as they run -----------------------------------------------------------------------------------
 
 // The helper may have come by its heap since it took them.
-static void move_to_heap(struct ebbi_heap *heap)
+static void move_hooks_to_heap(struct ebbi_heap *heap)
 {
     ebbi_calls_lock();
-    taken_less(&nobody, nobody.waits.count);
-    if (nobody.waits.count > 0) {
-        taken_add(&heap->hooks, &nobody.waits, nobody.turn);
+    hooks_taken_less(&nobodys_hooks, nobodys_hooks.waits.count);
+    if (nobodys_hooks.waits.count > 0) {
+        hooks_taken_add(&heap->hooks, &nobodys_hooks.waits, nobodys_hooks.turn);
     }
     ebbi_calls_unlock();
 }
 
 // `ran` are done with. At most so many others become the thread's own, in front of what an outer run has begun.
-static size_t go_on(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, size_t ran,
-                    size_t most)
+static size_t hooks_go_on(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, size_t ran,
+                          size_t most)
 {
     ebbi_calls_lock();
-    taken_less(taken, ran);
+    hooks_taken_less(taken, ran);
     struct ebbi_chain part = chain_cut(&taken->waits, most);
     ebbi_calls_unlock();
     size_t count = part.count;
@@ -233,29 +234,29 @@ static size_t go_on(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, si
     return count;
 }
 
-static void run_one(struct ebb_hook *hook)
+static void run_hook(struct ebb_hook *hook)
 {
-    uintptr_t destroy = hook->mark ^ (uintptr_t)hook ^ MARK;
+    uintptr_t run = hook->mark ^ (uintptr_t)hook ^ MARK;
     void *p = hook->p;
     hook->mark = 0; // H4
-    ((void (*)(void *, struct ebb_hook *))destroy)(p, hook);
+    ((void (*)(void *, struct ebb_hook *))run)(p, hook);
 }
 
 // Others without a heap may have run some of them.
 void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t count)
 {
     struct ebbi_chain late = {0};
-    struct ebbi_hooks_taken *own = heap != NULL ? &heap->hooks : &nobody;
+    struct ebbi_hooks_taken *own = heap != NULL ? &heap->hooks : &nobodys_hooks;
     struct ebbi_chain *begun = heap != NULL ? &own->begun : &late;
     if (heap != NULL && at != own && count > 0) {
-        move_to_heap(heap);
+        move_hooks_to_heap(heap);
     }
     size_t runs = 0;
     while (count > 0 || runs > 0) {
-        runs = go_on(own, begun, runs, ebbi_min(count, EBBI_CALLS));
+        runs = hooks_go_on(own, begun, runs, ebbi_min(count, EBBI_CALLS));
         count = runs > 0 ? count - runs : 0;
         for (size_t i = 0; i < runs; i++) {
-            run_one(chain_pop(begun));
+            run_hook(chain_pop(begun));
         }
     }
 }
@@ -273,7 +274,7 @@ void ebbi_hooks_abandon(struct ebbi_heap *heap)
 }
 
 // A thread that the child has not: what it had begun is lost.
-static void give_back(struct ebbi_heap *heap, void *mine)
+static void give_hooks_back(struct ebbi_heap *heap, void *mine)
 {
     if (heap != mine) {
         heap->hooks.begun.count = 0;
@@ -283,6 +284,6 @@ static void give_back(struct ebbi_heap *heap, void *mine)
 
 void ebbi_hooks_forked(struct ebbi_heap *heap)
 {
-    ebbi_heaps_each(give_back, heap);
-    ebbi_late_put_hooks(&nobody);
+    ebbi_heaps_each(give_hooks_back, heap);
+    ebbi_late_put_hooks(&nobodys_hooks);
 }

@@ -51,8 +51,7 @@ void ebbi_late_calls_unlock(void);
 
 // ---- hooks.c -------------------------------------------------------------------------------------
 // Aborts if it is one that waits.
-void ebbi_hook_mark(struct ebb_hook *hook, void *p,
-                    void (*destroy)(void *p, struct ebb_hook *hook));
+void ebbi_hook_mark(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook));
 
 // ---- calls.c -------------------------------------------------------------------------------------
 void ebbi_calls_attach(struct ebbi_heap *heap); // a thread begins; it runs none
