@@ -174,9 +174,9 @@ static void hand_hooks_over(struct ebbi_chain *hooks, struct ebbi_expired *expir
     struct ebbi_heap *heap = ebbi_heap_mine();
     expired->hooks_at = heap != NULL ? &heap->hooks : &nobodys_hooks;
     expired->hooks += hooks->count;
-    ebbi_calls_lock();
+    ebbi_lock_take(&ebbi_calls_taken.lock);
     hooks_taken_add(expired->hooks_at, hooks, ebbi_calls_taken.turn);
-    ebbi_calls_unlock();
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
 size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, size_t most,
@@ -213,22 +213,22 @@ size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken
 // The helper may have come by its heap since it took them.
 static void move_hooks_to_heap(struct ebbi_heap *heap)
 {
-    ebbi_calls_lock();
+    ebbi_lock_take(&ebbi_calls_taken.lock);
     hooks_taken_less(&nobodys_hooks, nobodys_hooks.waits.count);
     if (nobodys_hooks.waits.count > 0) {
         hooks_taken_add(&heap->hooks, &nobodys_hooks.waits, nobodys_hooks.turn);
     }
-    ebbi_calls_unlock();
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
 // `ran` are done with. At most so many others become the thread's own, in front of what an outer run has begun.
 static size_t hooks_go_on(struct ebbi_hooks_taken *taken, struct ebbi_chain *begun, size_t ran,
                           size_t most)
 {
-    ebbi_calls_lock();
+    ebbi_lock_take(&ebbi_calls_taken.lock);
     hooks_taken_less(taken, ran);
     struct ebbi_chain part = chain_cut(&taken->waits, most);
-    ebbi_calls_unlock();
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
     size_t count = part.count;
     chain_prepend(begun, &part);
     return count;
@@ -264,10 +264,10 @@ void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t 
 void ebbi_hooks_abandon(struct ebbi_heap *heap)
 {
     struct ebbi_hooks_taken *own = &heap->hooks;
-    ebbi_calls_lock();
+    ebbi_lock_take(&ebbi_calls_taken.lock);
     chain_prepend(&own->waits, &own->begun);
     bool any = own->count > 0;
-    ebbi_calls_unlock();
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
     if (any) {
         ebbi_late_put_hooks(own);
     }
