@@ -213,12 +213,19 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     return more;
 }
 
-// Behind a take of all. The first are the oldest.
-static bool is_awaited(const struct ebbi_deferred *deferred, uint64_t until)
+// Behind a take of all. What has passed and is there still was held or put back, in any order; of the others the
+// first is the oldest.
+static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferred *deferred,
+                       uint64_t until)
 {
     const struct ebbi_stamped *old = &deferred->hooked.old;
-    return (deferred->first != NULL && deferred->first->stamp <= until) ||
-           (old->chain.count > 0 && old->stamp <= until);
+    bool awaited = old->chain.count > 0 && old->stamp <= until;
+    bool passed = true;
+    for (const struct ebbi_calls *c = deferred->first; c != NULL && passed; c = c->next) {
+        awaited |= c->stamp <= until;
+        passed = ebbi_clock_passed(clock, c->stamp);
+    }
+    return awaited;
 }
 
 void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
@@ -227,7 +234,7 @@ void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *defe
     ebbi_deferred_seal(clock, deferred);
     (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
     expired->waiting |= deferred->count > 0;
-    expired->awaited |= is_awaited(deferred, expired->until);
+    expired->awaited |= is_awaited(clock, deferred, expired->until);
 }
 
 // Taken: back, in front.
