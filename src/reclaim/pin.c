@@ -267,7 +267,7 @@ void ebbi_pin_attend_later(void)
 
 // The last few, of no full record, are left to the helper. Without one they are sealed every n-th
 // time, so that they go on with the others.
-static bool is_due(const struct own *own, enum ebbi_deferral deferral)
+EBBI_INLINE bool is_due(const struct own *own, enum ebbi_deferral deferral)
 {
     uint32_t turns = ++own->deferred->turns;
     if (deferral == EBBI_SEALED || ebbi_helper_is_there() || turns % TURNS != 0) {
@@ -279,8 +279,8 @@ static bool is_due(const struct own *own, enum ebbi_deferral deferral)
     return true;
 }
 
-static void look_after(struct ebb_participant *me, const struct own *own,
-                       enum ebbi_deferral deferral)
+EBBI_INLINE void look_after(struct ebb_participant *me, const struct own *own,
+                            enum ebbi_deferral deferral)
 {
     if (deferral != EBBI_REFUSED && is_due(own, deferral)) {
         attend(me, own);
