@@ -127,7 +127,8 @@ struct ebbi_heap {
     unsigned outbox_count;
     void *outbox[EBBI_OUTBOX];
     struct ebbi_magazine magazines[EBBI_ARRAYS];
-    struct ebbi_calls *running;    // records taken, innermost run first
+    struct ebbi_calls *running; // records taken, innermost run first
+    struct ebbi_hooks_taken hooks;
     const void *run_frame;         // of the outermost ebbi_calls_run
     struct ebbi_collector *doomed; // to be destroyed behind it
 
