@@ -166,7 +166,8 @@ public:
     {
         return pointer_.compare_exchange_weak(expected, p, success, failure);
     }
-    // Links p and retires what was there.
+    // Links p and retires what was there. If that throws, p is linked and what was there is not retired: with
+    // exchange and retire the caller keeps it.
     void replace(value_type p) noexcept(detail::plain_block<T>)
     {
         retire(detail::plain(exchange(p)));

@@ -232,8 +232,14 @@ TEST_F(Hooked, WhatAHazardPointerHeldTheHelperComesBackFor)
     ebb_hazard *hazard = ebb_hazard_open();
     Node *const node = new Node;
     ebb_hazard_set(hazard, node);
-    std::atomic<bool> leave{false};
-    std::thread other([&] { leave.wait(false); }); // so there is a helper
+    std::atomic<bool> known{false}, leave{false};
+    std::thread other([&] { // so there is a helper
+        ebb_free(ebb_malloc(1));
+        known = true;
+        known.notify_all();
+        leave.wait(false);
+    });
+    known.wait(false);
     retire(node);
     ebb_barrier();
     EXPECT_EQ(0, ran.load());

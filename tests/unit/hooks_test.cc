@@ -20,6 +20,7 @@ struct Hooks : Fake {
     {
         Fake::SetUp();
         fake_os_pretend_threads(); // the helper would run what the tests count
+        ebb_free(ebb_malloc(1));   // a heap
         ran = 0;
     }
 };
