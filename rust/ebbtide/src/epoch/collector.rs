@@ -8,7 +8,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use super::guard::{self, Guard, Place};
-use super::pin;
+use super::{leaked, pin};
 use crate::sys;
 
 /// A clock of its own: its pins hold back nothing of other collectors. Clones are the same collector.
@@ -200,6 +200,7 @@ impl Local {
 
     pub(super) fn enter(&self) {
         self.pins.set(self.pins.get() + 1);
+        leaked::registered_pin_begins();
         // SAFETY: the record lives as long as its thread and its collector.
         unsafe { pin::enter(self.me) }
     }
@@ -208,6 +209,7 @@ impl Local {
     /// After [`Self::enter`].
     pub(super) unsafe fn leave(&self) {
         self.pins.set(self.pins.get() - 1);
+        leaked::registered_pin_ends();
         // SAFETY: the caller's word.
         unsafe { pin::leave(self.me) }
     }
@@ -243,6 +245,11 @@ impl Local {
 }
 
 /// The calling thread's registration in a collector. It stays in its thread.
+///
+/// ```compile_fail,E0277
+/// let handle = ebbtide::epoch::Collector::new().register();
+/// std::thread::spawn(move || drop(handle));
+/// ```
 pub struct LocalHandle {
     local: Option<NonNull<Local>>, // None: in the default collector
 }

@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
+use super::leaked;
 use crate::sys;
 use crate::sys::ebb_participant as Participant;
 use crate::sys::{EBB_PIN_ATTENTION, EBB_PIN_DEEPEST, EBB_PIN_DEPTH};
@@ -81,6 +82,17 @@ unsafe fn announce(me: *mut Participant, attention: u64) {
     }
 }
 
+/// Every first pin of a record comes here.
+///
+/// # Safety
+/// As [`enter`].
+#[cold]
+unsafe fn enter_slow(me: *mut Participant) {
+    // SAFETY: the caller's word.
+    unsafe { sys::ebb_pin_slow(me) };
+    leaked::watch();
+}
+
 /// # Safety
 /// As [`enter`].
 #[inline(always)]
@@ -91,7 +103,7 @@ unsafe fn enter_deeper(me: *mut Participant) {
         if state & EBB_PIN_DEPTH < EBB_PIN_DEEPEST - 1 {
             (*me).state.store(state + 1, Ordering::Relaxed);
         } else {
-            sys::ebb_pin_slow(me);
+            enter_slow(me);
         }
     }
 }
@@ -231,11 +243,13 @@ pub(super) mod default {
 /// Where there is no assembly for the thread's record, by calls.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", miri)))]
 pub(super) mod default {
+    use crate::epoch::leaked;
     use crate::sys;
 
     pub(in crate::epoch) fn enter() {
         // SAFETY: no conditions.
         unsafe { sys::ebb_pin() }
+        leaked::watch();
     }
 
     /// # Safety
