@@ -6,9 +6,11 @@ use std::cell::Cell;
 use std::fmt;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::guard::{self, Guard, Place};
 use super::{leaked, pin};
+use crate::stats::{statistics, Bytes, Count, Flag, Millis};
 use crate::sys;
 
 /// A clock of its own: its pins hold back nothing of other collectors. Clones are the same collector.
@@ -29,8 +31,31 @@ pub struct Collector {
     own: Option<Arc<Own>>, // None: the default collector
 }
 
-/// What waits in a collector, and for whom.
-pub type ReclaimStats = sys::ebb_reclaim_stats;
+statistics! {
+    /// What waits in a collector, and for whom.
+    ReclaimStats of sys::ebb_reclaim_stats {
+        /// Blocks that wait, in bytes, as of each thread's last slow call.
+        retired_bytes: usize = Bytes: retired_bytes,
+        /// The number of blocks that wait, likewise.
+        retired_blocks: usize = Count<usize>: retired_blocks,
+        /// The number of deferred functions and destructors that wait.
+        destructors: usize = Count<usize>: destructors,
+        /// The epoch of the collector's clock.
+        epoch: u64 = Count<u64>: epoch,
+        /// The number of threads registered.
+        participants: usize = Count<usize>: participants,
+        /// The number of threads that are pinned now.
+        pinned: usize = Count<usize>: pinned,
+        /// For how long at least the oldest pin has lasted.
+        oldest_pin_age: Duration = Millis: oldest_pin_ms,
+        /// The thread of the oldest pin, by the kernel's number; 0 if nobody is pinned.
+        oldest_pin_thread: u32 = Count<u32>: oldest_pin_thread,
+        /// The number of open hazard pointers.
+        hazards: usize = Count<usize>: hazards,
+        /// Whether every outermost pin makes a fence.
+        fenced: bool = Flag: fenced,
+    }
+}
 
 static DEFAULT: Collector = Collector { own: None };
 
@@ -81,7 +106,7 @@ impl Collector {
     ///
     /// ```
     /// let collector = ebbtide::epoch::Collector::fenced();
-    /// assert!(collector.stats().fenced != 0);
+    /// assert!(collector.stats().fenced);
     /// ```
     pub fn fenced() -> Self {
         Self::create(sys::EBB_COLLECTOR_FENCED)
@@ -142,10 +167,10 @@ impl Collector {
     /// # drop(guard);
     /// ```
     pub fn stats(&self) -> ReclaimStats {
-        let mut stats = ReclaimStats::default();
+        let mut raw = sys::ebb_reclaim_stats::default();
         // SAFETY: alive; the library writes the whole of a struct that is the caller's.
-        unsafe { sys::ebb_reclaim_stats_get(self.raw(), &mut stats) };
-        stats
+        unsafe { sys::ebb_reclaim_stats_get(self.raw(), &mut raw) };
+        ReclaimStats::of(raw)
     }
 }
 
