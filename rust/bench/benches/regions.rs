@@ -8,6 +8,10 @@ use ebbtide::region::Region;
 use ebbtide_bench::{dropped_region, dropped_typed, fill, objects, texts, vector, Node};
 use typed_arena::Arena;
 
+#[cfg(feature = "global")]
+#[global_allocator]
+static ALLOCATOR: ebbtide::Ebbtide = ebbtide::Ebbtide;
+
 const REGION: &str = "ebbtide";
 const BUMP: &str = "bumpalo";
 const TYPED: &str = "typed-arena";

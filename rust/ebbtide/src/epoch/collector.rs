@@ -4,12 +4,13 @@
 use std::alloc::{handle_alloc_error, Layout};
 use std::cell::Cell;
 use std::fmt;
+use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::guard::{self, Guard, Place};
-use super::{leaked, pin};
+use super::pin;
 use crate::stats::{statistics, Bytes, Count, Flag, Millis};
 use crate::sys;
 
@@ -200,6 +201,12 @@ pub(super) struct Local {
     collector: Collector,
     owners: Cell<usize>, // handles and guards
     pins: Cell<usize>,
+    next: Cell<*const Local>,
+}
+
+thread_local! {
+    /// This thread's.
+    static LOCALS: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
 impl Local {
@@ -207,12 +214,36 @@ impl Local {
         // SAFETY: the collector is alive.
         let me = unsafe { sys::ebb_collector_attach(collector.raw()) };
         assert!(!me.is_null(), "no record for this thread in the collector");
-        NonNull::from(Box::leak(Box::new(Local {
+        let local = NonNull::from(Box::leak(Box::new(Local {
             me,
             collector: collector.clone(),
             owners: Cell::new(1),
             pins: Cell::new(0),
-        })))
+            next: Cell::new(LOCALS.get()),
+        })));
+        LOCALS.set(local.as_ptr());
+        local
+    }
+
+    /// Takes it out of the thread's list, in which it is.
+    fn unlink(&self) {
+        LOCALS.with(|first| {
+            let mut link = first;
+            while !ptr::eq(link.get(), self) {
+                // SAFETY: what is in the list is alive.
+                link = unsafe { &(*link.get()).next };
+            }
+            link.set(self.next.get());
+        });
+    }
+
+    /// Whether the calling thread is pinned by a guard of a handle, leaked or not.
+    pub(super) fn any_is_pinned() -> bool {
+        // SAFETY: what is in the list is alive.
+        let mut locals = iter::successors(unsafe { LOCALS.get().as_ref() }, |local| unsafe {
+            local.next.get().as_ref()
+        });
+        locals.any(|local| local.pins.get() > 0)
     }
 
     pub(super) fn participant(&self) -> *mut sys::ebb_participant {
@@ -225,7 +256,6 @@ impl Local {
 
     pub(super) fn enter(&self) {
         self.pins.set(self.pins.get() + 1);
-        leaked::registered_pin_begins();
         // SAFETY: the record lives as long as its thread and its collector.
         unsafe { pin::enter(self.me) }
     }
@@ -234,7 +264,6 @@ impl Local {
     /// After [`Self::enter`].
     pub(super) unsafe fn leave(&self) {
         self.pins.set(self.pins.get() - 1);
-        leaked::registered_pin_ends();
         // SAFETY: the caller's word.
         unsafe { pin::leave(self.me) }
     }
@@ -263,6 +292,7 @@ impl Local {
             let owners = &this.as_ref().owners;
             owners.set(owners.get() - 1);
             if owners.get() == 0 {
+                this.as_ref().unlink();
                 drop(Box::from_raw(this.as_ptr()));
             }
         }

@@ -13,6 +13,7 @@ use std::io::{self, Write};
 use std::process;
 use std::sync::OnceLock;
 
+use super::collector::Local;
 use super::pin;
 
 extern "C" {
@@ -25,8 +26,6 @@ extern "C" {
 
 thread_local! {
     static WATCHED: Cell<bool> = const { Cell::new(false) };
-    /// Pins of this thread in other collectors than the default one.
-    static REGISTERED: Cell<usize> = const { Cell::new(0) };
 }
 
 /// Looks at the calling thread's pins when it ends. Idempotent.
@@ -53,16 +52,8 @@ pub(super) fn watch() {
     );
 }
 
-pub(super) fn registered_pin_begins() {
-    REGISTERED.set(REGISTERED.get() + 1);
-}
-
-pub(super) fn registered_pin_ends() {
-    REGISTERED.set(REGISTERED.get() - 1);
-}
-
 unsafe extern "C" fn thread_ends(_: *mut c_void) {
-    if REGISTERED.get() > 0 || pin::default::is_inside() {
+    if Local::any_is_pinned() || pin::default::is_inside() {
         let line = b"ebbtide: a thread ends that has leaked a guard: what the guard protects could not last\n";
         let _ = io::stderr().write_all(line); // the process ends either way
         process::abort();
