@@ -53,7 +53,7 @@ pub(super) fn watch() {
 }
 
 unsafe extern "C" fn thread_ends(_: *mut c_void) {
-    if Local::any_is_pinned() || pin::default::is_inside() {
+    if Local::any_is_pinned() || pin::default::would_end() {
         let line = b"ebbtide: a thread ends that has leaked a guard: what the guard protects could not last\n";
         let _ = io::stderr().write_all(line); // the process ends either way
         process::abort();

@@ -200,7 +200,7 @@ pub(super) unsafe fn is_inside(me: *mut Participant) -> bool {
 pub(super) mod default {
     use std::sync::atomic::Ordering;
 
-    use super::current;
+    use super::{current, Participant};
     use crate::sys::{self, EBB_PIN_DEPTH, EBB_PIN_NONE};
 
     #[inline(always)]
@@ -225,18 +225,35 @@ pub(super) mod default {
         unsafe { super::renew(current()) }
     }
 
+    /// Whether the thread has no record of its own: it has not pinned, or never will have one.
+    ///
+    /// # Safety
+    /// `me` is [`current`].
+    #[inline(always)]
+    unsafe fn is_none(me: *mut Participant) -> bool {
+        // SAFETY: the caller's word.
+        let state = unsafe { (*me).state.load(Ordering::Relaxed) };
+        state & EBB_PIN_DEPTH == EBB_PIN_NONE
+    }
+
     #[inline(always)]
     pub(in crate::epoch) fn is_inside() -> bool {
         let me = current();
         // SAFETY: the thread's own record, or one of those that have none, which the library knows.
         unsafe {
-            let depth = (*me).state.load(Ordering::Relaxed) & EBB_PIN_DEPTH;
-            if depth == EBB_PIN_NONE {
+            if is_none(me) {
                 sys::ebb_is_pinned() != 0
             } else {
                 super::is_inside(me)
             }
         }
+    }
+
+    /// Whether a pin would end with the thread. Those of threads without a record of their own do not.
+    pub(in crate::epoch) fn would_end() -> bool {
+        let me = current();
+        // SAFETY: as above.
+        unsafe { !is_none(me) && super::is_inside(me) }
     }
 }
 
@@ -269,6 +286,10 @@ pub(super) mod default {
     pub(in crate::epoch) fn is_inside() -> bool {
         // SAFETY: no conditions.
         unsafe { sys::ebb_is_pinned() != 0 }
+    }
+
+    pub(in crate::epoch) fn would_end() -> bool {
+        is_inside()
     }
 }
 
