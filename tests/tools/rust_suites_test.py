@@ -62,7 +62,8 @@ class Suites(ToolTest, unittest.TestCase):
         self.assertRegex(called, r"build --locked .*/rust/suites/crates/tree/Cargo.toml\n")
 
     def test_a_suite_without_tests_fails(self):
-        self.plant("tests", TESTS.format(root=self.root).replace("3 passed", "0 passed").replace("4 passed", "0 passed"))
+        none = TESTS.replace("3 passed", "0 passed").replace("4 passed", "0 passed")
+        self.plant("tests", none.format(root=self.root))
         self.assert_fails("deque: FAILED: no test ran", "--root", self.root)
 
     def test_a_failing_test_fails(self):
