@@ -2,7 +2,11 @@
 //! `cargo bench`: each workload by each arena that can do it.
 #![allow(missing_docs)] // criterion's macros
 
+use std::time::Duration;
+
 use bumpalo::Bump;
+use cpu_time::ProcessTime;
+use criterion::measurement::{Measurement, ValueFormatter, WallTime};
 use criterion::{criterion_group, criterion_main, BenchmarkId, Criterion};
 use ebbtide::region::Region;
 use ebbtide_bench::{dropped_region, dropped_typed, fill, objects, texts, vector, Node};
@@ -16,7 +20,34 @@ const REGION: &str = "ebbtide";
 const BUMP: &str = "bumpalo";
 const TYPED: &str = "typed-arena";
 
-fn open_fill_drop(c: &mut Criterion) {
+/// The processor's time for all threads, Ebbtide's own included, so that other programs matter less.
+struct CpuTime;
+
+impl Measurement for CpuTime {
+    type Intermediate = ProcessTime;
+    type Value = Duration;
+
+    fn start(&self) -> ProcessTime {
+        ProcessTime::now()
+    }
+    fn end(&self, start: ProcessTime) -> Duration {
+        start.elapsed()
+    }
+    fn add(&self, a: &Duration, b: &Duration) -> Duration {
+        *a + *b
+    }
+    fn zero(&self) -> Duration {
+        Duration::ZERO
+    }
+    fn to_f64(&self, value: &Duration) -> f64 {
+        WallTime.to_f64(value)
+    }
+    fn formatter(&self) -> &dyn ValueFormatter {
+        WallTime.formatter()
+    }
+}
+
+fn open_fill_drop(c: &mut Criterion<CpuTime>) {
     let mut group = c.benchmark_group("objects");
     for count in [10, 1_000, 100_000] {
         group.bench_function(BenchmarkId::new(REGION, count), |b| {
@@ -32,7 +63,7 @@ fn open_fill_drop(c: &mut Criterion) {
 }
 
 /// One arena for all requests, emptied after each. A typed arena cannot be.
-fn fill_reset(c: &mut Criterion) {
+fn fill_reset(c: &mut Criterion<CpuTime>) {
     const COUNT: usize = 1_000;
     let mut group = c.benchmark_group("reset");
     let mut region = Region::open();
@@ -51,7 +82,7 @@ fn fill_reset(c: &mut Criterion) {
     });
 }
 
-fn copies_of_text(c: &mut Criterion) {
+fn copies_of_text(c: &mut Criterion<CpuTime>) {
     const COUNT: usize = 1_000;
     let mut group = c.benchmark_group("texts");
     group.bench_function(BenchmarkId::new(REGION, COUNT), |b| {
@@ -65,7 +96,7 @@ fn copies_of_text(c: &mut Criterion) {
     });
 }
 
-fn a_vector_that_grows(c: &mut Criterion) {
+fn a_vector_that_grows(c: &mut Criterion<CpuTime>) {
     const COUNT: usize = 10_000;
     let mut group = c.benchmark_group("vector");
     group.bench_function(BenchmarkId::new(REGION, COUNT), |b| {
@@ -76,7 +107,7 @@ fn a_vector_that_grows(c: &mut Criterion) {
     });
 }
 
-fn values_with_destructors(c: &mut Criterion) {
+fn values_with_destructors(c: &mut Criterion<CpuTime>) {
     const COUNT: usize = 1_000;
     let mut group = c.benchmark_group("dropped");
     group.bench_function(BenchmarkId::new(REGION, COUNT), |b| {
@@ -88,11 +119,8 @@ fn values_with_destructors(c: &mut Criterion) {
 }
 
 criterion_group!(
-    benches,
-    open_fill_drop,
-    fill_reset,
-    copies_of_text,
-    a_vector_that_grows,
-    values_with_destructors
+    name = benches;
+    config = Criterion::default().with_measurement(CpuTime);
+    targets = open_fill_drop, fill_reset, copies_of_text, a_vector_that_grows, values_with_destructors
 );
 criterion_main!(benches);
