@@ -34,7 +34,7 @@ thread_local! {
 /// When the system has no key left, or no memory for its value.
 pub(super) fn watch() {
     static KEY: OnceLock<c_uint> = OnceLock::new();
-    if WATCHED.replace(true) {
+    if WATCHED.get() {
         return;
     }
     let key = KEY.get_or_init(|| {
@@ -50,6 +50,7 @@ pub(super) fn watch() {
         outcome, 0,
         "the system has no memory for the end of this thread"
     );
+    WATCHED.set(true);
 }
 
 unsafe extern "C" fn thread_ends(_: *mut c_void) {
