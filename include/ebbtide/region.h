@@ -48,6 +48,8 @@
 #include <ebbtide.h>
 #include <stdint.h>
 
+#include "ebbtide/detail/region.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
@@ -122,6 +124,14 @@ EBB_EXPORT void *ebb_region_realloc(struct ebb_region *region, void *p, size_t b
 // result out of a region that is about to end. p itself stays. NULL with ENOMEM. A pointer that is no
 // block is an error.
 EBB_EXPORT void *ebb_region_promote(const void *p, struct ebb_region *to) EBB_NOEXCEPT;
+
+#ifndef EBB_REGION_NO_INLINE
+// The same function inline, where the caller owns the region and there is room; its address is the library's.
+EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT
+{
+    return ebbi_region_bump(region, bytes);
+}
+#endif
 
 // The region that holds the block p, if its handle lives: open, or closed and still current in some
 // thread. NULL for everything else.

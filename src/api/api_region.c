@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer api: include/ebbtide/region.h.
+#define EBB_REGION_NO_INLINE
 #include <ebbtide/region.h>
 
 #include <errno.h>
@@ -85,6 +86,11 @@ int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *argument), 
 void *ebb_region_alloc(struct ebb_region *region, size_t bytes)
 {
     return ebbi_region_malloc(region, bytes);
+}
+
+void *ebb_region_alloc_slow(struct ebb_region *region, size_t bytes)
+{
+    return ebbi_region_slow(region, 1, bytes);
 }
 
 void *ebb_region_calloc(struct ebb_region *region, size_t count, size_t size)

@@ -76,7 +76,7 @@ EBBI_INLINE void *ebbi_region_malloc(struct ebb_region *region, size_t bytes)
     if (EBBI_UNLIKELY(!ebbi_region_is_easy(region, bytes))) {
         return ebbi_region_slow(region, 1, bytes);
     }
-    return (void *)ebbi_cursor_take(&region->own, bytes);
+    return (void *)ebbi_cursor_take(&region->front.cursor, bytes);
 }
 
 #endif

@@ -153,7 +153,6 @@ void ebbi_heap_rest(struct ebbi_heap *heap)
     ebbi_lock_take(&heap->own.lock);
     ebbi_owner_collect(&heap->own);
     release_reserves(&heap->own);
-    ebbi_purge_abandoned(&heap->own);
     ebbi_lock_drop(&heap->own.lock);
 }
 
@@ -225,8 +224,8 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
     if (heap->fast.top[bin] == heap->fast.limit[bin]) {
         ebbi_lock_take(&heap->own.lock);
         send_tray(heap, tray);
+        ebbi_tray_adapt(heap, ebbi_tray_number(bin));
         ebbi_lock_drop(&heap->own.lock);
-        tray->busy = true;
         heap->events++;
         ebbi_purge_tick(heap);
     }

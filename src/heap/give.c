@@ -3,12 +3,17 @@
 // word, into the remote bitmaps of all others.
 #include "heap/slabs.h"
 
-#define GROUPS 16 // remembered at a time; a power of two
+#define GROUPS 64 // remembered at a time: one for each bit of `used`
 
 struct group {
     struct ebbi_slab *slab;
     uint64_t mask;
     unsigned word;
+};
+
+struct groups {
+    uint64_t used; // the others are not prepared
+    struct group at[GROUPS];
 };
 
 static void push_pending(struct ebbi_slab *slab, struct ebbi_owner *owner)
@@ -38,20 +43,23 @@ static void send(const struct group *group)
 }
 
 // Adds foreign blocks to their group; another group in the same place is sent first.
-static void collect_group(struct group *groups, struct ebbi_slab *slab, struct ebbi_word_run run)
+static void collect_group(struct groups *groups, struct ebbi_slab *slab, struct ebbi_word_run run)
 {
-    struct group *group = &groups[(ebbi_span_index(&slab->head) + run.word) % GROUPS];
+    size_t number = (ebbi_span_index(&slab->head) * EBBI_INLINE_WORDS + run.word) % GROUPS;
+    struct group *group = &groups->at[number];
     EBBI_ASSERT(run.word < slab->words && run.mask != 0);
-    if (group->mask != 0 && (group->slab != slab || group->word != run.word)) {
+    if ((groups->used >> number & 1) != 0) {
+        if (group->slab == slab && group->word == run.word) {
+            if ((group->mask & run.mask) != 0) {
+                ebbi_slab_report_free_bits(slab, run.word, group->mask & run.mask);
+            }
+            group->mask |= run.mask;
+            return;
+        }
         send(group);
-        group->mask = 0;
     }
-    if ((group->mask & run.mask) != 0) {
-        ebbi_slab_report_free_bits(slab, run.word, group->mask & run.mask);
-    }
-    group->slab = slab;
-    group->word = run.word;
-    group->mask |= run.mask;
+    groups->used |= (uint64_t)1 << number;
+    *group = (struct group){slab, run.mask, run.word};
 }
 
 static void give_home(struct ebbi_owner *owner, struct ebbi_slab *slab, struct ebbi_word_run run,
@@ -69,11 +77,8 @@ static void give_home(struct ebbi_owner *owner, struct ebbi_slab *slab, struct e
 
 void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
-    struct group groups[GROUPS];
-    for (size_t i = 0; i < GROUPS; i++) {
-        groups[i].mask = 0;
-    }
-    size_t foreign = 0;
+    struct groups groups;
+    groups.used = 0;
     size_t home_bytes = 0;
     for (size_t i = 0; i < count;) {
         struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
@@ -81,8 +86,7 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
         struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks + i, count - i);
         i += run.count;
         if (slab->owner != owner) {
-            collect_group(groups, slab, run);
-            foreign++;
+            collect_group(&groups, slab, run);
         } else {
             give_home(owner, slab, run, run.count * size);
             home_bytes += run.count * size;
@@ -91,10 +95,8 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
     if (home_bytes > 0) {
         ebbi_owner_count_out(owner, -(int64_t)home_bytes);
     }
-    for (size_t i = 0; foreign > 0 && i < GROUPS; i++) {
-        if (groups[i].mask != 0) {
-            send(&groups[i]);
-        }
+    for (; groups.used != 0; groups.used &= groups.used - 1) {
+        send(&groups.at[ebbi_lowest_bit(groups.used)]);
     }
 }
 

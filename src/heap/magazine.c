@@ -5,12 +5,13 @@
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running
 // empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
 // better off in their slabs. What they have beyond the least, in bytes of blocks, is bounded by a budget.
+// A tray grows by its fills to STEADY_SLOTS, of at most STEADY_BYTES.
 #include "heap/blocks.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
 #define LEAST_SLOTS 16
-#define TRAY_SLOTS 16
+#define TRAY_FILLS 4   // in a row, until a tray grows
 #define GROW_AFTER 2   // refills in a row
 #define SHRINK_AFTER 8 // flushes in a row
 
@@ -90,13 +91,34 @@ static void set_array(struct ebbi_heap *heap, unsigned number, void **array, siz
 void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
 {
     unsigned number = ebbi_tray_number(bin);
+    struct ebbi_magazine *tray = &heap->magazines[number];
     ebbi_assert_held(&heap->own.lock);
-    EBBI_ASSERT(heap->magazines[number].slots == 0);
-    void **array = array_take(heap, TRAY_SLOTS);
+    EBBI_ASSERT(tray->slots == 0);
+    void **array = array_take(heap, LEAST_SLOTS);
     if (array != NULL) {
-        heap->magazines[number].bin = (uint16_t)bin;
-        heap->magazines[number].busy = true;
-        set_array(heap, number, array, TRAY_SLOTS);
+        tray->bin = (uint16_t)bin;
+        tray->streak = 0;
+        tray->busy = true;
+        set_array(heap, number, array, LEAST_SLOTS);
+    }
+}
+
+void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number)
+{
+    struct ebbi_magazine *tray = &heap->magazines[number];
+    size_t slots = tray->slots * (size_t)2;
+    size_t most = ebbi_min(STEADY_SLOTS, STEADY_BYTES / ebbi_magazine_size(tray));
+    ebbi_assert_held(&heap->own.lock);
+    EBBI_ASSERT(tray->slots != 0 && heap->fast.top[tray->bin] == tray->base + 1);
+    tray->busy = true;
+    tray->streak++;
+    if (tray->streak >= TRAY_FILLS && slots <= most) {
+        void **array = array_take(heap, slots);
+        if (array != NULL) {
+            array_give(heap, tray->base, tray->slots);
+            set_array(heap, number, array, slots);
+        }
+        tray->streak = 0;
     }
 }
 

@@ -131,7 +131,7 @@ void ebbi_handle_cool(struct ebb_region *region)
     struct ebbi_sheet *sheet = region->sheets;
     region->sheets = NULL;
     region->sheet_count = 0;
-    region->own = (struct ebbi_cursor){0};
+    region->front.cursor = (struct ebbi_cursor){0};
     ebbi_sheet_destroy(sheet);
 }
 
@@ -256,9 +256,9 @@ static void disown(struct ebb_region *region, void *context)
 {
     const void *expected = context;
     // relaxed: the thread that ends knows what it owns
-    if (ebbi_load_relaxed(&region->owner) == expected) {
+    if (ebbi_load_relaxed(&region->front.owner) == expected) {
         // release[owner-leave -> owner-enter]: the cursor
-        (void)ebbi_cas_release(&region->owner, &expected, (const void *)NULL);
+        (void)ebbi_cas_release(&region->front.owner, &expected, (const void *)NULL);
     }
 }
 
@@ -307,9 +307,9 @@ void ebbi_regions_unlock(void)
 // The owner may have been anywhere: its sheet only goes with the region. It has no cursor any more.
 static void keep_only(struct ebb_region *region, void *context)
 {
-    if (region->owner != NULL && region->owner != context) {
-        ebbi_cursor_forget(&region->own);
-        region->owner = NULL;
+    if (region->front.owner != NULL && region->front.owner != context) {
+        ebbi_cursor_forget(&region->front.cursor);
+        region->front.owner = NULL;
     }
     ebbi_region_recount(region);
 }

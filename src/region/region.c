@@ -125,7 +125,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     // relaxed: a number
     ebbi_store_relaxed(&region->id, ebbi_fetch_add_relaxed(&last_id.value, (uint64_t)1) + 1);
     // relaxed: nobody else has the handle
-    ebbi_store_relaxed(&region->owner, may_own() ? (const void *)ebb_self : NULL);
+    ebbi_store_relaxed(&region->front.owner, may_own() ? (const void *)ebb_self : NULL);
     // release[region-open -> region-look]: all of the above
     ebbi_store_release(&region->state, (uint8_t)EBBI_REGION_OPEN);
     ebbi_count(&region->label->open, 1);
@@ -173,7 +173,7 @@ static struct ebbi_sheet *keep_first(struct ebb_region *region)
         kept = kept->next;
     }
     // relaxed: under the lock
-    if (kept == NULL || ebbi_load_relaxed(&kept->owner) != &region->owner ||
+    if (kept == NULL || ebbi_load_relaxed(&kept->owner) != &region->front.owner ||
         ebbi_sheet_bytes(kept) > EBBI_GRANULE) {
         return NULL;
     }
@@ -196,7 +196,7 @@ static void forget_larges(struct ebb_region *region)
 void ebbi_region_seal(struct ebb_region *region)
 {
     ebbi_lock_take(&region->lock);
-    ebbi_cursor_seal(&region->own);
+    ebbi_cursor_seal(&region->front.cursor);
     ebbi_cursor_seal(&region->common);
     ebbi_lock_drop(&region->lock);
 }
@@ -218,8 +218,8 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
                    region->label->name, (unsigned long long)region->id);
     }
     struct ebbi_sheet *kept = keep ? keep_first(region) : NULL;
-    if (kept == NULL || region->own.sheet != kept) {
-        ebbi_cursor_forget(&region->own);
+    if (kept == NULL || region->front.cursor.sheet != kept) {
+        ebbi_cursor_forget(&region->front.cursor);
     }
     ebbi_cursor_forget(&region->common);
     EBBI_ASSERT(region->children == NULL && region->cleanups == NULL);
@@ -230,16 +230,16 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
     region->sheet_count = kept != NULL;
     region->look = NULL;
     region->held_bytes = kept != NULL ? ebbi_sheet_bytes(kept) : 0;
-    if (kept != NULL && region->own.sheet == kept) {
-        ebbi_cursor_rewind(&region->own);
+    if (kept != NULL && region->front.cursor.sheet == kept) {
+        ebbi_cursor_rewind(&region->front.cursor);
     } else if (kept != NULL) {
-        ebbi_sheet_restart(kept, &region->own);
+        ebbi_sheet_restart(kept, &region->front.cursor);
     }
     ebbi_count(&region->label->released, 1);
     if (!stays_open) {
         // relaxed: for those who use a handle that has ended
         ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
-        ebbi_store_relaxed(&region->owner, (const void *)NULL); // relaxed: as above
+        ebbi_store_relaxed(&region->front.owner, (const void *)NULL); // relaxed: as above
     }
     ebbi_lock_drop(&region->lock);
     if (!stays_open) {
@@ -271,13 +271,13 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     ebbi_assert_held(&region->lock);
     EBBI_ASSERT(region->state == EBBI_REGION_CLOSED);
     struct ebbi_label *label = region->label;
-    const void *former = ebbi_load_relaxed(&region->owner); // relaxed: revoke looks again
-    if (!ebbi_sheet_owner_revoke(&region->owner)) {
+    const void *former = ebbi_load_relaxed(&region->front.owner); // relaxed: revoke looks again
+    if (!ebbi_sheet_owner_revoke(&region->front.owner)) {
         ebbi_closing_put(region, former);
         ebbi_lock_drop(&region->lock);
         return NULL;
     }
-    ebbi_cursor_seal(&region->own);
+    ebbi_cursor_seal(&region->front.cursor);
     ebbi_cursor_seal(&region->common);
     bool drained = is_drained(region);
     struct ebbi_sheet *kept = drained ? keep_first(region) : NULL;
@@ -287,11 +287,11 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     region->sheet_count = kept != NULL;
     region->look = NULL;
     if (kept != NULL) {
-        ebbi_sheet_restart(kept, &region->own);
+        ebbi_sheet_restart(kept, &region->front.cursor);
     }
     // relaxed: for those who use a handle that has ended
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
-    ebbi_store_relaxed(&region->owner, (const void *)NULL); // relaxed: as above
+    ebbi_store_relaxed(&region->front.owner, (const void *)NULL); // relaxed: as above
     ebbi_lock_drop(&region->lock);
     for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
         next = sheets->next;
@@ -334,8 +334,8 @@ void ebbi_region_close(struct ebb_region *region)
     }
     // relaxed: under the lock; users that enter beside it are in error
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_CLOSED);
-    if (ebbi_load_relaxed(&region->owner) == ebb_self) { // relaxed: it knows
-        ebbi_cursor_seal(&region->own);
+    if (ebbi_load_relaxed(&region->front.owner) == ebb_self) { // relaxed: it knows
+        ebbi_cursor_seal(&region->front.cursor);
     }
     // acquire[users-end <- users-leave]: what they did in the region
     // release[users-end -> users-leave]: the state, for the last one to leave
@@ -374,7 +374,7 @@ void ebbi_region_enter(struct ebb_region *region)
     (void)ebbi_fetch_add_relaxed(&region->users, 1u); // relaxed: see ebbi_region_leave
     if (may_own()) {
         // acquire[owner-enter <- owner-leave]: the cursor as the last owner left it
-        (void)ebbi_cas_acquire(&region->owner, &nobody, (const void *)ebb_self);
+        (void)ebbi_cas_acquire(&region->front.owner, &nobody, (const void *)ebb_self);
     }
 }
 
@@ -383,7 +383,7 @@ void ebbi_region_detach(struct ebb_region *region)
     const void *me = ebb_self;
     ebbi_region_check(region, "detach of");
     // release[owner-leave -> owner-enter]: the cursor
-    (void)ebbi_cas_release(&region->owner, &me, (const void *)NULL);
+    (void)ebbi_cas_release(&region->front.owner, &me, (const void *)NULL);
 }
 
 void ebbi_region_leave(struct ebb_region *region, bool stays)
@@ -391,7 +391,7 @@ void ebbi_region_leave(struct ebb_region *region, bool stays)
     const void *me = ebb_self;
     if (!stays) {
         // release[owner-leave -> owner-enter]: the cursor
-        (void)ebbi_cas_release(&region->owner, &me, (const void *)NULL);
+        (void)ebbi_cas_release(&region->front.owner, &me, (const void *)NULL);
     }
     drop_user(region);
 }

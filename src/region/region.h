@@ -26,8 +26,7 @@ struct ebbi_cleanup { // a block of the region
 };
 
 struct ebb_region {
-    const void *owner; // atomic, P2
-    struct ebbi_cursor own;
+    struct ebbi_region_front front; // P2
     struct ebbi_lock lock
         __attribute__((aligned(EBBI_CACHE_LINE))); // rank: region; guards what follows
     uint8_t state;                                 // atomic
@@ -107,11 +106,9 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
 // A large object that is being freed leaves its region.
 void ebbi_region_forget(struct ebbi_note *note);
 
-// Whether this thread may bump for that many bytes: it is the owner, and they fit.
 EBBI_INLINE bool ebbi_region_is_easy(const struct ebb_region *region, size_t bytes)
 {
-    // relaxed: if this thread is the owner, it knows
-    return ebbi_load_relaxed(&region->owner) == ebb_self && ebbi_cursor_fits(&region->own, bytes);
+    return ebbi_front_is_easy(&region->front, bytes);
 }
 
 // ---- all of them ---------------------------------------------------------------------------------

@@ -27,29 +27,14 @@
 #define EBB_REGION_SHEET_H
 
 #include "arena/arena.h"
-#include "ebbtide/detail/pin.h"
+#include "ebbtide/detail/region.h"
 #include "region/label.h"
 
-#define EBBI_UNIT 16u
 #define EBBI_SHEET_MOST 16u                             // granules
 #define EBBI_SHEET_BLOCK_MOST ((size_t)128 << 10)       // larger blocks have spans of their own
 #define EBBI_HOLE_LEAST ((size_t)4096)                  // bytes; smaller ones are not looked for
 #define EBBI_SHEET_PAGES 256u                           // looked at in units of 1/16 granule
 #define EBBI_UNIT_WORDS (EBBI_GRANULE / EBBI_UNIT / 64) // of a bitmap of one granule
-
-struct ebb_region;
-struct ebbi_sheet;
-
-struct ebbi_cursor {
-    uintptr_t next;  // atomic: others look
-    uintptr_t limit; // the last place where a block may end
-    uintptr_t bits;  // + address / 1024 * 8: the word of `start`
-    uintptr_t from;  // where it began
-    // As limit, for the whole hole, which may go on in later granules: a unit before its end, so that
-    // `next` never is where a block in use begins.
-    uintptr_t stop;
-    struct ebbi_sheet *sheet;
-};
 
 struct ebbi_sheet {
     struct ebbi_span head;
@@ -105,24 +90,6 @@ EBBI_INLINE uint64_t *ebbi_sheet_room(uintptr_t p)
     uintptr_t chunk = p & ~(EBBI_CHUNK - 1);
     size_t index = (p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
     return (uint64_t *)ebbi_span_bitmap_room(ebbi_span_at(chunk, index));
-}
-
-// Whether the cursor's granule has room, which is a number of whole units, for a block of `bytes`; for
-// one of 0 it says no.
-EBBI_INLINE bool ebbi_cursor_fits(const struct ebbi_cursor *cursor, size_t bytes)
-{
-    return bytes - 1 < cursor->limit - cursor->next;
-}
-// Bump allocation where it fits.
-EBBI_INLINE uintptr_t ebbi_cursor_take(struct ebbi_cursor *cursor, size_t bytes)
-{
-    uintptr_t p = cursor->next;
-    uintptr_t end = p + ((bytes + EBBI_UNIT - 1) & ~(size_t)(EBBI_UNIT - 1));
-    uint64_t *word = (uint64_t *)(cursor->bits + (end >> 10) * sizeof(uint64_t));
-    // relaxed: others look only at bits of blocks that they were handed
-    ebbi_store_relaxed(word, *word | (uint64_t)1 << (end / EBBI_UNIT % 64));
-    ebbi_store_relaxed(&cursor->next, end); // relaxed: as above
-    return p;
 }
 
 // A sheet of at least `granules` with a cursor over it, tagged. NULL: memory refused.

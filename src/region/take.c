@@ -142,9 +142,9 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
     size_t reach = size + (align > EBBI_UNIT ? align - EBBI_UNIT : 0);
     ebbi_lock_take(&region->lock);
     // relaxed: if this thread is the owner, it knows
-    bool mine = ebbi_load_relaxed(&region->owner) == ebb_self;
-    struct ebbi_cursor *cursor = mine ? &region->own : &region->common;
-    const void **owner = mine ? &region->owner : &ebbi_sheet_owner_nobody;
+    bool mine = ebbi_load_relaxed(&region->front.owner) == ebb_self;
+    struct ebbi_cursor *cursor = mine ? &region->front.cursor : &region->common;
+    const void **owner = mine ? &region->front.owner : &ebbi_sheet_owner_nobody;
     *refusal = EBBI_REGION_GIVEN;
     ebbi_region_check(region, "allocation in");
     if (!ebbi_region_is_open(region)) {
@@ -165,10 +165,10 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
 bool ebbi_region_extend(struct ebb_region *region, void *block, size_t bytes)
 {
     uintptr_t p = (uintptr_t)block;
-    struct ebbi_cursor *cursor = &region->own;
+    struct ebbi_cursor *cursor = &region->front.cursor;
     size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
     // relaxed: if this thread is the owner, it knows
-    if (ebbi_load_relaxed(&region->owner) != ebb_self || cursor->sheet == NULL ||
+    if (ebbi_load_relaxed(&region->front.owner) != ebb_self || cursor->sheet == NULL ||
         cursor->sheet != ebbi_sheet_of(block) || p < cursor->from ||
         p + ebbi_sheet_usable(block) != cursor->next || bytes > cursor->stop - p ||
         size > cursor->stop - p) {

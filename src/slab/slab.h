@@ -193,6 +193,8 @@ struct ebbi_word_run {
     unsigned count;
 };
 
+#define EBBI_NEAR 8 // blocks; what lies farther apart is seldom of one word
+
 // The first of `count` (not 0) blocks, which is the slab's, and those behind it that go with it. A run ends
 // at what cannot be, too: as the first of the next one it is reported.
 struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
@@ -201,7 +203,8 @@ EBBI_INLINE struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab
                                                     void *const *blocks, size_t count)
 {
     unsigned block = ebbi_slab_block(slab, blocks[0]);
-    if (count > 1 && ((uintptr_t)blocks[0] ^ (uintptr_t)blocks[1]) < EBBI_GRANULE) {
+    uintptr_t near = (uintptr_t)ebbi_slab_class(slab)->size * EBBI_NEAR;
+    if (count > 1 && (uintptr_t)blocks[1] - (uintptr_t)blocks[0] + near <= 2 * near) {
         return ebbi_slab_long_run(slab, blocks, count);
     }
     return (struct ebbi_word_run){(uint64_t)1 << (block % 64), block / 64, 1};

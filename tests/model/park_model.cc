@@ -6,7 +6,7 @@
 
 #include "heap/park.c"
 
-#define ebbi_cursor_take(cursor, bytes) ((cursor), (bytes), nullptr) // of regions
+#define ebbi_cursor_take(cursor, bytes) ((bytes), nullptr) // of regions
 struct ebb_region {
     int own;
 };

@@ -180,7 +180,7 @@ inline void orphan(struct ebbi_sheet *sheet)
 inline void disown(struct ebb_region *region)
 {
     const void *me = ebb_self;
-    (void)ebbi_cas_release(&region->owner, &me, static_cast<const void *>(nullptr));
+    (void)ebbi_cas_release(&region->front.owner, &me, static_cast<const void *>(nullptr));
 }
 
 inline void purge(struct ebb_region *region)
@@ -242,7 +242,7 @@ inline void pass_over_orphans()
 inline void leave_looks_first(struct ebb_region *region, bool)
 {
     const void *me = ebb_self;
-    (void)ebbi_cas_release(&region->owner, &me, static_cast<const void *>(nullptr));
+    (void)ebbi_cas_release(&region->front.owner, &me, static_cast<const void *>(nullptr));
     bool last = ebbi_load_acquire(&region->users) == (USERS_CLOSED | 1);
     (void)ebbi_fetch_add_acq_rel(&region->users, static_cast<uint32_t>(-1));
     if (last) {
@@ -255,7 +255,7 @@ inline void leave_looks_first(struct ebb_region *region, bool)
 inline void leave_looks_again(struct ebb_region *region, bool)
 {
     const void *me = ebb_self;
-    (void)ebbi_cas_release(&region->owner, &me, static_cast<const void *>(nullptr));
+    (void)ebbi_cas_release(&region->front.owner, &me, static_cast<const void *>(nullptr));
     (void)ebbi_fetch_add_acq_rel(&region->users, static_cast<uint32_t>(-1));
     if (ebbi_load_acquire(&region->users) == USERS_CLOSED) {
         ebbi_lock_take(&region->lock);

@@ -70,7 +70,7 @@ struct Stage {
         enum ebbi_region_refusal refusal;
         unsigned i = taken++;
         places[i] = ebbi_region_is_easy(region, bytes)
-                        ? (void *)ebbi_cursor_take(&region->own, bytes)
+                        ? (void *)ebbi_cursor_take(&region->front.cursor, bytes)
                         : ebbi_region_take(region, bytes, EBBI_UNIT, &refusal);
         RL_ASSERT(places[i] != nullptr);
         blocks[i].fill();
@@ -133,9 +133,9 @@ struct RegionWords {
     Shared<unsigned long> next, limit, bits;
 
     explicit RegionWords(struct ebb_region *region)
-        : owner(Operand<const void *>::place(&region->owner)), users(&region->users),
-          state(&region->state), next(region->own.next.place()), limit(region->own.limit.place()),
-          bits(region->own.bits.place())
+        : owner(Operand<const void *>::place(&region->front.owner)), users(&region->users),
+          state(&region->state), next(region->front.cursor.next.place()),
+          limit(region->front.cursor.limit.place()), bits(region->front.cursor.bits.place())
     {
     }
 };

@@ -58,13 +58,13 @@ TEST_F(Sheet, IsWholeOpenAndSealed)
 
 TEST_F(Sheet, P1TheCursorsBit)
 {
-    flip(region->own.next, start_map);
+    flip(region->front.cursor.next, start_map);
     EXPECT_DEATH(ebbi_sheet_audit(sheet), "ebbtide: .*: sheet P1: the cursor's bit");
 }
 
 TEST_F(Sheet, P1NothingBehindTheCursor)
 {
-    flip(region->own.next + 5 * EBBI_UNIT, start_map);
+    flip(region->front.cursor.next + 5 * EBBI_UNIT, start_map);
     EXPECT_DEATH(ebbi_sheet_audit(sheet), "ebbtide: .*: sheet P1: a block begins behind");
 }
 
@@ -79,7 +79,7 @@ TEST_F(Sheet, P2TheLastUnit)
 
 TEST_F(Sheet, P2TheCursorLiesInItsHole)
 {
-    region->own.from = region->own.next + EBBI_UNIT;
+    region->front.cursor.from = region->front.cursor.next + EBBI_UNIT;
     EXPECT_DEATH(ebbi_sheet_audit(sheet), "ebbtide: .*: sheet P2: an open cursor");
 }
 
@@ -153,7 +153,7 @@ TEST_F(Sheet, ABlockLeavesTheSheetsEnd)
     ebb_region_reset(region);
     const std::size_t whole = ebbi_sheet_bytes(sheet) - EBBI_UNIT;
     void *p = ebb_region_alloc(region, whole);
-    ASSERT_EQ(last(), region->own.next);
+    ASSERT_EQ(last(), region->front.cursor.next);
     ASSERT_EQ(p, ebb_region_realloc(region, p, 100));
     audit_all(region);
     ASSERT_EQ(p, ebb_region_realloc(region, p, whole));

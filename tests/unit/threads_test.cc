@@ -72,7 +72,7 @@ TEST_F(Threads, BlocksThatShareALineGoHome)
     for (void *p : blocks)
         ebb_free(p);
     const unsigned number = ebbi_tray_number(ebbi_tag_of(blocks[0]));
-    EXPECT_EQ(16U, mine->magazines[number].slots) << "the last of them wait in a tray";
+    EXPECT_NE(0U, mine->magazines[number].slots) << "the last of them wait in a tray";
     void *p = ebb_malloc(48);
     for (void *b : blocks)
         EXPECT_NE(b, p);
@@ -81,8 +81,34 @@ TEST_F(Threads, BlocksThatShareALineGoHome)
     EXPECT_EQ(0U, mine->outbox_count);
 }
 
-// Blocks of 48 bytes, each of the two vectors from a thread of its own, whose trays have one place in
-// the calling thread's heap.
+// Slots of the tray that `count` blocks of another thread have gone through.
+unsigned tray_after(std::size_t count, std::size_t size)
+{
+    ebbi_heap *mine = ebbi_heap_get();
+    std::vector<void *> blocks;
+    in_thread([&] {
+        for (std::size_t i = 0; i < count; i++)
+            blocks.push_back(ebb_malloc(size));
+    });
+    const unsigned number = ebbi_tray_number(ebbi_tag_of(blocks[0]));
+    for (void *p : blocks)
+        ebb_free(p);
+    const unsigned slots = mine->magazines[number].slots;
+    ebbi_flush_foreign(mine);
+    EXPECT_EQ(0U, mine->magazines[number].slots);
+    return slots;
+}
+
+TEST_F(Threads, ATrayGrowsByItsFills)
+{
+    EXPECT_EQ(16U, tray_after(4 * 15, 48)) << "and starts small";
+    EXPECT_EQ(64U, tray_after(2000, 48));
+    EXPECT_EQ(16U, tray_after(40, 48)) << "again";
+    EXPECT_EQ(32U, tray_after(2000, 256 - 16)) << "8 KiB of blocks";
+    EXPECT_EQ(16U, tray_after(2000, 480)) << "8 KiB of blocks";
+}
+
+// Blocks of two bins, of threads of their own, whose trays have one place in the calling thread's heap.
 std::vector<void *> rivals(std::size_t count, std::vector<void *> *others)
 {
     (void)ebbi_heap_get();
@@ -92,23 +118,40 @@ std::vector<void *> rivals(std::size_t count, std::vector<void *> *others)
     constexpr int most = EBBI_LANES - 1;
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, most);
+    const auto keep = [&](std::vector<void *> &blocks) {
+        std::lock_guard<std::mutex> held(lock);
+        std::vector<void *> &first = of_tray[ebbi_tray_number(ebbi_tag_of(blocks[0]))];
+        if (first.empty())
+            first.swap(blocks);
+        else if (others->empty())
+            others->swap(blocks);
+    };
     for (int t = 0; t < most; t++)
         threads.emplace_back([&] {
-            std::vector<void *> blocks(count);
-            for (void *&p : blocks)
-                p = ebb_malloc(48);
-            pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
-            std::lock_guard<std::mutex> held(lock);
-            std::vector<void *> &first = of_tray[ebbi_tray_number(ebbi_tag_of(blocks[0]))];
-            if (first.empty())
-                first = blocks;
-            else if (others->empty())
-                *others = blocks;
+            for (std::size_t size = 16; size <= 112; size += 16) {
+                std::vector<void *> blocks(count);
+                for (void *&p : blocks)
+                    p = ebb_malloc(size);
+                if (size == 16)
+                    pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
+                if (size % 64 != 0)                 // 64 bytes go to no tray
+                    keep(blocks);
+                for (void *p : blocks)
+                    ebb_free(p);
+            }
         });
     for (std::thread &t : threads)
         t.join();
     pthread_barrier_destroy(&barrier);
-    return of_tray[ebbi_tray_number(ebbi_tag_of(others->at(0)))];
+    std::vector<void *> first;
+    for (auto &[number, blocks] : of_tray)
+        if (number == ebbi_tray_number(ebbi_tag_of(others->at(0))))
+            first.swap(blocks);
+        else
+            for (void *p : blocks)
+                ebb_free(p);
+    ebbi_flush_foreign(ebbi_heap_get());
+    return first;
 }
 
 TEST_F(Threads, ATrayThatStandsStillLeavesItsPlace)
