@@ -103,7 +103,7 @@ def test_every_table_with_ratios_is_followed_by_its_direction(results: Results) 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_fewer_than_three_runs_show_no_interval(runs: int) -> None:
     arms = ("ebbtide", "glibc", "ebbtide-again")
-    found = row({name: [sample(1.0)] * runs for name in arms})
+    found = row({name: [sample(2.0)] * runs for name in arms})
     console = Console(width=200, record=True, file=io.StringIO())
     tables.print_results(Results([found], list(map(arm, arms)), card.card()), console)
     (line,) = [each for each in console.export_text().splitlines() if re.search(r"1\.00 \(", each)]
