@@ -15,8 +15,7 @@ from ebbtide_lab.show.units import ABSENT, NO_INTERVAL, UNITS, short
 
 LOSS, GAIN, NOISE, ALONE, FAILED = "loss", "gain", "noise", "alone", "failed"
 NOT_RUN = "not-run"
-OURS = "ours"  # of a heading: the row is Ebbtide's
-SIGNS = {LOSS: "▼", NOISE: "≈", ALONE: "?", OURS: "▶"}  # a mark that needs no colour
+SIGNS = {LOSS: "▼", NOISE: "≈", ALONE: "?"}  # a mark that needs no colour
 WORDS = {
     LOSS: "Ebbtide is worse",
     GAIN: "Ebbtide is better",
