@@ -109,14 +109,15 @@ def test_there_is_one_table_and_one_paragraph(shown: Callable[..., str]) -> None
 
 def test_the_paragraph_says_what_the_figures_say(shown: Callable[..., str]) -> None:
     told = " ".join(parts(shown())[2].split())
-    assert "beside glibc, redis-server: 9% less time, 4.00 MB less" in told
+    assert "beside glibc, redis-server: 9% less time, 4.0 MB less" in told
     assert (
         "After a burst of 1 GB that is freed, Ebbtide keeps 11 MB, glibc 1,055, jemalloc 541, "
         "mimalloc 1,150 and tcmalloc 1,108." in told
     )
     assert "Ebbtide needs more time than mimalloc in redis-server (25%)" in told
-    assert "It needs more memory than tcmalloc in redis-server (5.00 MB)" in told
+    assert "Ebbtide needs more memory than tcmalloc in redis-server (5.0 MB)" in told
     assert "sqlite3 failed under tcmalloc: ended by SIGSEGV" in told
+    assert "rough" not in told
 
 
 def test_what_no_run_tells_apart_is_the_same(
@@ -126,6 +127,12 @@ def test_what_no_run_tells_apart_is_the_same(
     monkeypatch.setitem(PEAKS_MB, "glibc", 20.2)
     told = " ".join(parts(shown())[2].split())
     assert "redis-server: same speed, same memory;" in told
+
+
+def test_few_runs_are_called_rough(shown: Callable[..., str]) -> None:
+    told = " ".join(parts(shown("--budget", "0"))[2].split())
+    assert "There was time for 1 run of each: the times are rough." in told
+    assert "needs more time" not in told
 
 
 def test_no_private_word_is_in_it(shown: Callable[..., str]) -> None:

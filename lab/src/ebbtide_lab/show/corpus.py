@@ -11,7 +11,7 @@ from ebbtide_lab.judge import corpus
 from ebbtide_lab.judge.verdict import PEAK_RSS
 from ebbtide_lab.results.model import Results, Row
 from ebbtide_lab.scenarios.model import REPLAY
-from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.fit import Grid, codes
 from ebbtide_lab.show.units import ABSENT, DIRECTION, short
 
 TO_MB = 1024e-6
@@ -52,7 +52,7 @@ def print_corpus(results: Results, console: Console) -> None:
         return
     rows = _compared(results.rows)
     _print_rows(rows, [arm for arm in corpus.arms_of(rows) if is_peer(arm)], console)
-    table = Grid(means.caption, MEAN_HEADINGS)
+    table = Grid(means.caption, MEAN_HEADINGS, brief={})
     for line in means.lines:
         table.add(*line)
     table.print(console)
@@ -62,7 +62,16 @@ def print_corpus(results: Results, console: Console) -> None:
 def _print_rows(rows: list[Row], peers: list[str], console: Console) -> None:
     table = Grid(
         "Recordings, losses first: own CPU time and peak memory",
-        ["recording", "own ns an event", "of the best peer", "", "peak, MB", "of the leanest", " "],
+        [
+            "recording",
+            "own ns an event",
+            "of the best",
+            "peer",
+            "peak, MB",
+            "of the leanest",
+            "peer",
+        ],
+        brief=codes(peers),
     )
     for row in sorted(rows, key=lambda row: -_cost(row, peers)[0]):
         cost, fastest = _cost(row, peers)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `ebb demo` prints, for who has never seen it: a table, a paragraph, and what to do next."""
 
+import math
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,11 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 
 from ebbtide_lab.arms.allocators import EBBTIDE, GLIBC, Allocator
-from ebbtide_lab.judge.stats import ratio
+from ebbtide_lab.judge.stats import MIN_RUNS, ratio
 from ebbtide_lab.judge.verdict import PEAK_RSS
 from ebbtide_lab.results.model import Results, Row
 from ebbtide_lab.show.fit import Grid
-from ebbtide_lab.show.units import ABSENT, short
+from ebbtide_lab.show.units import ABSENT
 
 IDLE = "rss_after_idle_mb"
 TO_MB = 1024e-6
@@ -33,8 +35,8 @@ def print_start(
     arms: list[Allocator], missing: list[str], budget_s: float, console: Console
 ) -> None:
     others = _listed([_with_version(arm) for arm in arms if arm.name != EBBTIDE])
-    minutes = max(1, round(budget_s / MINUTE_S))
-    console.print(f"Running programs under Ebbtide and {others}, for {minutes} minutes at most.")
+    minutes = math.ceil(budget_s / MINUTE_S)
+    console.print(f"Running programs under Ebbtide and {others}, for some {minutes} minutes.")
     if missing:
         console.print(f"Not installed here, and left out: {', '.join(missing)}.")
 
@@ -58,7 +60,8 @@ def print_end(results: Results, folder: Path, console: Console) -> None:
         console.print("Stopped early: these are the runs that were finished.")
     console.print()
     console.print("Your own program: build/venv/bin/ebb bench -- your-program its-arguments")
-    hint = f"All runs: {folder}; build/venv/bin/ebb report {folder} makes a page of them."
+    near = os.path.relpath(folder)
+    hint = f"All runs: {near}; build/venv/bin/ebb report {near} makes a page of them."
     console.print(hint, soft_wrap=True, style="dim", markup=False)
 
 
@@ -67,7 +70,7 @@ def print_end(results: Results, folder: Path, console: Console) -> None:
 
 def _print_table(rows: list[Row], arms: list[Allocator], console: Console) -> None:
     headings = [_with_version(arm).replace(" ", "\n") for arm in arms]
-    table = Grid("Medians; less is better everywhere", ["program", *headings])
+    table = Grid("Medians; less is better everywhere", ["program", *headings], brief={})
     for row in rows:
         for what, values in _figures(row, [arm.name for arm in arms]):
             table.add(f"{row.scenario.name}, {what}", *values)
@@ -110,7 +113,8 @@ def paragraph(rows: list[Row], results: Results) -> str:
     if told:
         sentences.append(f"beside {name_of(base)}, {'; '.join(told)}.")
     sentences += [_burst(row, others) for row in rows if _is_burst(row)]
-    sentences += [each for each in (_faster(rows, others), _leaner(rows, others)) if each]
+    sentences += [_faster(rows, others), _leaner(rows, others), _rough(rows)]
+    sentences = [each for each in sentences if each]
     where = f"On this machine ({facts.get('cpu')}, {facts.get('cores')} cores)"
     return escape(f"{where}: {' '.join(sentences)}") if sentences else ""
 
@@ -132,7 +136,7 @@ def _memory(row: Row, base: str) -> str:
     own, other = (median(row.figure(arm, PEAK_RSS)) * TO_MB for arm in (EBBTIDE, base))
     if abs(own - other) < ALIKE_MB:
         return "same memory"
-    return f"{short(abs(own - other))} MB {'less' if own < other else 'more'}"
+    return f"{_megabytes_of(abs(own - other))} {'less' if own < other else 'more'}"
 
 
 def _burst(row: Row, others: list[str]) -> str:
@@ -169,8 +173,20 @@ def _leaner(rows: list[Row], others: list[str]) -> str:
         best = min(there, key=peaks.__getitem__)
         more = peaks[EBBTIDE] - peaks[best]
         if more >= 1:
-            lost.append(f"{name_of(best)} in {row.scenario.name} ({short(more)} MB)")
-    return f"It needs more memory than {_listed(lost)}." if lost else ""
+            lost.append(f"{name_of(best)} in {row.scenario.name} ({_megabytes_of(more)})")
+    return f"Ebbtide needs more memory than {_listed(lost)}." if lost else ""
+
+
+def _rough(rows: list[Row]) -> str:
+    """Whether the times deserve a word of caution."""
+    runs = min((len(row.samples[EBBTIDE]) for row in rows if not _is_burst(row)), default=MIN_RUNS)
+    if runs >= MIN_RUNS:
+        return ""
+    return f"There was time for {runs} run{'s' if runs > 1 else ''} of each: the times are rough."
+
+
+def _megabytes_of(value: float) -> str:
+    return f"{value:.0f} MB" if value >= 10 else f"{value:.1f} MB"
 
 
 def _listed(items: list[str]) -> str:

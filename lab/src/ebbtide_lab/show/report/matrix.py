@@ -166,7 +166,7 @@ def _counted(counted: list[Row], micro: list[Row]) -> str:
 
 def _bar_of(found: dict[str, float]) -> str:
     """The bar is on the fastest of the peers."""
-    bar = f"Bar: at most {verdict.MICRO_AT_MOST:.4f} on the best single peer"
+    bar = f"Claim: at most {verdict.MICRO_AT_MOST:.4f} on the best single peer"
     if not found:
         return (
             f"Micro set: no peer ran in every row that counts, so there is no mean. {bar}: missed."
@@ -227,7 +227,7 @@ def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
     body.sort(key=lambda cells: cells[-1].text != "missed")
     return Table(
         "Claims that were set before measuring",
-        ["workload", "bar", "figure", "peer", "verdict"],
+        ["workload", "claim", "figure", "peer", "verdict"],
         body,
         foot=DIRECTION,
     )

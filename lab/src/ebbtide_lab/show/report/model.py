@@ -54,7 +54,7 @@ GLOSSARY = {
     "of a replay, the most anonymous memory, which is the allocator's.",
     "two modes": "The runs fall into two separate groups, often by where the kernel "
     "placed the threads; then a median alone says little.",
-    "bar": "A claim with a limit, written down before measuring; missed ones come first.",
+    "claim": "A limit that was written down before measuring; missed ones come first.",
 }
 
 
@@ -186,7 +186,7 @@ def _noise(results: Results, ratios: Ratios) -> str:
     compared = [ratio for row in results.rows if (ratio := ratios.of(row, EBBTIDE_AGAIN))]
     found = [ratio for ratio in compared if ratio.has_interval]
     if not found:
-        return "No A/A arm has three runs: how noisy the machine was is not known."
+        return "Ebbtide against itself has no three runs: how noisy the machine was is not known."
     good = sum(each.contains(1.0) for each in found)
     share = good / len(found)
     judged = "as it should be" if share >= AGREED_NOISE else "below the 90 % that we ask for"
@@ -216,8 +216,8 @@ def _thin(rows: list[Row]) -> list[Notice]:
         why = "their intervals are narrower than they should be: " + _names(few)
         found.append(Notice(f"Fewer than 5 runs in {len(few)} of {len(rows)} workloads", why))
     if uneven:
-        why = "the session was interrupted or an arm failed midway: " + _names(uneven)
-        found.append(Notice("Some arms have fewer runs than others", why))
+        why = "the session was interrupted or an allocator failed midway: " + _names(uneven)
+        found.append(Notice("Some allocators have fewer runs than others", why))
     return found
 
 

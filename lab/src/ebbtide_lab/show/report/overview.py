@@ -199,7 +199,7 @@ def _strips(summary: Summary, kind: str, title: str) -> Drawing | None:
     return Drawing(
         title,
         f"{HOW[kind]} over each peer's. A dot is a workload, orange a loss beyond noise, "
-        "the bar the geometric mean.",
+        "the black mark the geometric mean.",
         strips.strips(ordered),
         f"Geometric mean over each peer: {words}",
     )

@@ -57,7 +57,7 @@ class Axis:
 
 def strips(rows: dict[str, list[Ratio]]) -> str:
     """A row for each peer, a dot for each workload; losses beyond noise are marked and counted,
-    the bar is the geometric mean."""
+    the upright mark is the geometric mean."""
     values = [each.value for ratios in rows.values() for each in ratios]
     left = max(LEAST_LEFT, LETTER * max(map(len, rows)) + 10)
     axis = Axis.over(left, WIDTH - RIGHT, values)

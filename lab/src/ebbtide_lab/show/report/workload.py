@@ -130,7 +130,9 @@ def _against_best(row: Row, ratios: Ratios) -> str:
 def _bar_table(row: Row, rows: list[Row]) -> Table | None:
     body = matrix.bars_of(row, rows)
     return (
-        Table("Bars of this workload", ["bar", "figure", "peer", "verdict"], body, foot=DIRECTION)
+        Table(
+            "Claims on this workload", ["claim", "figure", "peer", "verdict"], body, foot=DIRECTION
+        )
         if body
         else None
     )
