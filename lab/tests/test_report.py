@@ -312,6 +312,13 @@ def test_unknown_noise_is_called_unknown(arm: str) -> None:
     assert "not known" in model.page(found).summary[-1]
 
 
+@pytest.mark.parametrize(("runs", "told"), [(2, True), (3, False)])
+def test_no_loss_is_denied_where_there_are_too_few_runs(runs: int, told: bool) -> None:
+    text = report_data.html_of(made({"ebbtide": [2.0] * runs, "glibc": [2.0] * runs}))
+    assert "None beyond noise." in text
+    assert ("1 comparison of fewer than three runs: not judged." in text) == told
+
+
 def test_the_tally_counts_every_comparison() -> None:
     arms = {"ebbtide": [1.0] * 5, "glibc": [2.0] * 5, "jemalloc": [0.5] * 5, "mimalloc": [1.5]}
     told = model.page(made(arms)).summary[3]

@@ -39,8 +39,8 @@ def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:
         unit_of(row): [_judged(row, arm) for arm in ran],
         "Ebbtide's over it": [_over(row, arm, ratios) for arm in ran],
         f"own cost, {clock}": [Cell(short(own[arm])) if arm in own else NOTHING for arm in ran],
-        f"CPU, {clock}": [_median(row, arm, "cpu") for arm in ran],
-        f"wall, {clock}": [_median(row, arm, "wall") for arm in ran],
+        f"CPU, {clock}": [_clock(row, arm, "cpu") for arm in ran],
+        f"wall, {clock}": [_clock(row, arm, "wall") for arm in ran],
         "peak RSS, MB": [_median(row, arm, verdict.PEAK_RSS, KB) for arm in ran],
         "Ebbtide's RSS over it": [_over(row, arm, ratios, verdict.PEAK_RSS) for arm in ran],
         **{label_of(name): [_median(row, arm, name) for arm in ran] for name in _others(row)},
@@ -88,6 +88,11 @@ def _over(row: Row, arm: str, ratios: Ratios, figure: str = "") -> Cell:
     if arm == EBBTIDE:
         return Cell("1.00") if row.costs(arm, figure or None) else NOTHING
     return ratio_cell(ratios.of(row, arm, figure))
+
+
+def _clock(row: Row, arm: str, clock: str) -> Cell:
+    """Nothing where the row is judged by it: its column is there already."""
+    return NOTHING if clock == row.scenario.cost else _median(row, arm, clock)
 
 
 def _median(row: Row, arm: str, figure: str, scale: float = 1.0) -> Cell:

@@ -45,6 +45,7 @@ class Losses:
     title: str
     found: list[Loss]
     smaller: int  # losses beyond noise that are below the limit
+    untold: int  # comparisons of too few runs
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,7 @@ def _strips(summary: Summary, kind: str, title: str) -> Drawing | None:
     return Drawing(
         title,
         f"{HOW[kind]} over each peer's. A dot is a workload, orange a loss beyond noise, "
-        "the black mark the geometric mean.",
+        "the upright mark the geometric mean.",
         strips.strips(ordered),
         f"Geometric mean over each peer: {words}",
     )
@@ -266,13 +267,20 @@ def _losses(summary: Summary, anchors: dict[Key, str], failed: list[Key]) -> lis
             f"Cost, more than {COST_AT_LEAST - 1:.0%} above a peer",
             broken + [_cost_loss(row, best, anchors) for row, best in large],
             len(costs) - len(large),
+            _untold(summary, "cost"),
         ),
         Losses(
             f"Peak memory, more than {MEMORY_AT_LEAST_MB:.0f} MB above a peer",
             [_memory_loss(mb, row, best, anchors) for mb, row, best in heavy],
             len(more) - len(heavy),
+            _untold(summary, "peak"),
         ),
     ]
+
+
+def _untold(summary: Summary, kind: str) -> int:
+    ratios = [each for row in summary.workloads for each in _ratios(row, kind).values()]
+    return sum(each.state == ALONE for each in ratios)
 
 
 def _at(row: Workload, anchors: dict[Key, str]) -> str:

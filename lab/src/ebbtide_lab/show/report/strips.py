@@ -18,7 +18,8 @@ TICKS = (0.1, 0.25, 0.5, 1, 2, 4, 8)
 LEAST, MOST = 0.09, 8.5  # what lies beyond is drawn at the edge
 ROOM = 1.12
 # Of the chart of programs: a row has two spans, and there are up to three columns.
-PROGRAM_ROW, PROGRAM_LEFT, IN_COLUMN, COLUMN_GAP = 13.5, 96, 22, 14
+PROGRAMS_HEIGHT, LEAST_ROW, PROGRAM_LEFT, IN_COLUMN, COLUMN_GAP = 290, 13.5, 96, 22, 14
+APART = 0.19  # of a row: its spans from its middle
 LONGEST_NAME = 16
 
 
@@ -81,7 +82,8 @@ def programs(spans: dict[str, tuple[Span | None, Span | None]]) -> str:
     per_column = math.ceil(len(spans) / columns)
     width = (WIDTH - COLUMN_GAP * (columns - 1)) / columns
     values = [end for pair in spans.values() for each in pair if each for end in _ends(each)]
-    bottom = TOP + PROGRAM_ROW * per_column
+    row = min(ROW, max(LEAST_ROW, PROGRAMS_HEIGHT / per_column))
+    bottom = TOP + row * per_column
     named = list(spans.items())
     parts = []
     for column in range(columns):
@@ -89,11 +91,11 @@ def programs(spans: dict[str, tuple[Span | None, Span | None]]) -> str:
         axis = Axis.over(left + PROGRAM_LEFT, left + width - 4, values)
         parts.append(_grid(axis, TOP, bottom, wide=columns == 1))
         for at, (name, pair) in enumerate(named[column * per_column : (column + 1) * per_column]):
-            middle = TOP + PROGRAM_ROW * (at + 0.5)
+            middle = TOP + row * (at + 0.5)
             parts.append(text(left + PROGRAM_LEFT - 6, middle, _short(name), "", "end"))
             parts += [
-                _span(axis, middle + shift, each, kind)
-                for each, shift, kind in zip(pair, (-2.6, 2.6), ("cost", "memory"), strict=True)
+                _span(axis, middle + shift * row, each, kind)
+                for each, shift, kind in zip(pair, (-APART, APART), ("cost", "memory"), strict=True)
                 if each
             ]
     return _svg(bottom + BELOW, parts)
