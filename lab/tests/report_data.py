@@ -13,7 +13,7 @@ from pathlib import Path
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.results.journal import Journal
-from ebbtide_lab.results.model import Histogram, Results, Sample
+from ebbtide_lab.results.model import Histogram, Results, Row, Sample
 from ebbtide_lab.scenarios.described import RECORDED
 from ebbtide_lab.scenarios.model import REPLAY, Bar, Scenario, load_all
 from ebbtide_lab.show.report import files
@@ -202,3 +202,17 @@ def parts_of(text: str) -> list[str]:
     assert packed
     parts: list[str] = json.loads(gzip.decompress(base64.b64decode(packed[1])))
     return parts
+
+
+def row_of(results: Results, name: str) -> Row:
+    return next(row for row in results.rows if row.scenario.name == name)
+
+
+def made(
+    costs: dict[str, list[float]], *bars: Bar, cost: str = "cpu", micro: bool = False
+) -> Results:
+    """One row with these costs, by arm."""
+    rows = {arm: [Sample({cost: value}) for value in found] for arm, found in costs.items()}
+    scenario = Scenario("row", "command", ["true"], cost=cost, micro=micro, bars=list(bars))
+    arms = [Allocator(name, None, "1") for name in costs]
+    return Results([Row("set", scenario, rows)], arms, {"cores": 2})

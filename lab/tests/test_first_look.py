@@ -150,6 +150,17 @@ def test_what_is_missing_is_one_short_line(shown: Callable[..., str]) -> None:
     assert "sqlite3, peak MB" in "\n".join(parts(text)[1])
 
 
+def test_an_older_allocator_stands_in_for_one_that_cannot_be_built(
+    shown: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(COSTS, "mimalloc", 3.0)
+    monkeypatch.setitem(PEAKS_MB, "mimalloc", 9)
+    monkeypatch.setitem(KEPT_MB, "mimalloc", 999)
+    text = shown(absent=("mimalloc3", "jemalloc531", "jemalloc"))
+    assert "left out: jemalloc.\n" in text
+    assert "│ burst-1gb, MB kept    │      11 │ 1,055 │      999 │    1,108 │" in text
+
+
 def test_without_ebbtide_there_is_nothing_to_show(shown: Callable[..., str]) -> None:
     assert shown("--arms", "ebbtide", absent=("ebbtide",)) == (
         "Error: missing ebbtide: `make lib` builds it; --arms chooses others\n"

@@ -3,7 +3,6 @@ import re
 import subprocess
 import sys
 from dataclasses import replace
-from itertools import pairwise
 from pathlib import Path
 
 import click
@@ -11,31 +10,22 @@ import pytest
 import report_data
 from click.testing import CliRunner
 from markupsafe import escape
-from report_data import HOSTILE
+from report_data import HOSTILE, made, row_of
 
-from ebbtide_lab.arms.allocators import Allocator
-from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.judge.stats import Ratio
-from ebbtide_lab.results import journal, sessions, summary
-from ebbtide_lab.results.model import Histogram, Results, Row, Sample
-from ebbtide_lab.scenarios.model import Bar, Scenario
+from ebbtide_lab.results import journal
+from ebbtide_lab.results.model import Results
 from ebbtide_lab.show import published
 from ebbtide_lab.show.report import (
     cells,
-    charts,
     files,
     grid,
     markdown,
     matrix,
     model,
-    percentiles,
-    summarized,
 )
-from ebbtide_lab.show.report.arms import REPEATED
-from ebbtide_lab.show.report.scaling import families
 from ebbtide_lab.show.report.workload import command_of
 from ebbtide_lab.show.units import DIRECTION
 
@@ -69,20 +59,6 @@ def page(results: Results) -> model.Page:
 def text(results: Results) -> str:
     """The page as HTML, and all that is folded in it."""
     return report_data.html_of(results)
-
-
-def row_of(results: Results, name: str) -> Row:
-    return next(row for row in results.rows if row.scenario.name == name)
-
-
-def made(
-    costs: dict[str, list[float]], *bars: Bar, cost: str = "cpu", micro: bool = False
-) -> Results:
-    """One row with these costs, by arm."""
-    rows = {arm: [Sample({cost: value}) for value in found] for arm, found in costs.items()}
-    scenario = Scenario("row", "command", ["true"], cost=cost, micro=micro, bars=list(bars))
-    arms = [Allocator(name, None, "1") for name in costs]
-    return Results([Row("set", scenario, rows)], arms, {"cores": 2})
 
 
 # --- the matrices -----------------------------------------------------------------
@@ -394,98 +370,6 @@ def test_markdown_tables_have_as_many_cells_as_heads(page: model.Page) -> None:
         count = len(re.findall(r"(?<!\\)\|", line))
         assert count == (width or count)
         width = count
-
-
-# --- charts and curves ------------------------------------------------------------
-
-
-def test_charts_keep_text_and_take_colours_from_the_page() -> None:
-    drawn = charts.lines([charts.Line(HOSTILE, [0, 1], [1, 2], None)], charts.Scales("x", "y"))
-    assert "&lt;script&gt;" in drawn
-    assert 'class="line self"' in drawn
-    assert not re.search(r"#[0-9a-f]{6}", drawn)
-
-
-def test_names_at_the_ends_of_lines_do_not_hide_each_other() -> None:
-    crowd = [charts.Line(f"arm{at}", [0, 1], [1, 100 + at], at) for at in range(10)]
-    drawn = charts.lines(crowd, charts.Scales("x", "y"))
-    heights = sorted(float(at) for at in re.findall(r'y="([\d.]+)"[^>]*>arm', drawn))
-    assert len(heights) == 10
-    assert min(high - low for low, high in pairwise(heights)) > 10
-
-
-def test_histograms_of_all_runs_are_merged() -> None:
-    one = Sample({}, {}, {"malloc_ns": Histogram(1, 1_000_000, 3, [(10, 98), (50, 1)])})
-    two = Sample({}, {}, {"malloc_ns": Histogram(1, 1_000_000, 3, [(10, 98), (90, 3)])})
-    curve = percentiles.merge([one, two], "malloc_ns")
-    assert curve
-    assert (curve.total, curve.at(50), curve.at(98), curve.at(98.5)) == (200, 10, 10, 50)
-    assert curve.at(99.9) == curve.at(100) == 90
-    assert percentiles.merge([one], "free_ns") is None
-
-
-def test_latencies_of_nought_do_not_take_the_logarithm_away() -> None:
-    fast = Sample(
-        {"cpu": 1.0}, {}, {"malloc_ns": Histogram(1, 1_000_000, 2, [(0, 500), (9, 400), (600, 3)])}
-    )
-    found = made({"ebbtide": [1.0], "glibc": [1.0]})
-    found.rows[0].samples.update(ebbtide=[fast], glibc=[fast])
-    drawn = model.page(found).sections[0].charts[-1].svg
-    assert re.search(r">20</text>", drawn)
-    assert re.search(r">1k</text>", drawn)
-
-
-def test_a_bucket_outside_the_histogram_is_an_error() -> None:
-    wrong = Sample({}, {}, {"malloc_ns": Histogram(1, 1000, 1, [(10_000, 1)])})
-    with pytest.raises(LabError, match="bucket 10000"):
-        percentiles.merge([wrong], "malloc_ns")
-
-
-def test_a_family_differs_in_the_threads_alone(results: Results) -> None:
-    found = {tuple(each) for each in families(results.rows)}
-    assert found == {report_data.THREADS, (1, 2)}
-
-
-def test_every_figure_of_a_row_is_in_its_table(results: Results, page: model.Page) -> None:
-    for found in page.sections:
-        row = row_of(results, found.name)
-        told = {name for each in row.samples.values() for name in each[0].figures}
-        plain = told - {"cpu", "wall", "peak_rss_kb", row.scenario.cost, *REPEATED}
-        assert {cells.label_of(name) for name in plain} <= set(found.arms.columns)
-    (counted,) = [each for each in page.sections if each.name == "lanes-count"]
-    assert "Ebbtide's RSS over it" not in counted.arms.columns
-    assert {"d1 misses, per op", "ll misses, per op"} <= set(counted.arms.columns)
-
-
-# --- sessions of which the summary is kept ---------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "kept", sessions.read_all(find_root() / "results"), ids=lambda each: each.folder.name
-)
-def test_a_kept_session_has_the_same_first_screen(kept: sessions.Session) -> None:
-    card, arms = journal.load_machine(kept.folder)
-    text = files.of_summary(kept.summary, card, arms)[files.HTML]
-    assert text.count("<figcaption>") >= 2
-    for workload in kept.summary.workloads:
-        assert f"<h3>{escape(workload.name)}</h3>" in text
-    assert "The runs are not kept" in text
-
-
-def test_a_summary_of_runs_says_what_their_report_does(results: Results, page: model.Page) -> None:
-    """A first screen is the same whether the runs are at hand or what was kept of them."""
-    ours = {each.name: each for each in summarized.of_results(results, cells.Ratios()).workloads}
-    kept = summary.of_report(markdown.render(page)).workloads
-    assert [each.name for each in kept] == list(ours)
-    for each in kept:
-        for arm, ratio in each.cost.items():
-            if arm != "A/A":
-                own = ours[each.name].cost[arm]
-                assert (cells.written(own.value), own.state) == (
-                    cells.written(ratio.value),
-                    ratio.state,
-                )
-        assert each.own_peak == ours[each.name].own_peak
 
 
 # --- the command ------------------------------------------------------------------

@@ -18,6 +18,7 @@ from ebbtide_lab.cli.measuring import (
     default_out,
     executor,
     exit_status,
+    programs_of,
     refuse_missing,
     split_names,
 )
@@ -26,12 +27,14 @@ from ebbtide_lab.measure.progress import waiting
 from ebbtide_lab.measure.session import Session, plan
 from ebbtide_lab.results.journal import Journal
 from ebbtide_lab.scenarios import model as scenarios
-from ebbtide_lab.scenarios.model import SIGTERM, Scenario, ScenarioSet
+from ebbtide_lab.scenarios.model import Scenario, ScenarioSet
 from ebbtide_lab.show import first_look
 from ebbtide_lab.show.console import open_console
 
 BURST, PROGRAMS = "burst", "apps"
 ALLOCATORS = (EBBTIDE, "glibc", "jemalloc531", "mimalloc3", "tcmalloc")  # the newest of each
+# What the distribution has, where a newer one cannot be built.
+INSTEAD = {"jemalloc531": "jemalloc", "mimalloc3": "mimalloc"}
 BUDGET_S = 270.0
 
 
@@ -69,7 +72,10 @@ def _find(layout: Layout, names: list[str], console: Console) -> list[Allocator]
     found = []
     for name in names:
         with waiting(console, f"preparing {first_look.name_of(name)}"):
-            found.append(schemes.find(name, layout))
+            arm = schemes.find(name, layout)
+            if arm.problem and name in INSTEAD:
+                arm = schemes.find(INSTEAD[name], layout)
+        found.append(arm)
     return found
 
 
@@ -84,10 +90,8 @@ def _sets() -> tuple[list[ScenarioSet], list[str]]:
 
 
 def _is_installed(row: Scenario) -> bool:
-    commands = (row.command, row.ready, row.client, row.stop)
-    named = {command[0] for command in commands if command and "{" not in command[0]} - {SIGTERM}
     try:
-        for name in named:
+        for name in programs_of([row]):
             need_program(name)
     except LabError:
         return False

@@ -185,21 +185,20 @@ def _refuse_absent(request: Request, sets: list[ScenarioSet]) -> None:
             if name and not shutil.which(name[0]):
                 raise LabError(f"cannot start {name[0]}: there is no such program")
         return
-    for program in _programs_of(sets):
+    for program in programs_of([row for group in sets for row in group.scenarios]):
         need_program(program)
 
 
-def _programs_of(sets: list[ScenarioSet]) -> list[str]:
+def programs_of(rows: list[Scenario]) -> list[str]:
     """Programs that must be installed, looked up by name."""
     commands = [
         command
-        for group in sets
-        for each in group.scenarios
-        if each.kind in ("command", "server", "http")
-        for command in (each.command, each.ready, each.client, each.stop)
+        for row in rows
+        if row.kind in ("command", "server", "http")
+        for command in (row.command, row.ready, row.client, row.stop)
         if command
     ]
-    tools = {TOOLS[each.kind] for group in sets for each in group.scenarios if each.kind in TOOLS}
+    tools = {TOOLS[row.kind] for row in rows if row.kind in TOOLS}
     named = {command[0] for command in commands if "{" not in command[0]}
     return sorted((tools | named) - {SIGTERM})
 
