@@ -167,6 +167,20 @@ def test_without_ebbtide_there_is_nothing_to_show(shown: Callable[..., str]) -> 
     )
 
 
+def test_each_step_before_it_is_quiet_or_told_of() -> None:
+    """What builds says a line for each file: in `make run` that goes to a log."""
+    rule = re.search(r"^run:.*\n((?:\t.*\n)+)", (find_root() / "Makefile").read_text(), re.M)
+    assert rule
+    steps = rule[1].splitlines()
+    assert [each.split()[0] for each in steps] == [
+        "@tools/setup",
+        "@tools/told",
+        "@tools/told",
+        "@$(EBB)",
+    ]
+    assert steps[0].split()[1] == "--try"
+
+
 # --- progress -------------------------------------------------------------------------
 
 
