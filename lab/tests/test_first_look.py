@@ -228,6 +228,14 @@ def test_a_line_comes_at_least_every_ten_seconds(
     assert len(log.getvalue().splitlines()) > 25
 
 
+def test_a_budget_is_what_the_share_is_of() -> None:
+    told = progress._Lines(Console(quiet=True), 105, 900.0, 270.0)
+    told.begin("redis-server under glibc")
+    told.end(9.0)
+    assert told._told(135.0) == " 50% after 135 s, run 2; now redis-server under glibc"
+    assert told._told(300.0).startswith(" 99% after 300 s")
+
+
 def test_a_terminal_sees_what_is_prepared() -> None:
     log = io.StringIO()
     with progress.waiting(Console(file=log, force_terminal=True), "preparing mimalloc"):

@@ -13,9 +13,15 @@ EVERY_S = 9.0  # between two lines
 
 
 @contextmanager
-def open_progress(console: Console, runs: int, total_s: float) -> Iterator["_Bar | _Lines"]:
-    """`begin` and `end` of it tell of each run; times are estimates."""
-    told = _Bar(console, total_s) if console.is_terminal else _Lines(console, runs, total_s)
+def open_progress(
+    console: Console, runs: int, total_s: float, budget_s: float | None
+) -> Iterator["_Bar | _Lines"]:
+    """`begin` and `end` of it tell of each run; times are estimates, but for the budget."""
+    told: _Bar | _Lines
+    if console.is_terminal:
+        told = _Bar(console, min(total_s, budget_s) if budget_s else total_s)
+    else:
+        told = _Lines(console, runs, total_s, budget_s)
     told.start()
     try:
         yield told
@@ -86,9 +92,11 @@ class Ticker:
 
 
 class _Lines(Ticker):
-    def __init__(self, console: Console, runs: int, total_s: float) -> None:
+    def __init__(
+        self, console: Console, runs: int, total_s: float, budget_s: float | None = None
+    ) -> None:
         super().__init__(self._told, console)
-        self._runs, self._total_s = runs, total_s
+        self._runs, self._total_s, self._budget_s = runs, total_s, budget_s
         self._done, self._done_s = 0, 0.0
         self._what = ""
 
@@ -101,5 +109,8 @@ class _Lines(Ticker):
 
     def _told(self, seconds: float) -> str:
         share = self._done_s / self._total_s if self._total_s else 0.0
-        text = f"{share:4.0%} after {seconds:.0f} s, {self._done} of {self._runs}"
-        return f"{text} runs; now {self._what}"
+        runs = f"{self._done} of {self._runs} runs"
+        if self._budget_s:  # what does not fit in is left out: it is the time that ends
+            share = min(max(share, seconds / self._budget_s), 0.99)
+            runs = f"run {self._done + 1}"
+        return f"{share:4.0%} after {seconds:.0f} s, {runs}; now {self._what}"
