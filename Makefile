@@ -30,8 +30,11 @@ help:
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
 	@echo 'make clean               remove build/'
 
-run: setup-run lib bench-programs setup-lab
-	$(EBB) demo
+run: setup-build
+	@tools/setup --try run
+	@tools/told 'building Ebbtide' $(MAKE) --no-print-directory lib bench-programs
+	@tools/told 'preparing the measurement' tools/setup-lab
+	@$(EBB) demo
 
 bench: setup-run lib bench-programs setup-lab
 	$(EBB) bench quick corpus-quick --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status

@@ -1,13 +1,22 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A folder of made-up results with all that a report must cope with."""
 
+import base64
+import gzip
+import json
 import random
+import re
+import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 from ebbtide_lab.arms.allocators import Allocator
+from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.results.journal import Journal
-from ebbtide_lab.results.model import Histogram, Sample
+from ebbtide_lab.results.model import Histogram, Results, Row, Sample
+from ebbtide_lab.scenarios.described import RECORDED
 from ebbtide_lab.scenarios.model import REPLAY, Bar, Scenario, load_all
+from ebbtide_lab.show.report import files
 
 HOSTILE = "<script>alert('x')</script> & |pipes| *stars* $math$"
 SPEEDS = {  # cost of each arm over Ebbtide's
@@ -27,6 +36,7 @@ SPEEDS = {  # cost of each arm over Ebbtide's
 PEERS = [name for name in SPEEDS if name not in ("ebbtide", "floor", "ebbtide-again")]
 RUNS = 7
 THREADS = (1, 2, 4, 8)
+TIMED = ("request", "soak", "half_freed", "pin", "retire", "atomic_swap")  # tell latencies
 WHY_NOT = "reserves more address space than valgrind has"
 # Of the set `published`: tables with notes, with arms that do not run, with a failed run.
 PUBLISHED_ROWS = ("003-random-mixed", "004-instructions-lanes-small")
@@ -113,6 +123,15 @@ def recordings() -> list[Scenario]:
     return [Scenario(name, REPLAY, [f"{name}.ebt"], floor=True) for name in ("gcc", "jq", "vim")]
 
 
+def full_session() -> list[Scenario]:
+    """The rows of every set that `full` has, and as many recordings as the corpus."""
+    sets = [each for each in load_all().values() if not each.apart]
+    rows = [row for each in sets for row in each.scenarios]
+    recorded = tomllib.loads((find_root() / RECORDED).read_text(encoding="utf-8"))["program"]
+    recordings = [Scenario(each["name"], REPLAY, [f"{each['name']}.ebt"]) for each in recorded]
+    return [replace(row, without={}) for row in (*rows, *recordings)]
+
+
 def sample(scenario: Scenario, arm: str, rng: random.Random) -> Sample:
     cost = 8.0 * SPEEDS[arm] * rng.uniform(0.97, 1.03)
     if scenario.name.startswith("lanes") and arm == "tcmalloc":
@@ -133,10 +152,11 @@ def sample(scenario: Scenario, arm: str, rng: random.Random) -> Sample:
         "rss_after_idle_mb": 10.0 if arm.startswith("ebbtide") else 60 * cost,
     }
     histograms, series = {}, {}
-    if scenario.name.startswith("tail"):
+    if scenario.name.startswith("tail") or scenario.command[0] in TIMED:
         histograms = {name: latencies(arm, rng) for name in ("malloc_ns", "free_ns")}
     if scenario.name.startswith("burst"):
         floor_mb = figures["rss_after_idle_mb"]
+        figures |= {"rss_at_peak_mb": 1030.0, "rss_after_free_mb": 1024.0}
         series = {"rss_mb": [1024 - (1024 - floor_mb) * min(1, at / 6) for at in range(11)]}
     return Sample(figures, series, histograms)
 
@@ -149,7 +169,9 @@ def latencies(arm: str, rng: random.Random) -> Histogram:
     return Histogram(1, 10_000_000_000, 2, [*counts, tail])
 
 
-def folder(where: Path, rows: list[Scenario] | None = None, problem: str = "") -> Path:
+def folder(
+    where: Path, rows: list[Scenario] | None = None, problem: str = "", runs: int = RUNS
+) -> Path:
     """Written by the journal itself, as a session does."""
     rng = random.Random(3)
     arms = allocators(problem)
@@ -163,7 +185,34 @@ def folder(where: Path, rows: list[Scenario] | None = None, problem: str = "") -
             if arm.name in FAILURES.get(scenario.name, ()):
                 journal.write("published", scenario, arm.name, f"ended by SIGSEGV: {HOSTILE}")
                 continue
-            for _ in range(3 if scenario.name == "python3" else RUNS):
+            for _ in range(3 if scenario.name == "python3" else runs):
                 journal.write("published", scenario, arm.name, sample(scenario, arm.name, rng))
     journal.close()
     return where
+
+
+def html_of(results: Results) -> str:
+    """The page with all that is packed in it, unpacked behind it."""
+    text = files.of_results(results)[files.HTML]
+    return text + "".join(parts_of(text))
+
+
+def parts_of(text: str) -> list[str]:
+    packed = re.search(r' id="parts">([^<]*)<', text)
+    assert packed
+    parts: list[str] = json.loads(gzip.decompress(base64.b64decode(packed[1])))
+    return parts
+
+
+def row_of(results: Results, name: str) -> Row:
+    return next(row for row in results.rows if row.scenario.name == name)
+
+
+def made(
+    costs: dict[str, list[float]], *bars: Bar, cost: str = "cpu", micro: bool = False
+) -> Results:
+    """One row with these costs, by arm."""
+    rows = {arm: [Sample({cost: value}) for value in found] for arm, found in costs.items()}
+    scenario = Scenario("row", "command", ["true"], cost=cost, micro=micro, bars=list(bars))
+    arms = [Allocator(name, None, "1") for name in costs]
+    return Results([Row("set", scenario, rows)], arms, {"cores": 2})

@@ -113,6 +113,32 @@ def test_ratios_have_one_direction(
     assert found.verdict == {"compared": 2, "losses": 1, "noise": 1, "wins": 0, "alone": 0}
 
 
+def test_rates_and_means_of_early_reports_have_the_one_direction() -> None:
+    text = REPORT.format(caption="Cost", loss="1.25", bounds="1.1..1.6")
+    means = """## Means
+
+| allocator | own CPU time | CPU time with the replay's | peak memory |
+| :-- | --: | --: | --: |
+| ▶ ebbtide | 0.500 | 0.900 | 0.600 |
+| mimalloc3 | 1.000 | 1.000 | 1.000 |
+| glibc | 0.250 | 1.800 | 0.300 |
+| best peer of each row | 0.400 | - | 0.300 |
+
+"""
+    early = text.replace("## Cost", f"{means}## Cost").replace(
+        "5.0 ns", "40.0 M ops per cpu second"
+    )
+    found = summary.of_report(early)
+    assert found.means == {
+        "glibc": [2.0, 0.5, 2.0],
+        "best peer of each row": [1.25, None, 2.0],
+        "mimalloc3": [0.5, 0.9, 0.6],
+    }
+    assert found.workloads[0].own == "25 cpu ns per op"
+    ours = early.replace("| ▶ ebbtide | 0.500 | 0.900 | 0.600 |\n", "")
+    assert summary.of_report(ours).means["glibc"] == [0.25, 1.8, 0.3]
+
+
 def test_what_is_no_report_is_told() -> None:
     with pytest.raises(LabError, match="no report of the lab"):
         summary.of_report("# Something else\n\n## Cost\n")

@@ -10,7 +10,7 @@ from markupsafe import escape
 from ebbtide_lab.judge import corpus
 from ebbtide_lab.results import journal
 from ebbtide_lab.results.model import Results
-from ebbtide_lab.show.report import grid, html, markdown, model
+from ebbtide_lab.show.report import grid, markdown, model
 
 
 def replays(where: Path, *others: str) -> Results:
@@ -24,7 +24,7 @@ def test_the_corpus_has_the_first_table_of_the_means(tmp_path: Path) -> None:
     page = model.page(found)
     table = page.means.corpus
     assert table
-    assert table.caption == "Geometric means over 3 of 3 recordings, of mimalloc3's"
+    assert table.caption == "Geometric means over 3 of 3 recordings: Ebbtide's over each peer's"
     expected = {
         mean.arm: [f"{each:.3f}" for each in (mean.own_cpu, mean.cpu, mean.peak)]
         for mean in corpus.means(found.rows)
@@ -35,38 +35,27 @@ def test_the_corpus_has_the_first_table_of_the_means(tmp_path: Path) -> None:
     assert list(told) == list(expected)
     assert table.rows[-1][0].text == "best peer of each row"
     assert [float(best[0]), float(best[2])] == pytest.approx(
-        corpus.best_of_each(found.rows, "ebbtide"), abs=0.0006
+        corpus.best_of_each(found.rows), abs=0.0006
     )
-    for text in (html.render(page), markdown.render(page)):
+    for text in (report_data.html_of(found), markdown.render(page)):
         captions = (str(escape(table.caption)), grid.escape(table.caption))
         first = max(text.find(caption) for caption in captions)
         assert 0 < first < text.index("of the micro set that were measured count")
 
 
-def test_ebbtide_alone_is_marked_among_the_means_of_the_corpus(tmp_path: Path) -> None:
-    page = model.page(replays(tmp_path))
-    assert page.means.corpus
-    marked = [line[0].text for line in page.means.corpus.rows if line[0].sign]
-    assert marked == ["ebbtide"]
-    assert '<th scope="row" class="ours"><span class="sign" aria-hidden="true">▶' in html.render(
-        page
-    )
-    assert "\n| ▶ ebbtide | " in markdown.render(page)
-
-
 def test_the_micro_set_is_not_missed_where_the_corpus_was_measured(tmp_path: Path) -> None:
-    page = model.page(replays(tmp_path))
+    found = replays(tmp_path)
+    page = model.page(found)
     assert page.means.summary == []
     assert page.means.table is None
-    for text in (html.render(page), markdown.render(page)):
+    for text in (report_data.html_of(found), markdown.render(page)):
         assert "micro set" not in text
-        assert "wins" in text  # of the summary, what follows the means
 
 
-def test_a_corpus_without_its_reference_has_no_means(tmp_path: Path) -> None:
+def test_a_corpus_without_ebbtide_has_no_means(tmp_path: Path) -> None:
     found = replays(tmp_path)
     for row in found.rows:
-        del row.samples["mimalloc3"]
+        del row.samples["ebbtide"]
     page = model.page(found)
     assert page.means.corpus is None
     assert "there is no mean" in markdown.render(page)

@@ -1,13 +1,23 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from ebbtide_lab.arms import allocators, ways
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.base.layout import Layout, find_root
 from ebbtide_lab.measure import execute
 from ebbtide_lab.scenarios import model as scenarios
+from ebbtide_lab.scenarios.described import (
+    RECORDED,
+    SENTENCES,
+    Description,
+    describe,
+    describe_kept,
+)
+from ebbtide_lab.scenarios.model import Scenario, load_all
 
 GOOD = """
 purpose = "test"
@@ -158,3 +168,30 @@ def test_select_by_set_and_by_scenario() -> None:
     ]
     with pytest.raises(LabError, match="no scenario or set is called 'nothing'"):
         scenarios.select(["nothing"])
+
+
+def test_every_workload_has_a_sentence_on_what_it_imitates() -> None:
+    rows = [row for each in load_all().values() for row in each.scenarios]
+    assert [row.name for row in rows if not describe(row).imitates] == []
+    recorded = tomllib.loads((find_root() / RECORDED).read_text(encoding="utf-8"))["program"]
+    told = {each["name"]: describe_kept("corpus", each["name"]) for each in recorded}
+    assert [name for name, each in told.items() if not each.imitates] == []
+    assert not told["batches"].is_program
+    assert told["gcc"].is_program
+    sentences = [describe(row).imitates for row in rows] + [each.imitates for each in told.values()]
+    assert [each for each in sentences if not re.fullmatch(r"[^\n]{20,150}[.]", each)] == []
+
+
+def test_every_sentence_is_of_a_workload_that_there_is() -> None:
+    sentences = tomllib.loads(SENTENCES.read_text(encoding="utf-8"))
+    rows = [row for each in load_all().values() for row in each.scenarios]
+    programs = {row.command[0].removeprefix("{programs}/") for row in rows}
+    assert set(sentences["programs"]) <= programs
+    assert set(sentences["rows"]) <= {row.name for row in rows}
+
+
+def test_what_nobody_described_has_no_sentence() -> None:
+    mine = Scenario("mine", "command", ["mine"])
+    assert describe(mine) == Description("", True)
+    assert describe_kept("corpus", "nothing") == Description("", True)
+    assert describe_kept("quick", "nothing") == Description()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import report_data
 from conftest import COMPILE, SHARED, invoke
 from rich.console import Console
 
@@ -22,7 +23,7 @@ from ebbtide_lab.results.model import Refusal, Results, Sample
 from ebbtide_lab.scenarios import model
 from ebbtide_lab.scenarios.model import Bar, Scenario
 from ebbtide_lab.show import tables
-from ebbtide_lab.show.report import html, markdown
+from ebbtide_lab.show.report import markdown
 from ebbtide_lab.show.report import model as report
 
 RETIRE = Scenario("retire", "scheme", ["retire", "--iters", "2000"])
@@ -416,8 +417,8 @@ def test_a_report_has_a_matrix_for_allocators_and_one_for_schemes(tmp_path: Path
 
 
 def test_the_report_names_refusals_and_bars_in_both_forms(tmp_path: Path) -> None:
-    page = report.page(_results(tmp_path))
-    for text in (html.render(page), markdown.render(page)):
+    found = _results(tmp_path)
+    for text in (report_data.html_of(found), markdown.render(report.page(found))):
         assert "sdd counts nothing" in text
         assert "ebbtide-fenced: cpu over that of ck/glibc" in text
         assert "Cost of reclamation: Ebbtide" in text
@@ -438,5 +439,5 @@ def test_the_terminal_shows_every_arm_of_a_scheme(tmp_path: Path) -> None:
     console = Console(width=200, record=True, file=(tmp_path / "log").open("w"))
     tables.print_results(_results(tmp_path), console)
     text = console.export_text()
-    for word in ("ck/glibc", "not run", "sdd counts nothing", "1 bars held, 0 missed"):
+    for word in ("ck/glibc", "not run", "sdd counts nothing", "1 claims held, 0 missed"):
         assert word in text

@@ -18,7 +18,7 @@ from ebbtide_lab.results import journal
 from ebbtide_lab.results.model import Results
 from ebbtide_lab.show import console as consoles
 from ebbtide_lab.show import published, tables
-from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.fit import Grid, codes
 from ebbtide_lab.show.units import DIRECTION, short, shown
 
 WIDTHS = [80, 120, 160, 200]
@@ -87,6 +87,67 @@ def test_a_table_that_does_not_fit_becomes_entries() -> None:
     assert lines == ["title", "x" * 50, f"  first {'1' * 30}"]
 
 
+def brief(width: int) -> list[str]:
+    heads = ["workload", "ebbtide", "mimalloc3", "of the best", "peer"]
+    rows = [
+        ["lanes", "1.25", "13.0", "1.10", "mimalloc3"],
+        ["x" * 30, "7.00", "[red]failed[/]", "-", "-"],
+    ]
+    grid = Grid("title", heads, rows=rows, brief=codes(["ebbtide", "mimalloc3", "glibc"]))
+    console = Console(width=width, record=True, file=io.StringIO())
+    grid.print(console)
+    return [line.rstrip() for line in console.export_text().splitlines()]
+
+
+def test_a_brief_table_has_one_line_for_each_row_and_a_legend() -> None:
+    assert brief(50) == [
+        "title",
+        "eb=ebbtide, mi3=mimalloc3",
+        "workload           eb    mi3 of the best peer",
+        "lanes            1.25   13.0        1.10  mi3",
+        "x" * 30,
+        "                 7.00 failed           -    -",
+    ]
+    assert brief(42)[2:5] == [  # the words of a heading stand one above the other
+        "                             of",
+        "                            the",
+        "workload         eb    mi3 best peer",
+    ]
+
+
+def test_a_brief_table_goes_on_below_where_its_columns_do_not_fit() -> None:
+    lines = brief(24)
+    assert [line.split() for line in lines if line.startswith(("workload", "lanes"))] == [
+        ["workload", "eb", "mi3"],
+        ["lanes", "1.25", "13.0"],
+        ["workload", "best", "peer"],
+        ["lanes", "1.10", "mi3"],
+    ]
+    assert max(len(line) for line in lines if line != "x" * 30) <= 25
+
+
+def test_a_brief_table_that_fits_is_drawn() -> None:
+    assert any("┃ mimalloc3 ┃" in line for line in brief(120))
+
+
+def test_short_forms_are_told_apart() -> None:
+    names = ["jemalloc", "jemalloc531", "mimalloc2", "mimalloc3", "crossbeam/mimalloc2", "tcmalloc"]
+    names += ["ebbtide", "ebbtide-again", "ebbtide+per-request", "ebbtide+per-thread"]
+    short_forms = codes(names)
+    assert len(set(short_forms.values())) == len(names)
+    assert short_forms["jemalloc531"] == "je5"
+    assert short_forms["crossbeam/mimalloc2"] == "cr/mi2"
+
+
+def test_below_160_columns_each_table_of_peers_has_a_line_a_workload(results: Results) -> None:
+    lines = printed(results, 120).splitlines()
+    medians = lines[lines.index("Median") + 1 : lines.index("Least and most")]
+    named = [line.split()[0] for line in medians if line[:1].isalnum() and " ns per op" in line]
+    assert "hand-off" in named
+    blocks = sum(line.startswith("workload") for line in medians)
+    assert named.count("hand-off") == blocks
+
+
 def test_what_is_longer_than_a_line_stays_in_one_piece() -> None:
     console = Console(width=40, record=True, file=io.StringIO())
     Grid("title", ["name", "path"], rows=[["a", "/" + "p" * 70]]).print(console)
@@ -103,7 +164,7 @@ def test_every_table_with_ratios_is_followed_by_its_direction(results: Results) 
 @pytest.mark.parametrize("runs", [1, 2, 3])
 def test_fewer_than_three_runs_show_no_interval(runs: int) -> None:
     arms = ("ebbtide", "glibc", "ebbtide-again")
-    found = row({name: [sample(1.0)] * runs for name in arms})
+    found = row({name: [sample(2.0)] * runs for name in arms})
     console = Console(width=200, record=True, file=io.StringIO())
     tables.print_results(Results([found], list(map(arm, arms)), card.card()), console)
     (line,) = [each for each in console.export_text().splitlines() if re.search(r"1\.00 \(", each)]

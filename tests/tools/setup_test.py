@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """tools/setup asks for what is missing and for nothing else, on machines made of fakes."""
 import os
+import re
 import shutil
 import subprocess
 import unittest
@@ -24,7 +25,7 @@ class Setup(ToolTest, unittest.TestCase):
         that note their arguments."""
         self.bin = self.root / "bin"
         self.bin.mkdir()
-        for name in ("sh", "sed", "awk", "grep", "sort", "tr", "cut", "tail", "mktemp", "rm", "dirname"):
+        for name in ("sh", "sed", "awk", "grep", "sort", "tr", "cut", "tail", "dirname", "mkdir", "sleep"):
             (self.bin / name).symlink_to(shutil.which(name))
         column = {"debian": 2, "fedora": 3, "arch": 4, "alpine": 5}.get(system.strip().split("=")[-1], 2)
         for _, shown, *names in table():
@@ -77,6 +78,19 @@ class Setup(ToolTest, unittest.TestCase):
     def test_failed_installation(self):
         self.machine(user=0, absent=["ninja-build"], apt_exit=100)
         self.assert_fails("apt-get failed", "build")
+
+    def test_what_is_only_tried_is_left_out_in_one_line(self):
+        for machine in ({"user": 1000}, {"user": 0, "apt_exit": 100}, {"user": 0, "system": "ID=plan9\n"}):
+            with self.subTest(machine):
+                self.setUp()
+                self.machine(absent=["redis-server", "ninja-build"], **machine)
+                self.fake_away("redis-server")
+                done = self.run_tool("--try", "run")
+                self.assertEqual(done.returncode, 0, done.stderr)
+                told = [line for line in done.stdout.splitlines() if "left out" in line]
+                self.assertEqual(len(told), 1, done.stdout)
+                self.assertIn("redis-server", told[0])
+                self.assertLessEqual(len(done.stdout.splitlines()), 3)
 
     def test_every_row_of_the_table_names_each_distribution(self):
         for row in table():
@@ -143,6 +157,36 @@ class SetupLab(ToolTest, unittest.TestCase):
         self.assertEqual(done.returncode, 1)
         self.assertIn("is there a network?", done.stderr)
         self.assertFalse((self.root / "build/venv").exists())
+
+
+class Told(ToolTest, unittest.TestCase):
+    """A long command is told of while it runs, and its own words only when it fails."""
+
+    def run_tool(self, *arguments, every="2"):
+        environment = {**os.environ, "TOLD_EVERY": every}
+        return subprocess.run([TOOLS / "told", *arguments], env=environment, capture_output=True, text=True, check=False)
+
+    def test_a_quick_command_is_silent(self):
+        done = self.run_tool("working", "echo", "chatter")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "", ""))
+
+    def test_a_long_one_has_lines_and_tells_how_far_it_is(self):
+        done = self.run_tool("working", "sh", "-c", "for i in 1 2 3 4 5 6; do echo [$i/6] file; sleep 1; done")
+        lines = done.stdout.splitlines()
+        self.assertEqual(lines[0], "working ...")
+        self.assertRegex(lines[1], r"^working: 2 s \[\d/6\]$")
+        self.assertLessEqual(len(lines), 4)
+        self.assertEqual(done.stderr, "")
+
+    def test_a_failure_shows_why(self):
+        done = self.run_tool("working", "sh", "-c", "echo the reason; exit 3")
+        self.assertEqual(done.returncode, 3)
+        self.assertIn("the reason", done.stderr)
+        self.assertIn("failed: working", done.stderr)
+
+    def test_its_own_pace_is_below_ten_seconds(self):
+        every = re.search(r"TOLD_EVERY-(\d+)", (TOOLS / "told").read_text())
+        self.assertLess(int(every[1]), 10)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""ebb bench and ebb demo: measure sets of scenarios."""
+"""ebb bench: measure sets of scenarios, or a program of the user's own."""
 
 from pathlib import Path
 from typing import TypedDict, Unpack
@@ -10,13 +10,11 @@ from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import FLOOR
 from ebbtide_lab.base.layout import Layout
 from ebbtide_lab.cli import complete
-from ebbtide_lab.cli.measuring import Own, Request, measure
+from ebbtide_lab.cli.measuring import Own, Request, measure, split_names
 from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.scenarios import programs
 
 COMMAND = "ebbtide_lab.command"  # in the context: what stands behind --
-DEMO_SETS = ("quick", "apps")
-DEMO_BUDGET_S = 285.0
 
 
 class Asked(TypedDict):
@@ -89,27 +87,13 @@ def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]
     request = Request(
         names=list(names) or ([] if own else ["quick"]),
         own=own,
-        arms=_split(asked["arms"]),
+        arms=split_names(asked["arms"]),
         runs=asked["runs"],
         out=asked["out"],
         resume=asked["resume"],
         planted=asked["planted"],
     )
     measure(layout, request)
-
-
-@click.command("demo")
-@click.option(
-    "--arms",
-    help="Comma-separated allocators (default: the sets').",
-    shell_complete=complete.arms,
-)
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for the raw results.")
-@click.option("--budget", default=DEMO_BUDGET_S, show_default=True, help="Seconds to stay within.")
-@click.pass_obj
-def demo_command(layout: Layout, arms: str | None, out: Path | None, budget: float) -> None:
-    """Real programs and the quick set under every allocator, in five minutes."""
-    measure(layout, Request(list(DEMO_SETS), arms=_split(arms), out=out, budget_s=budget))
 
 
 def _own_program(layout: Layout, names: tuple[str, ...], asked: Asked) -> Own | None:
@@ -131,7 +115,3 @@ def _own_program(layout: Layout, names: tuple[str, ...], asked: Asked) -> Own | 
     peers = [name for name in allocators.names(layout) if name != FLOOR]
     group = programs.of_command(command, server, peers)
     return Own(command, group, options, asked["export_json"], asked["export_markdown"])
-
-
-def _split(arms: str | None) -> list[str] | None:
-    return [arm.strip() for arm in arms.split(",")] if arms else None

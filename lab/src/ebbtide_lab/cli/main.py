@@ -14,7 +14,7 @@ from ebbtide_lab.base.layout import Layout, is_wheel
 VERBS = {
     "run": "run",
     "bench": "bench",
-    "demo": "bench",
+    "demo": "demo",
     "peers": "catalogue",
     "list": "catalogue",
     "report": "report",

@@ -54,7 +54,6 @@ class Request:
     arms: list[str] | None = None
     runs: int | None = None
     out: Path | None = None
-    budget_s: float | None = None
     resume: bool = False
     planted: int = 0
 
@@ -77,7 +76,12 @@ def _main_options() -> list[str]:
     return [text for name, value in given if value for text in (f"--{name}", str(value))]
 
 
-def _default_out(layout: Layout) -> Path:
+def split_names(names: str | None) -> list[str] | None:
+    """Of an option that takes several, with commas."""
+    return [name.strip() for name in names.split(",")] if names else None
+
+
+def default_out(layout: Layout) -> Path:
     """Two sessions may begin in one second."""
     stamp = datetime.now().strftime("%Y-%m-%d-%H%M%S")
     first = layout.build / "results" / f"{stamp}-{os.uname().nodename}"
@@ -85,7 +89,7 @@ def _default_out(layout: Layout) -> Path:
     return next(path for path in chain([first], others) if not path.exists())
 
 
-def _refuse_missing(arms: list[Allocator]) -> None:
+def refuse_missing(arms: list[Allocator]) -> None:
     missing = [f"{arm.name}: {arm.problem}" for arm in arms if arm.problem]
     if missing:
         raise LabError(f"missing {'; '.join(missing)}; --arms chooses others")
@@ -99,9 +103,9 @@ def _find_arms(
     names = {group.name: wanted or group.arms for group in sets}
     asked = dict.fromkeys(name for each in names.values() for name in each)
     if EBBTIDE in asked:  # before minutes go into building peers
-        _refuse_missing([schemes.find(EBBTIDE, layout)])
+        refuse_missing([schemes.find(EBBTIDE, layout)])
     found = {name: schemes.find(name, layout) for name in asked}
-    _refuse_missing([arm for arm in found.values() if wanted])
+    refuse_missing([arm for arm in found.values() if wanted])
     return {group: [found[name] for name in arms] for group, arms in names.items()}
 
 
@@ -141,10 +145,10 @@ def measure(layout: Layout, request: Request) -> None:
     if request.planted and not any(_takes_plant(step.scenario, step.arm) for step in steps):
         raise LabError("nothing to plant in: no workload runs under Ebbtide")
     tables.print_allocators([arm for arm in arms if arm.name != EBBTIDE_AGAIN], console)
-    folder = request.out or _default_out(layout)
+    folder = request.out or default_out(layout)
     with closing(Journal(folder, arms, request.resume, request.planted)) as journal:
-        session = Session(_executor(layout, request.planted), journal, console)
-        results = session.run(steps, request.budget_s)
+        session = Session(executor(layout, request.planted), journal, console)
+        results = session.run(steps, None)
     if request.own:
         own_program.print_program(results, console)
         own_program.export(results, request.own.json, request.own.markdown)
@@ -155,10 +159,10 @@ def measure(layout: Layout, request: Request) -> None:
     console.print(f"Raw results: {folder}", soft_wrap=True)
     if results.interrupted:
         console.print(f"To go on: {request.resume_line(folder)}", soft_wrap=True, markup=False)
-    sys.exit(_exit_status(results))
+    sys.exit(exit_status(results))
 
 
-def _executor(layout: Layout, planted: int) -> Execute:
+def executor(layout: Layout, planted: int) -> Execute:
     def run(scenario: Scenario, arm: Allocator) -> Sample:
         if planted and _takes_plant(scenario, arm):
             command = [*scenario.command, "--plant-percent", str(planted)]
@@ -181,26 +185,25 @@ def _refuse_absent(request: Request, sets: list[ScenarioSet]) -> None:
             if name and not shutil.which(name[0]):
                 raise LabError(f"cannot start {name[0]}: there is no such program")
         return
-    for program in _programs_of(sets):
+    for program in programs_of([row for group in sets for row in group.scenarios]):
         need_program(program)
 
 
-def _programs_of(sets: list[ScenarioSet]) -> list[str]:
+def programs_of(rows: list[Scenario]) -> list[str]:
     """Programs that must be installed, looked up by name."""
     commands = [
         command
-        for group in sets
-        for each in group.scenarios
-        if each.kind in ("command", "server", "http")
-        for command in (each.command, each.ready, each.client, each.stop)
+        for row in rows
+        if row.kind in ("command", "server", "http")
+        for command in (row.command, row.ready, row.client, row.stop)
         if command
     ]
-    tools = {TOOLS[each.kind] for group in sets for each in group.scenarios if each.kind in TOOLS}
+    tools = {TOOLS[row.kind] for row in rows if row.kind in TOOLS}
     named = {command[0] for command in commands if "{" not in command[0]}
     return sorted((tools | named) - {SIGTERM})
 
 
-def _exit_status(results: Results) -> int:
+def exit_status(results: Results) -> int:
     if results.interrupted:
         return SIGNALLED + results.interrupted
     return EXIT_FAILED if any(row.failures for row in results.rows) else 0

@@ -6,10 +6,8 @@ from pathlib import Path
 import click
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.results import journal
-from ebbtide_lab.show.report import html, markdown, model
-
-HTML, MARKDOWN = "report.html", "report.md"
+from ebbtide_lab.results import journal, summary
+from ebbtide_lab.show.report import files
 
 
 @click.command("report")
@@ -18,11 +16,18 @@ HTML, MARKDOWN = "report.html", "report.md"
     "--out", type=click.Path(path_type=Path), help="Folder for the report (default: DIR)."
 )
 def report_command(folder: Path, out: Path | None) -> None:
-    """Write the report on DIR, a folder of raw results: report.html and report.md."""
-    page = model.page(journal.load(folder))
-    texts = {HTML: html.render(page), MARKDOWN: markdown.render(page)}
-    for path in write(texts, out or folder):
+    """Write the report on DIR, a folder of raw results: report.html and report.md.
+
+    Where DIR keeps a summary without the runs, as the sessions of results/ do: report.html alone.
+    """
+    for path in write(_texts(folder), out or folder):
         click.echo(path)
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    if journal.has_runs(folder) or not (folder / summary.SUMMARY).is_file():
+        return files.of_results(journal.load(folder))
+    return files.of_summary(summary.load(folder), *journal.load_machine(folder))
 
 
 def write(texts: dict[str, str], folder: Path) -> list[Path]:

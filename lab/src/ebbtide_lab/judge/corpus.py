@@ -1,22 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Geometric means over recordings: an allocator's own time and memory beside a reference's."""
+"""Geometric means over recordings: Ebbtide's own time and memory over each peer's."""
 
 from dataclasses import dataclass
 from statistics import geometric_mean, median
 
-from ebbtide_lab.arms.allocators import EBBTIDE_AGAIN, FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR, is_peer
 from ebbtide_lab.judge.verdict import PEAK_RSS
 from ebbtide_lab.results.model import Row
 from ebbtide_lab.scenarios.model import REPLAY
 
-REFERENCE = "mimalloc3"
 # An own time below this share of the replay's own is taken for so much: it is not told from none.
 LEAST_SHARE = 0.02
 
 
 @dataclass(frozen=True)
 class Mean:
-    """Over `rows` recordings, of an arm over the reference."""
+    """Of Ebbtide over an arm: below 1 Ebbtide needs less."""
 
     arm: str
     own_cpu: float
@@ -44,24 +43,24 @@ def own_cpu(row: Row, arm: str) -> float:
 
 
 def means(rows: list[Row]) -> list[Mean]:
-    """The cheapest first; nothing without the reference."""
+    """Beside each peer, the hardest to beat first; nothing without Ebbtide."""
     whole = replayed(rows)
     arms = arms_of(whole)
-    if REFERENCE not in arms:
+    if EBBTIDE not in arms:
         return []
-    found = [_mean(whole, arm) for arm in arms if arm != EBBTIDE_AGAIN]
-    return sorted(found, key=lambda mean: mean.own_cpu)
+    found = [_mean(whole, arm) for arm in arms if is_peer(arm)]
+    return sorted(found, key=lambda mean: -mean.own_cpu)
 
 
-def best_of_each(rows: list[Row], ours: str) -> tuple[float, float]:
-    """Own time and peak memory of the best peer of each row, over the reference's."""
+def best_of_each(rows: list[Row]) -> tuple[float, float]:
+    """Ebbtide's own time and peak memory over those of the best peer of each row."""
     whole = replayed(rows)
-    peers = [arm for arm in arms_of(whole) if arm not in (ours, EBBTIDE_AGAIN)]
+    peers = [arm for arm in arms_of(whole) if is_peer(arm)]
     cpu = geometric_mean(
-        min(own_cpu(row, arm) for arm in peers) / own_cpu(row, REFERENCE) for row in whole
+        own_cpu(row, EBBTIDE) / min(own_cpu(row, arm) for arm in peers) for row in whole
     )
     peak = geometric_mean(
-        min(_peak(row, arm) for arm in peers) / _peak(row, REFERENCE) for row in whole
+        _peak(row, EBBTIDE) / min(_peak(row, arm) for arm in peers) for row in whole
     )
     return cpu, peak
 
@@ -69,10 +68,10 @@ def best_of_each(rows: list[Row], ours: str) -> tuple[float, float]:
 def _mean(rows: list[Row], arm: str) -> Mean:
     def over(figure: str) -> float:
         return geometric_mean(
-            median(row.figure(arm, figure)) / median(row.figure(REFERENCE, figure)) for row in rows
+            median(row.figure(EBBTIDE, figure)) / median(row.figure(arm, figure)) for row in rows
         )
 
-    own = geometric_mean(own_cpu(row, arm) / own_cpu(row, REFERENCE) for row in rows)
+    own = geometric_mean(own_cpu(row, EBBTIDE) / own_cpu(row, arm) for row in rows)
     return Mean(arm, own, over("cpu"), over(PEAK_RSS))
 
 

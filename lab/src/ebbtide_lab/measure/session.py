@@ -133,7 +133,7 @@ class Session:
         spent: dict[Key, float] = {}
         skipped = 0
         total_s = sum(step.scenario.estimate_s for step in steps)
-        with open_progress(self._console, len(steps), total_s) as told:
+        with open_progress(self._console, len(steps), total_s, budget_s) as told:
             for block in _blocks(steps):
                 key = block[0].key
                 started = monotonic()
@@ -146,7 +146,7 @@ class Session:
                     told.end(step.scenario.estimate_s)
                 spent[key] = monotonic() - started
         if skipped:
-            self._console.print(f"Left out {skipped} of {len(steps)} runs to stay within the time.")
+            self._console.print(f"{len(steps) - skipped} runs fitted in the time.")
 
     def _run_step(self, step: Step) -> None:
         """An arm that failed in a scenario, or cannot do it, is not tried there again."""

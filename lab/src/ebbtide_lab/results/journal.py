@@ -127,13 +127,22 @@ class Journal:
 
 def load(folder: Path) -> Results:
     """Reads what a session left. A last line that was cut short is not a finished run."""
-    facts = _read_machine(folder)
-    arms = _allocators(facts.pop("allocators"))
+    facts, arms = load_machine(folder)
     lines = list(_read_lines(folder))
     if not lines:
         raise LabError(f"{folder} holds no finished run")
     facts[card.PLANTED] = max(line.get(card.PLANTED, 0) for line in lines)
     return Results(list(fold(lines).values()), arms, facts)
+
+
+def has_runs(folder: Path) -> bool:
+    return (folder / RUNS).is_file() or (folder / PACKED).is_file()
+
+
+def load_machine(folder: Path) -> tuple[dict[str, object], list[Allocator]]:
+    """The card of the machine, and the allocators of the session."""
+    facts = _read_machine(folder)
+    return facts, _allocators(facts.pop("allocators"))
 
 
 def fold(lines: Iterable[Line]) -> dict[Key, Row]:

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The sessions that the checkout keeps: results/sessions.toml, and a summary for each."""
 
-import json
 import tomllib
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,11 +37,11 @@ def _session(folder: Path, entry: dict[str, str]) -> Session:
 
 def _series(folder: Path) -> dict[str, summary.Series]:
     """From the runs, or, where they are not kept, from the summary that was made with them."""
-    if (folder / journal.RUNS).is_file() or (folder / journal.PACKED).is_file():
+    if journal.has_runs(folder):
         return summary.series_of(journal.load(folder))
     return summary.load(folder).series if (folder / summary.SUMMARY).is_file() else {}
 
 
 def _versions(folder: Path) -> dict[str, str]:
-    facts = json.loads((folder / journal.MACHINE).read_text(encoding="utf-8"))
-    return {name: each["version"] for name, each in facts["allocators"].items()}
+    _, arms = journal.load_machine(folder)
+    return {arm.name: arm.version for arm in arms}

@@ -3,7 +3,8 @@
 
 It is read from the report, which is kept when the raw runs are not. Ratios are Ebbtide's over
 the other allocator's, also where an early report printed the inverse: below 1, Ebbtide is better.
-The series of memory over time are not in a report; they come from the runs when these are there.
+Rates became costs. The series of memory over time are not in a report; they come from the runs
+when these are there.
 """
 
 import json
@@ -13,7 +14,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from ebbtide_lab.arms.allocators import FLOOR
+from ebbtide_lab.arms.allocators import EBBTIDE, FLOOR
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.results.model import Results, Row
 
@@ -23,6 +24,7 @@ WINS, LOSES, NOISE, ALONE = "+", "-", "~", "?"
 SIGNS = {"▼": LOSES, "≈": NOISE, "?": ALONE, "": WINS}
 TURNED = "over Ebbtide's"  # in the caption of a table whose ratios are the inverse
 CELL = re.compile(r"(?:([▼≈?]) )?([\d.]+) (?:\\?\[([\d.]+)\.\.([\d.]+)\\?\]|.+)")
+RATE = re.compile(r"([\d.]+) M ops per (cpu|wall) second")
 NAME = re.compile(r"\[(.+)\]\(#[^)]+\)(?: (\S+))?")
 DATE = re.compile(r"measured (.+) at ")
 RUNS = re.compile(r"^(\d+) workloads? \(sets: (.+)\) in (\d+) runs", re.M)
@@ -70,7 +72,7 @@ class Summary:
     sets: list[str]
     runs: int
     verdict: dict[str, int]
-    means: dict[str, list[float | None]]  # own CPU time, CPU time, peak memory
+    means: dict[str, list[float | None]]  # of own CPU time, CPU time, peak memory, over a peer's
     workloads: list[Workload]
     series: dict[str, Series] = field(default_factory=dict)
     allocators: dict[str, str] = field(default_factory=dict)  # versions
@@ -108,13 +110,23 @@ def _lines(text: str) -> list[list[str]]:
 
 
 def _means(section: str) -> dict[str, list[float | None]]:
+    """An early report has each allocator's over those of one of them, Ebbtide's among them."""
     lines = _lines(section)
     if not lines or "own CPU time" not in lines[0]:
         return {}
-    return {
+    told = {
         name.removeprefix("▶ "): [None if each == "-" else float(each) for each in figures]
         for name, *figures in lines[1:]
     }
+    ours = told.pop(EBBTIDE, None)
+    if ours is None:
+        return told
+    over = {arm: list(map(_over, ours, figures)) for arm, figures in told.items()}
+    return dict(sorted(over.items(), key=lambda each: -(each[1][0] or 0)))
+
+
+def _over(own: float | None, other: float | None) -> float | None:
+    return float(f"{own / other:.3g}") if own and other else None
 
 
 def _workloads(text: str) -> list[Workload]:
@@ -139,8 +151,14 @@ def _matrix(section: str) -> dict[tuple[str, str], tuple[str, dict[str, Ratio]]]
             heads = cells or heads
         elif name := NAME.fullmatch(cells[0]):
             key = (name[1].replace("\\", ""), name[2] or "")
-            found[key] = (cells[1], _ratios(heads[2:], cells[2:], turned))
+            found[key] = (_as_cost(cells[1]), _ratios(heads[2:], cells[2:], turned))
     return found
+
+
+def _as_cost(own: str) -> str:
+    """An early report has a rate here, of which more is better."""
+    rate = RATE.fullmatch(own)
+    return f"{1e3 / float(rate[1]):.3g} {rate[2]} ns per op" if rate else own
 
 
 def _ratios(arms: list[str], cells: list[str], turned: bool) -> dict[str, Ratio]:

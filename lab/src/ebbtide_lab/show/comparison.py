@@ -44,7 +44,7 @@ def print_comparison(found: Comparison, console: Console) -> None:
 
 
 def _print_table(title: str, colour: str, changes: list[Change], console: Console) -> None:
-    table = Grid(title, HEADINGS, left=2)
+    table = Grid(title, HEADINGS, left=2, brief={})
     for change in changes:
         table.add(*_cells(change, colour))
     table.print(console)

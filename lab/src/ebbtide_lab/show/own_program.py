@@ -43,7 +43,7 @@ SPACE = _Claim(MEMORY, "peak memory", "leanest", "leaner", "larger")
 def print_program(results: Results, console: Console) -> None:
     (row,) = results.rows
     console.print(card.describe(results.facts), style="dim")
-    table = Grid(_title(row), ["allocator", *FIGURES.values(), RATIO, "runs"])
+    table = Grid(_title(row), ["allocator", *FIGURES.values(), RATIO, "runs"], brief={})
     for line in _lines(row):
         table.add(*line.cells)
     table.print(console)

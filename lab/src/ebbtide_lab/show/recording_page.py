@@ -48,7 +48,7 @@ def _draw_live(info: Info) -> Markup:
     seconds = [at_us * 1e-6 for at_us, _ in steps]
     mebibytes = [live / MIB for _, live in steps]
     scales = Scales("seconds since the first event", "MiB live")
-    return Markup(charts.lines([Line("live", seconds, mebibytes, None)], scales, "live"))
+    return Markup(charts.lines([Line("live", seconds, mebibytes, None)], scales))
 
 
 def _steps(live: list[tuple[int, int]]) -> list[tuple[int, int]]:

@@ -36,7 +36,7 @@ def _floor(rows: list[Row], figure: Callable[[Row], float | None]) -> float | No
 
 
 def _open(title: str, *headings: str) -> Grid:
-    return Grid(title, ["allocator", *headings])
+    return Grid(title, ["allocator", *headings], brief={})
 
 
 def _note(text: str, console: Console) -> None:

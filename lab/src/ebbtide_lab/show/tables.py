@@ -12,7 +12,7 @@ from ebbtide_lab.judge import verdict
 from ebbtide_lab.judge.stats import Ratio, modes
 from ebbtide_lab.machine import card
 from ebbtide_lab.results.model import Results, Row
-from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.fit import Grid, codes
 from ebbtide_lab.show.units import ABSENT, DIRECTION, NO_INTERVAL, short, shown, unit_of
 
 IDLE_FIGURE = "rss_after_idle_mb"
@@ -60,7 +60,11 @@ def _by_loss(row: Row) -> float:
 
 
 def _print_ratios(results: Results, console: Console) -> None:
-    table = Grid("Ebbtide against its best peer, losses first", ["workload", *RATIO_HEADINGS])
+    table = Grid(
+        "Ebbtide against its best peer, losses first",
+        ["workload", *RATIO_HEADINGS],
+        brief=codes(arm.name for arm in results.arms),
+    )
     for row in sorted(results.rows, key=_by_loss):
         table.add(row.scenario.name, *_ratio_cells(row))
     table.print(console)
@@ -129,25 +133,62 @@ def _print_figures(results: Results, console: Console) -> None:
     table = Grid("Median (min..max); peak RSS in MB below", ["workload", *arms], lines=True)
     for row in results.rows:
         name = f"{row.scenario.name}\n[dim]{unit_of(row)}[/]"
-        table.add(name, *(_figure_cell(row, arm) for arm in arms))
-    table.print(console)
+        table.add(name, *("\n".join(_figures(row, arm)) for arm in arms))
+    if table.fits(console):
+        table.print(console)
+    else:
+        _print_apart(results.rows, arms, console)
 
 
-def _figure_cell(row: Row, arm: str) -> str:
+def _print_apart(rows: list[Row], arms: list[str], console: Console) -> None:
+    """Where all figures of a cell do not fit, each kind has a table of its own."""
+    titles = ("Median", "Least and most", "Peak RSS, MB", "RSS when idle, MB")
+    brief = codes(arms)
+    for title, tell in zip(titles, (_middle, _range, _peak, _idle), strict=True):
+        table = Grid(title, ["workload", *arms], brief=brief)
+        for row in rows:
+            unit = f" [dim]{unit_of(row)}[/]" if tell is _middle else ""
+            cells = [tell(row, arm) for arm in arms]
+            if any(cells):
+                table.add(f"{row.scenario.name}{unit}", *(cell or ABSENT for cell in cells))
+        if table.rows:
+            table.print(console)
+
+
+def _figures(row: Row, arm: str) -> list[str]:
+    told = [f"{_middle(row, arm)} {_range(row, arm)}".strip() or ABSENT]
+    if _peak(row, arm):
+        told.append(f"{_peak(row, arm)} MB")
+    if _idle(row, arm):
+        told.append(f"idle {_idle(row, arm)} MB")
+    return told
+
+
+def _middle(row: Row, arm: str) -> str:
     if arm in row.failures:
         return "[red]failed[/]"
     if arm not in row.samples:
-        return "[dim]not run[/]" if arm in row.refusals else ABSENT
+        return "[dim]not run[/]" if arm in row.refusals else ""
+    return short(median(shown(row, row.costs(arm))))
+
+
+def _range(row: Row, arm: str) -> str:
+    if arm in row.failures or arm not in row.samples:
+        return ""
     values = shown(row, row.costs(arm))
-    lines = [f"{short(median(values))} [dim]({short(min(values))}..{short(max(values))})[/]"]
+    told = f"[dim]({short(min(values))}..{short(max(values))})[/]"
     found = modes(values) if row.scenario.bimodal else None
-    if found:
-        lines.append(f"[dim]modes {short(found[0])} and {short(found[1])}[/]")
-    if arm != FLOOR and row.figure(arm, verdict.PEAK_RSS):
-        lines.append(f"{median(row.figure(arm, verdict.PEAK_RSS)) * 1024e-6:.1f} MB")
-    if row.figure(arm, IDLE_FIGURE):
-        lines.append(f"idle {median(row.figure(arm, IDLE_FIGURE)):.1f} MB")
-    return "\n".join(lines)
+    return f"{told} [dim]modes {short(found[0])} and {short(found[1])}[/]" if found else told
+
+
+def _peak(row: Row, arm: str) -> str:
+    values = [] if arm == FLOOR or arm in row.failures else row.figure(arm, verdict.PEAK_RSS)
+    return f"{median(values) * 1024e-6:.1f}" if values else ""
+
+
+def _idle(row: Row, arm: str) -> str:
+    values = [] if arm in row.failures else row.figure(arm, IDLE_FIGURE)
+    return f"{median(values):.1f}" if values else ""
 
 
 # --- means, bars and problems ------------------------------------------------------------
@@ -163,7 +204,7 @@ def _print_means(results: Results, console: Console) -> None:
     peers = ", ".join(f"{peer} {value:.2f}" for peer, value in means.items())
     console.print(
         f"Micro set, geometric mean of Ebbtide's time over a peer's in {count} rows: {peers}. "
-        f"The best single peer is {best}; bar at most {verdict.MICRO_AT_MOST:.4f}: {word}"
+        f"The best single peer is {best}; claim: at most {verdict.MICRO_AT_MOST:.4f}: {word}"
     )
 
 
@@ -171,7 +212,7 @@ def _print_bars(results: Results, console: Console) -> None:
     rows = [row for row in results.rows if row.scenario.bars]
     if not rows or EBBTIDE not in {arm.name for arm in results.arms}:
         return
-    table = Grid("Bars", ["workload", "bar", "figure", "best peer", "verdict"], left=5)
+    table = Grid("Claims", ["workload", "claim", "figure", "best peer", "verdict"], left=5)
     missed = held = 0
     for row in rows:
         for bar in row.scenario.bars:
@@ -182,7 +223,7 @@ def _print_bars(results: Results, console: Console) -> None:
             table.add(row.scenario.name, escape(outcome.claim), value, outcome.best or ABSENT, word)
     table.print(console)
     _print_direction(console)
-    console.print(f"{held} bars held, {missed} missed")
+    console.print(f"{held} claims held, {missed} missed")
 
 
 def _print_problems(results: Results, console: Console) -> None:

@@ -10,7 +10,7 @@ NO_INTERVAL = "n/a"
 DIRECTION = "A ratio is Ebbtide's cost over the peer's: below 1 Ebbtide is better."
 CLOCKS = ("cpu", "wall")
 PER_CLOCK = {
-    "workload": "M ops per {} second",
+    "workload": "{} ns per op",
     "start": "{} milliseconds",
     "scheme": "{} ns per op",
     "http": "{} ns per request",
@@ -29,11 +29,6 @@ UNITS = {
 }
 
 
-def is_rate(row: Row) -> bool:
-    """Whether the row is shown as a rate, of which more is better."""
-    return row.scenario.kind == "workload" and row.scenario.cost in CLOCKS
-
-
 def unit_of(row: Row) -> str:
     cost = row.scenario.cost
     if cost in CLOCKS:
@@ -45,9 +40,7 @@ def unit_of(row: Row) -> str:
 
 
 def shown(row: Row, costs: list[float]) -> list[float]:
-    """Costs in the unit of the row: nanoseconds per op turn into M ops per second."""
-    if is_rate(row):
-        return [1e3 / cost for cost in costs]
+    """Costs in the unit of the row."""
     milliseconds = row.scenario.kind == "start" and row.scenario.cost in CLOCKS
     return [cost * 1e3 for cost in costs] if milliseconds else costs
 

@@ -148,7 +148,7 @@ def _spread(heights: list[float]) -> list[float]:
 
 
 def means(summary: Summary, names: Names) -> Draw:
-    """Own CPU time and peak memory of every allocator, over those of the one at 1."""
+    """Ebbtide's own CPU time and peak memory over each peer's."""
     arms = [arm for arm in summary.means if " " not in arm]
 
     def draw(theme: Theme) -> Figure:
@@ -157,14 +157,14 @@ def means(summary: Summary, names: Names) -> Draw:
             ordered = sorted(arms, key=lambda arm: summary.means[arm][at] or 0)
             for row, arm in enumerate(ordered):
                 value = summary.means[arm][at] or 0
-                own = arm == EBBTIDE
-                axes.barh(row, value, height=0.64, color=theme.ours if own else theme.rule)
+                axes.barh(row, value, height=0.64, color=theme.loss if value > 1 else theme.ours)
                 axes.text(value, row, f" {value:.2f}", va="center")
-            axes.set_title(f"{title}: shorter is better", loc="left", fontsize=12)
-            _label_rows(axes, [names(arm) for arm in ordered], ordered, theme)
-            axes.set_xlim(right=1.12 * max(summary.means[arm][at] or 0 for arm in arms))
-            axes.set_xticks([])
-            axes.spines["bottom"].set_visible(False)
+            axes.axvline(1, color=theme.ink, linewidth=1)
+            axes.set_title(f"{title}, Ebbtide's over the peer's", loc="left", fontsize=12)
+            _label_rows(axes, [names(arm) for arm in ordered])
+            axes.set_xlim(right=1.12 * max(1.0, *(summary.means[arm][at] or 0 for arm in arms)))
+            axes.set_xticks([0, 0.5, 1])
+            axes.set_xlabel("below 1 Ebbtide needs less")
         return figure
 
     return draw
@@ -175,7 +175,7 @@ def means(summary: Summary, names: Names) -> Draw:
 
 def spread(summary: Summary, names: Names) -> Draw:
     """Each recording is a dot for each peer; what Ebbtide loses beyond noise is marked."""
-    arms = [arm for arm in summary.means if " " not in arm and arm != EBBTIDE]
+    arms = [arm for arm in summary.means if " " not in arm]
 
     def draw(theme: Theme) -> Figure:
         figure, panels = _panels(len(arms))
@@ -189,7 +189,7 @@ def spread(summary: Summary, names: Names) -> Draw:
             place = axes.get_yaxis_transform()
             axes.text(1.02, -0.95, "lost", transform=place, color=theme.loss)
             axes.set_title(f"{title}, Ebbtide's over the peer's", loc="left", fontsize=12)
-            _label_rows(axes, [names(arm) for arm in ordered], ordered, theme)
+            _label_rows(axes, [names(arm) for arm in ordered])
             _scale_ratios(axes)
         return figure
 
@@ -233,12 +233,8 @@ def _panels(rows: int) -> tuple[Figure, list[Axes]]:
     return figure, [figure.add_subplot(1, 2, at) for at in (1, 2)]
 
 
-def _label_rows(axes: Axes, labels: list[str], arms: list[str], theme: Theme) -> None:
+def _label_rows(axes: Axes, labels: list[str]) -> None:
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
     axes.spines["left"].set_visible(False)
-    for text, arm in zip(axes.get_yticklabels(), arms, strict=True):
-        if arm == EBBTIDE:
-            text.set_color(theme.ours)
-            text.set_fontweight("bold")

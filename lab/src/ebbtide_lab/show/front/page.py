@@ -56,11 +56,8 @@ def _means(session: Session) -> str:
         [words.name_of(summary, arm), *("-" if each is None else f"{each:.2f}" for each in figures)]
         for arm, figures in summary.means.items()
     ]
-    heads = ["geometric mean", "own CPU time", "CPU time with the replay's", "peak memory"]
-    return (
-        words.table(heads, rows)
-        + "\n\nThese are each allocator's figures over those of the one at 1.00.\n"
-    )
+    heads = ["geometric mean over", "own CPU time", "CPU time with the replay's", "peak memory"]
+    return words.table(heads, rows) + "\n"
 
 
 def _order(each: Workload) -> tuple[bool, float]:

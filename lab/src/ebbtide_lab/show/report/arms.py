@@ -19,6 +19,8 @@ from ebbtide_lab.show.report.cells import (
 from ebbtide_lab.show.units import CLOCKS, DIRECTION, short, shown, unit_of
 
 KB = 1024e-6  # in MB
+# What programs tell again in other units: a rate, of which more is better, and the clocks.
+REPEATED = ("mops_per_wall_s", "mops_per_cpu_s", "wall_ns_per_op", "cpu_ns_per_op")
 CLOCK_UNITS = {
     "workload": "ns per op",
     "scheme": "ns per op",
@@ -37,8 +39,8 @@ def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:
         unit_of(row): [_judged(row, arm) for arm in ran],
         "Ebbtide's over it": [_over(row, arm, ratios) for arm in ran],
         f"own cost, {clock}": [Cell(short(own[arm])) if arm in own else NOTHING for arm in ran],
-        f"CPU, {clock}": [_median(row, arm, "cpu") for arm in ran],
-        f"wall, {clock}": [_median(row, arm, "wall") for arm in ran],
+        f"CPU, {clock}": [_clock(row, arm, "cpu") for arm in ran],
+        f"wall, {clock}": [_clock(row, arm, "wall") for arm in ran],
         "peak RSS, MB": [_median(row, arm, verdict.PEAK_RSS, KB) for arm in ran],
         "Ebbtide's RSS over it": [_over(row, arm, ratios, verdict.PEAK_RSS) for arm in ran],
         **{label_of(name): [_median(row, arm, name) for arm in ran] for name in _others(row)},
@@ -50,7 +52,7 @@ def arm_table(row: Row, ran: list[str], ratios: Ratios) -> Table:
         if arm not in row.samples:
             body.append([Cell(arm), Cell("failed", why, FAILED), *[NOTHING] * (len(kept) - 2)])
     return Table(
-        f"{row.scenario.name}: all arms, medians (least..most)",
+        f"{row.scenario.name}: all allocators, medians (least..most)",
         list(kept),
         body,
         shades=True,
@@ -62,7 +64,8 @@ def _others(row: Row) -> list[str]:
     """The figures that have no column of their own, in the order in which they were told."""
     samples = [each for found in row.samples.values() for each in found]
     told = dict.fromkeys(name for each in samples for name in each.figures)
-    return [name for name in told if name not in (*CLOCKS, verdict.PEAK_RSS, row.scenario.cost)]
+    shown = (*CLOCKS, verdict.PEAK_RSS, row.scenario.cost, *REPEATED)
+    return [name for name in told if name not in shown]
 
 
 def arm_name(arm: str) -> str:
@@ -85,6 +88,11 @@ def _over(row: Row, arm: str, ratios: Ratios, figure: str = "") -> Cell:
     if arm == EBBTIDE:
         return Cell("1.00") if row.costs(arm, figure or None) else NOTHING
     return ratio_cell(ratios.of(row, arm, figure))
+
+
+def _clock(row: Row, arm: str, clock: str) -> Cell:
+    """Nothing where the row is judged by it: its column is there already."""
+    return NOTHING if clock == row.scenario.cost else _median(row, arm, clock)
 
 
 def _median(row: Row, arm: str, figure: str, scale: float = 1.0) -> Cell:

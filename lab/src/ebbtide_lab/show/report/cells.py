@@ -5,6 +5,7 @@ One direction throughout: a ratio is Ebbtide's cost over an allocator's, so that
 a figure above 1 is a loss of Ebbtide's.
 """
 
+import math
 from dataclasses import dataclass, field
 
 from ebbtide_lab.judge import verdict
@@ -14,8 +15,7 @@ from ebbtide_lab.show.units import ABSENT, NO_INTERVAL, UNITS, short
 
 LOSS, GAIN, NOISE, ALONE, FAILED = "loss", "gain", "noise", "alone", "failed"
 NOT_RUN = "not-run"
-OURS = "ours"  # of a heading: the row is Ebbtide's
-SIGNS = {LOSS: "▼", NOISE: "≈", ALONE: "?", OURS: "▶"}  # a mark that needs no colour
+SIGNS = {LOSS: "▼", NOISE: "≈", ALONE: "?"}  # a mark that needs no colour
 WORDS = {
     LOSS: "Ebbtide is worse",
     GAIN: "Ebbtide is better",
@@ -91,7 +91,7 @@ def shade_of(ratio: Ratio, state: str) -> int:
     """1 to 3 by the size of a gain or a loss."""
     if state not in (GAIN, LOSS):
         return 0
-    size = max(ratio.value, 1 / ratio.value)
+    size = max(ratio.value, 1 / ratio.value if ratio.value > 0 else math.inf)
     return 1 + sum(size >= limit for limit in STRONGER)
 
 

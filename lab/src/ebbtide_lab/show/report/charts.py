@@ -1,78 +1,26 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The charts: SVG whose text stays text and whose colours are the page's.
+"""Line charts: SVG whose text stays text and whose colours are the page's.
 
-Matplotlib draws with stand-ins for colours, which become variables of the style
-sheet: one chart serves the light page, the dark page and the printed one.
+One chart serves the light page, the dark page and the printed one.
 """
 
-import io
-import re
+import math
 from dataclasses import dataclass, field
-from typing import Any
 
-import matplotlib as mpl
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from markupsafe import escape
 
-from ebbtide_lab.show.report.cells import ALONE, FAILED, GAIN, LOSS, NOISE
 from ebbtide_lab.show.units import short
 
-INK, RULE = "#010101", "#010102"
-SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",
-    "svg.hashsalt": "ebbtide",
-    "text.parse_math": False,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": RULE,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "font.size": 12,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.8,
-    "xtick.major.width": 0.8,
-    "ytick.major.width": 0.8,
-}
-SELF = "self"
-HUES = 8  # the palette of lines; further arms repeat it with other dashes
-STAND_INS = {
-    "ink": INK,
-    "rule": RULE,
-    SELF: "#010103",
-    LOSS: "#010104",
-    GAIN: "#010105",
-    NOISE: "#010106",
-    ALONE: "#010106",
-    FAILED: "#010106",
-    **{f"hue{number}": f"#0102{number:02x}" for number in range(HUES)},
-}
-DASHES = ("-", (0, (5, 2)), (0, (1.5, 1.5)), (0, (6, 2, 1.5, 2)))
-MARKERS = "osD^vPX"
-PX = 72  # SVG units in an inch
-WIDTH = 450
-BAR_HEIGHT = 22
-LINES_HEIGHT = 250
-LETTER = 7.2  # an average letter of the font that is shown, with some room
-RIGHT_OF_BARS = 155
-RIGHT_OF_LINES = 108
-LEFT_OF_LINES = 62
-BELOW, ABOVE = 46, 10
+HUES = 8  # the palette of lines; further allocators repeat it with other dashes
+DASHES = ("", "5 2", "1.5 1.5", "6 2 1.5 2")
+WIDTH, HEIGHT = 450, 250  # all charts are equally wide, so letters are equally large in the page
+LEFT, RIGHT, TOP, BOTTOM = 58, 112, 10, 206
 LONGEST_LABEL = 20
-LABEL_GAP = 0.075  # of the height of the axes
+LABEL_GAP = 14.5
 LABEL_STEPS = 400
-WIDE_SPREAD = 8.0  # from here on bars give way to dots on a logarithmic axis
-
-
-@dataclass(frozen=True)
-class Bar:
-    label: str
-    value: float
-    low: float
-    high: float
-    text: str
-    role: str
+MOST_TICKS = 6
+MOST_DECADES = 2.5  # up to here a logarithmic axis has 2 and 5 between its powers of ten
+BUCKETS = 60  # of a line with many points: of each, its least and its largest are drawn
 
 
 @dataclass(frozen=True)
@@ -95,116 +43,166 @@ class Scales:
     markers: bool = False
 
 
-def bars(items: list[Bar], x_label: str, key: str) -> str:
-    """Horizontal bars against the line of Ebbtide at 1, with their intervals."""
-    with mpl.rc_context(SETTINGS):
-        longest = max(len(_cut(item.label)) for item in items)
-        margins = (longest * LETTER + 8, RIGHT_OF_BARS)
-        figure, axes = _open(len(items) * BAR_HEIGHT + BELOW + ABOVE, margins)
-        wide = max(item.high for item in items) > WIDE_SPREAD * min(item.low for item in items)
-        for at, item in enumerate(items):
-            _draw_bar(axes, at, item, wide)
-        axes.axvline(1, color=INK, linewidth=1)
-        axes.set_yticks(range(len(items)), [_cut(item.label) for item in items])
-        axes.tick_params(axis="y", length=0)
-        axes.set_ylim(len(items) - 0.4, -0.6)
-        axes.set_xlabel(x_label)
-        _scale_bars(axes, wide)
-        return _finish(figure, key)
+@dataclass(frozen=True)
+class _Axis:
+    """From values to places in the drawing."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+    is_log: bool = False
+
+    def at(self, value: float) -> float:
+        low, high, here = (self._scale(each) for each in (self.low, self.high, value))
+        share = (here - low) / (high - low) if high > low else 0.5
+        return self.start + share * (self.end - self.start)
+
+    def _scale(self, value: float) -> float:
+        return math.log10(value) if self.is_log else value
+
+    def ticks(self) -> list[float]:
+        return _powers(self.low, self.high) if self.is_log else _steps(self.low, self.high)
 
 
-def _draw_bar(axes: Axes, at: int, item: Bar, wide: bool) -> None:
-    colour = STAND_INS[item.role]
-    if wide:
-        axes.plot([1, item.value], [at, at], color=colour, linewidth=1.5, alpha=0.6)
-        axes.plot([item.value], [at], marker="o", color=colour, markersize=7)
-    else:
-        axes.barh(at, item.value, height=0.62, color=colour)
-    if item.high > item.low:
-        axes.errorbar(
-            item.value,
-            at,
-            xerr=[[item.value - item.low], [item.high - item.value]],
-            color=INK,
-            capsize=3,
-            linewidth=1,
-        )
-    axes.text(1.02, at, item.text, transform=axes.get_yaxis_transform(), va="center")
-
-
-def _scale_bars(axes: Axes, wide: bool) -> None:
-    if wide:
-        axes.set_xscale("log")
-        axes.xaxis.set_major_locator(LogLocator(10, (1, 2, 5), numticks=8))
-        axes.xaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_xlim(left=0)
-        axes.xaxis.set_major_locator(MaxNLocator(6))
-    axes.xaxis.set_major_formatter(_plain())
-
-
-def lines(items: list[Line], scales: Scales, key: str) -> str:
+def lines(items: list[Line], scales: Scales) -> str:
     """Lines with their names at their ends; Ebbtide's is the thick one, drawn last."""
-    with mpl.rc_context(SETTINGS):
-        figure, axes = _open(LINES_HEIGHT, (LEFT_OF_LINES, RIGHT_OF_LINES))
-        for item in sorted(items, key=lambda each: each.hue is None):
-            axes.plot(item.xs, item.ys, **_pen(item, scales.markers))
-        axes.set_xlabel(scales.x_label)
-        axes.set_ylabel(scales.y_label)
-        _scale_lines(axes, items, scales)
-        _label_ends(axes, items)
-        return _finish(figure, key)
+    values = [value for item in items for value in item.ys]
+    along = [value for item in items for value in item.xs]
+    is_log = scales.log_y and min(values) > 0
+    y_axis = _Axis(min(values) if is_log else 0.0, _above(max(values)), BOTTOM, TOP, is_log)
+    x_axis = _Axis(min(along), max(along), LEFT + 4, WIDTH - RIGHT)
+    parts = [_across(y_axis, scales.y_label), _below(x_axis, scales)]
+    for item in sorted(items, key=lambda each: each.hue is None):
+        parts.append(_draw(item, x_axis, y_axis, scales.markers))
+    parts += _names(items, x_axis, y_axis)
+    box = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
+    return f'<svg {box} aria-hidden="true" focusable="false">{"".join(parts)}</svg>'
 
 
-def _pen(item: Line, markers: bool) -> dict[str, Any]:
-    colour = STAND_INS[SELF] if item.hue is None else STAND_INS[f"hue{item.hue % HUES}"]
+def _above(value: float) -> float:
+    """Of nothing but noughts there is an axis, too."""
+    return value if value > 0 else 1.0
+
+
+# --- axes ---------------------------------------------------------------------------
+
+
+def _across(axis: _Axis, label: str) -> str:
+    parts = []
+    for tick in axis.ticks():
+        place = axis.at(tick)
+        parts.append(f'<path class="rule" d="M{LEFT} {place:.0f}H{WIDTH - RIGHT}"/>')
+        parts.append(text(LEFT - 5, place, short_tick(tick), anchor="end"))
+    middle = (TOP + BOTTOM) / 2
+    turned = text(10, middle, label, anchor="middle")
+    parts.append(f'<g transform="rotate(-90 10 {middle:.0f})">{turned}</g>')
+    return "".join(parts)
+
+
+def _below(axis: _Axis, scales: Scales) -> str:
+    ticks = scales.x_ticks or {each: short_tick(each) for each in axis.ticks()}
+    parts = [f'<path class="rule" d="M{LEFT} {BOTTOM}H{WIDTH - RIGHT}"/>']
+    for tick, label in ticks.items():
+        parts.append(text(axis.at(tick), BOTTOM + 13, label, anchor="middle"))
+    if scales.x_mark is not None and axis.low <= scales.x_mark <= axis.high:
+        place = axis.at(scales.x_mark)
+        dotted = 'stroke-dasharray="2 3"'
+        parts.append(f'<path class="one" {dotted} d="M{place:.0f} {TOP}V{BOTTOM}"/>')
+    middle = (LEFT + WIDTH - RIGHT) / 2
+    parts.append(text(middle, BOTTOM + 33, scales.x_label, anchor="middle"))
+    return "".join(parts)
+
+
+def _steps(low: float, high: float) -> list[float]:
+    rough = (high - low) / MOST_TICKS
+    if rough <= 0:
+        return [low]
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(each * power for each in (1, 2, 5, 10) if each * power >= rough)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [at * step for at in range(first, last + 1)]
+
+
+def _powers(low: float, high: float) -> list[float]:
+    within = (1, 2, 5) if math.log10(high / low) <= MOST_DECADES else (1,)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    known = [factor * 10.0**power for power in range(first, last + 1) for factor in within]
+    return [each for each in known if low <= each * (1 + 1e-9) and each <= high * (1 + 1e-9)]
+
+
+def short_tick(value: float) -> str:
+    """As short as an axis wants it: thousands as k, no zeros behind the point."""
+    for limit, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / limit:g}{letter}"
+    told = short(value)
+    return told.rstrip("0").rstrip(".") if "." in told else told
+
+
+# --- lines --------------------------------------------------------------------------
+
+
+def _draw(item: Line, x_axis: _Axis, y_axis: _Axis, markers: bool) -> str:
+    points = [(round(x_axis.at(x)), round(y_axis.at(y))) for x, y in _thin(item.xs, item.ys)]
+    path = "M" + "L".join(f"{x} {y}" for x, y in _without_repeats(points))
+    role = _role(item)
+    drawn = f'<path class="line {role}"{_dash(item)} d="{path}"/>'
+    if markers:
+        dots = "".join(f"M{x} {y}h0" for x, y in points)
+        drawn += f'<path class="dot {role}" d="{dots}"/>'
+    return drawn
+
+
+def _thin(xs: list[float], ys: list[float]) -> list[tuple[float, float]]:
+    """No more points than can be seen, and every peak among them."""
+    points = list(zip(xs, ys, strict=True))
+    if len(points) <= 2 * BUCKETS:
+        return points
+    size = math.ceil(len(points) / BUCKETS)
+    kept = {0, len(points) - 1}
+    for start in range(0, len(points), size):
+        bucket = range(start, min(start + size, len(points)))
+        kept |= {min(bucket, key=ys.__getitem__), max(bucket, key=ys.__getitem__)}
+    return [points[at] for at in sorted(kept)]
+
+
+def _without_repeats(points: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What lies on a level line between its ends draws nothing."""
+    kept = [
+        here
+        for before, here, after in zip(points, points[1:], points[2:], strict=False)
+        if not before[1] == here[1] == after[1]
+    ]
+    return [*points[:1], *kept, *points[1:][-1:]]
+
+
+def _role(item: Line) -> str:
+    return "self" if item.hue is None else f"hue{item.hue % HUES}"
+
+
+def _dash(item: Line) -> str:
     number = item.hue or 0
-    marker = ("o" if item.hue is None else MARKERS[number % len(MARKERS)]) if markers else ""
-    return {
-        "color": colour,
-        "linewidth": 3 if item.hue is None else 1.4,
-        "linestyle": "-" if item.hue is None else DASHES[(number + number // HUES) % len(DASHES)],
-        "marker": marker,
-        "markersize": 5,
-    }
+    dashes = DASHES[(number + number // HUES) % len(DASHES)] if item.hue is not None else ""
+    return f' stroke-dasharray="{dashes}"' if dashes else ""
 
 
-def _scale_lines(axes: Axes, items: list[Line], scales: Scales) -> None:
-    if scales.x_ticks:
-        axes.set_xticks(list(scales.x_ticks), list(scales.x_ticks.values()))
-    if scales.x_mark is not None:
-        axes.axvline(scales.x_mark, color=INK, linewidth=0.8, linestyle=(0, (2, 3)))
-    if scales.log_y and all(value > 0 for item in items for value in item.ys):
-        axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(10, (1, 2, 5), numticks=9))
-        axes.yaxis.set_minor_locator(NullLocator())
-    else:
-        axes.set_ylim(bottom=0)
-    axes.yaxis.set_major_formatter(_plain())
-    axes.grid(axis="y", color=RULE, linewidth=0.6)
-    axes.set_axisbelow(True)
-
-
-def _label_ends(axes: Axes, items: list[Line]) -> None:
+def _names(items: list[Line], x_axis: _Axis, y_axis: _Axis) -> list[str]:
     """Names beside the ends of the lines, pushed apart so that none hides another."""
-    heights = [(_place_of(axes, item.xs[-1], item.ys[-1]), item) for item in items]
-    ends = sorted(heights, key=lambda end: end[0])
-    for spot, (_, item) in zip(_spread([height for height, _ in ends]), ends, strict=True):
-        colour = _pen(item, False)["color"]
-        axes.annotate(
-            _cut(item.label),
-            xy=(item.xs[-1], item.ys[-1]),
-            xytext=(1.07, spot),
-            textcoords=axes.transAxes,
-            va="center",
-            color=colour,
-            fontweight="bold" if item.hue is None else "normal",
-            arrowprops={"arrowstyle": "-", "color": colour, "linewidth": 0.6, "relpos": (0, 0.5)},
-            annotation_clip=False,
-        )
+    ends = sorted(((y_axis.at(item.ys[-1]), item) for item in items), key=lambda end: end[0])
+    parts = []
+    for spot, (height, item) in zip(spread([at for at, _ in ends]), ends, strict=True):
+        end, role = x_axis.at(item.xs[-1]), _role(item)
+        start = WIDTH - RIGHT + 16
+        leader = f"M{end:.0f} {height:.0f}L{start - 3} {spot:.0f}"
+        parts.append(f'<path class="leader {role}" d="{leader}"/>')
+        label = item.label
+        cut = label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+        parts.append(text(start, spot, cut, role))
+    return parts
 
 
-def _spread(heights: list[float]) -> list[float]:
+def spread(heights: list[float]) -> list[float]:
     """Heights in order, moved apart in small steps until there is a gap between any two."""
     spots = list(heights)
     for _ in range(LABEL_STEPS):
@@ -213,66 +211,16 @@ def _spread(heights: list[float]) -> list[float]:
             if lack > 0:
                 spots[low] -= lack / 2
                 spots[high] += lack / 2
-        spots[0], spots[-1] = max(spots[0], 0.0), min(spots[-1], 1.0)
+        spots[0], spots[-1] = max(spots[0], TOP), min(spots[-1], HEIGHT - 8)
     return spots
 
 
-def _cut(label: str) -> str:
-    """The table that goes with the chart has the whole name."""
-    return label if len(label) <= LONGEST_LABEL else f"{label[: LONGEST_LABEL - 1]}…"
+def text(x: float, y: float, told: str, role: str = "", anchor: str = "start") -> str:
+    named = f' class="{role}"' if role else ""
+    aligned = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    where = f'x="{number(x)}" y="{number(y)}" dy=".35em"'
+    return f"<text{named} {where}{aligned}>{escape(told)}</text>"
 
 
-def _place_of(axes: Axes, x: float, y: float) -> float:
-    """The height of a point as a share of the axes."""
-    place: float = axes.transAxes.inverted().transform(axes.transData.transform((x, y)))[1]
-    return place
-
-
-def _plain() -> FuncFormatter:
-    return FuncFormatter(lambda value, _: short_tick(value))
-
-
-def short_tick(value: float) -> str:
-    """As short as an axis wants it: thousands as k, no zeros behind the point."""
-    if abs(value) >= 1000:
-        return f"{value / 1000:g}k"
-    text = short(value)
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-# --- from figure to text ------------------------------------------------------------
-
-
-def _open(height: float, margins: tuple[float, float]) -> tuple[Figure, Axes]:
-    """All charts are equally wide, so that their letters are equally large in the page."""
-    figure = Figure(figsize=(WIDTH / PX, height / PX))
-    left, right = margins
-    room = {"left": left / WIDTH, "right": 1 - right / WIDTH}
-    figure.subplots_adjust(bottom=BELOW / height, top=1 - ABOVE / height, **room)
-    return figure, figure.add_subplot()
-
-
-def _finish(figure: Figure, key: str) -> str:
-    target = io.StringIO()
-    nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-    figure.savefig(target, format="svg", transparent=True, metadata=nothing)
-    return _inline(target.getvalue(), key)
-
-
-def _inline(svg: str, key: str) -> str:
-    """Fit for the middle of a page: no prologue, no size, ids that are the page's own."""
-    svg = svg[svg.index("<svg") :]
-    box = re.search(r'viewBox="([^"]+)"', svg)
-    body = svg[svg.index(">") + 1 :].replace("xlink:href", "href")
-    used = set(re.findall(r'(?:url\(|href=")#([^")]+)', body))
-    body = re.sub(r' id="([^"]+)"', lambda found: _own_id(found[1], used, key), body)
-    body = re.sub(r'(url\(|href=")#([^")]+)', rf"\1#{key}-\2", body)
-    body = re.sub(r"font-family: [^;\"]*; ", "", body)
-    body = re.sub(r"<style.*?</style>", "", body, flags=re.DOTALL)
-    for name, colour in STAND_INS.items():
-        body = body.replace(colour, f"var(--{name})")
-    return f'<svg viewBox="{box[1] if box else ""}" aria-hidden="true" focusable="false">{body}'
-
-
-def _own_id(name: str, used: set[str], key: str) -> str:
-    return f' id="{key}-{name}"' if name in used else ""
+def number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")

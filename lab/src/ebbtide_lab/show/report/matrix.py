@@ -3,6 +3,7 @@
 
 import re
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from statistics import median
 
@@ -37,17 +38,20 @@ def in_order(rows: list[Row], ratios: Ratios) -> list[Row]:
     return sorted(rows, key=key)
 
 
-def anchors(rows: list[Row]) -> dict[tuple[str, str], str]:
-    """A name in the page for each row."""
+def anchors(keys: Iterable[tuple[str, str]]) -> dict[tuple[str, str], str]:
+    """A name in the page for each row, by its set and name."""
     taken: Counter[str] = Counter()
     found = {}
-    for row in rows:
-        text = f"{row.group}-{row.scenario.name}".lower()
-        slug = "w-" + re.sub(r"[^a-z0-9]+", "-", text).strip("-")
+    for group, name in keys:
+        slug = "w-" + re.sub(r"[^a-z0-9]+", "-", f"{group}-{name}".lower()).strip("-")
         taken[slug] += 1
         suffix = f"-{taken[slug]}" if taken[slug] > 1 else ""
-        found[row.group, row.scenario.name] = slug + suffix
+        found[group, name] = slug + suffix
     return found
+
+
+def keys_of(rows: list[Row]) -> list[tuple[str, str]]:
+    return [(row.group, row.scenario.name) for row in rows]
 
 
 def columns(results: Results, rows: list[Row]) -> list[str]:
@@ -73,7 +77,7 @@ def _of_schemes(row: Row) -> bool:
 
 def _matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str) -> Table:
     arms = columns(results, rows)
-    found = anchors(results.rows)
+    found = anchors(keys_of(results.rows))
     kept = [row for row in rows if not figure or row.figure(EBBTIDE, figure)]
     several = len({row.group for row in rows}) > 1
     body = [
@@ -83,7 +87,7 @@ def _matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str) -> T
                 row.group if several else "",
                 link=found[row.group, row.scenario.name],
             ),
-            _own_cell(row, figure),
+            own_cell(row, figure),
             *(_matrix_cell(row, arm, ratios, figure) for arm in arms),
             _noise_cell(row, ratios, figure),
         ]
@@ -96,7 +100,7 @@ def _matrix(results: Results, rows: list[Row], ratios: Ratios, figure: str) -> T
     return Table(caption, heads, body, shades=True, foot=DIRECTION)
 
 
-def _own_cell(row: Row, figure: str) -> Cell:
+def own_cell(row: Row, figure: str) -> Cell:
     if EBBTIDE in row.failures:
         return Cell("failed", state=FAILED)
     values = row.costs(EBBTIDE, figure or None)
@@ -162,7 +166,7 @@ def _counted(counted: list[Row], micro: list[Row]) -> str:
 
 def _bar_of(found: dict[str, float]) -> str:
     """The bar is on the fastest of the peers."""
-    bar = f"Bar: at most {verdict.MICRO_AT_MOST:.4f} on the best single peer"
+    bar = f"Claim: at most {verdict.MICRO_AT_MOST:.4f} on the best single peer"
     if not found:
         return (
             f"Micro set: no peer ran in every row that counts, so there is no mean. {bar}: missed."
@@ -223,7 +227,7 @@ def bars(rows: list[Row], anchor: dict[tuple[str, str], str]) -> Table | None:
     body.sort(key=lambda cells: cells[-1].text != "missed")
     return Table(
         "Claims that were set before measuring",
-        ["workload", "bar", "figure", "peer", "verdict"],
+        ["workload", "claim", "figure", "peer", "verdict"],
         body,
         foot=DIRECTION,
     )

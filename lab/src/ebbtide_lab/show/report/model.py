@@ -11,6 +11,7 @@ from ebbtide_lab.arms.allocators import (
     FLOOR,
     UNSAFE,
     WITH,
+    Allocator,
     is_peer,
 )
 from ebbtide_lab.judge import verdict
@@ -53,7 +54,7 @@ GLOSSARY = {
     "of a replay, the most anonymous memory, which is the allocator's.",
     "two modes": "The runs fall into two separate groups, often by where the kernel "
     "placed the threads; then a median alone says little.",
-    "bar": "A claim with a limit, written down before measuring; missed ones come first.",
+    "claim": "A limit that was written down before measuring; missed ones come first.",
 }
 
 
@@ -75,7 +76,9 @@ class Loss:
 @dataclass(frozen=True)
 class Page:
     title: str
-    summary: list[str]
+    session: list[str]
+    tally: str
+    noise: str
     warnings: list[Notice]
     losses: list[Loss]
     memory_losses: list[Loss]
@@ -93,17 +96,25 @@ class Page:
     schema: str
     date: str
 
+    @property
+    def summary(self) -> list[str]:
+        """What the Markdown begins with."""
+        told = (*self.session, *self.means.summary[-1:], self.tally, self.noise)
+        return [each for each in told if each]
 
-def page(results: Results) -> Page:
-    ratios = Ratios()
+
+def page(results: Results, ratios: Ratios | None = None) -> Page:
+    ratios = ratios or Ratios()
     rows = matrix.in_order(results.rows, ratios)
-    anchor = matrix.anchors(results.rows)
+    anchor = matrix.anchors(matrix.keys_of(results.rows))
     facts = {name: str(value) for name, value in results.facts.items()}
     means = matrix.means(results)
     peers = sum(map(is_peer, matrix.columns(results, results.rows)))
     return Page(
-        title=f"Ebbtide beside {peers} allocator{'s' if peers != 1 else ''}",
-        summary=_summary(results, ratios, means),
+        title=title_of(peers),
+        session=_session(results),
+        tally=_tally(results, ratios),
+        noise=_noise(results, ratios),
         warnings=_warnings(results),
         losses=_losses(rows, ratios, anchor),
         memory_losses=_losses(rows, ratios, anchor, verdict.PEAK_RSS),
@@ -117,18 +128,22 @@ def page(results: Results) -> Page:
         sections=[
             section(row, results, ratios, anchor[row.group, row.scenario.name]) for row in rows
         ],
-        machine=_machine(facts),
-        allocators=_allocators(results),
+        machine=machine_table(facts),
+        allocators=allocator_table(results.arms),
         glossary=GLOSSARY,
         schema=facts.get("schema", ABSENT),
         date=facts.get("date", ABSENT),
     )
 
 
+def title_of(peers: int) -> str:
+    return f"Ebbtide beside {peers} allocator{'s' if peers != 1 else ''}"
+
+
 # --- the top of the page ----------------------------------------------------------------
 
 
-def _summary(results: Results, ratios: Ratios, means: matrix.Means) -> list[str]:
+def _session(results: Results) -> list[str]:
     facts = results.facts
     groups = ", ".join(dict.fromkeys(row.group for row in results.rows))
     runs = sum(len(each) for row in results.rows for each in row.samples.values())
@@ -139,9 +154,6 @@ def _summary(results: Results, ratios: Ratios, means: matrix.Means) -> list[str]
         f"{facts.get('cpu', ABSENT)}, {facts.get('cores', ABSENT)} cores, "
         f"Linux {facts.get('kernel', ABSENT)}, glibc {facts.get('glibc', ABSENT)}. "
         f"Nothing is claimed beyond {facts.get('cores', ABSENT)} cores, nor for another machine.",
-        *means.summary[-1:],
-        _tally(results, ratios),
-        _noise(results, ratios),
     ]
 
 
@@ -174,7 +186,7 @@ def _noise(results: Results, ratios: Ratios) -> str:
     compared = [ratio for row in results.rows if (ratio := ratios.of(row, EBBTIDE_AGAIN))]
     found = [ratio for ratio in compared if ratio.has_interval]
     if not found:
-        return "No A/A arm has three runs: how noisy the machine was is not known."
+        return "Ebbtide against itself has no three runs: how noisy the machine was is not known."
     good = sum(each.contains(1.0) for each in found)
     share = good / len(found)
     judged = "as it should be" if share >= AGREED_NOISE else "below the 90 % that we ask for"
@@ -204,8 +216,8 @@ def _thin(rows: list[Row]) -> list[Notice]:
         why = "their intervals are narrower than they should be: " + _names(few)
         found.append(Notice(f"Fewer than 5 runs in {len(few)} of {len(rows)} workloads", why))
     if uneven:
-        why = "the session was interrupted or an arm failed midway: " + _names(uneven)
-        found.append(Notice("Some arms have fewer runs than others", why))
+        why = "the session was interrupted or an allocator failed midway: " + _names(uneven)
+        found.append(Notice("Some allocators have fewer runs than others", why))
     return found
 
 
@@ -238,12 +250,12 @@ def _losses(
 # --- the end of the page ----------------------------------------------------------------
 
 
-def _machine(facts: dict[str, str]) -> Table:
+def machine_table(facts: dict[str, str]) -> Table:
     body = [[Cell(name.replace("_", " ")), Cell(value)] for name, value in facts.items()]
     return Table("The machine, read when the session began", ["what", "value"], body, prose=True)
 
 
-def _allocators(results: Results) -> Table:
+def allocator_table(arms: list[Allocator]) -> Table:
     body = [
         [
             Cell(arm.name),
@@ -251,7 +263,7 @@ def _allocators(results: Results) -> Table:
             Cell(str(arm.path or "the program's own")),
             Cell(f"missing: {arm.problem}" if arm.problem else _part(arm.name)),
         ]
-        for arm in results.arms
+        for arm in arms
     ]
     heads = ["allocator", "version", "shared object", "part"]
     return Table("Allocators, as each told its version when it was loaded", heads, body, prose=True)

@@ -18,7 +18,7 @@ def scaling(results: Results, cores: str) -> list[Chart]:
     """A chart for each family; it says where the cores of the machine end."""
     compared = [row for row in results.rows if row.costs(EBBTIDE)]
     found = [each for each in families(compared) if len(each) > 1]
-    return [_chart(each, results, cores, f"scaling{at}") for at, each in enumerate(found)]
+    return [_chart(each, results, cores) for each in found]
 
 
 def families(rows: list[Row]) -> list[Family]:
@@ -42,7 +42,7 @@ def _split(command: list[str]) -> tuple[int, list[str]] | None:
     return int(command[at + 1]), command[:at] + command[at + 2 :]
 
 
-def _chart(family: Family, results: Results, cores: str, key: str) -> Chart:
+def _chart(family: Family, results: Results, cores: str) -> Chart:
     first = next(iter(family.values()))
     hues = hues_of(results)
     arms = [arm.name for arm in results.arms if arm.name not in (EBBTIDE_AGAIN, FLOOR)]
@@ -55,7 +55,7 @@ def _chart(family: Family, results: Results, cores: str, key: str) -> Chart:
         markers=True,
         x_mark=float(cores) if cores.isdigit() else None,
     )
-    drawing = charts.lines(items, scales, key)
+    drawing = charts.lines(items, scales)
     title = f"{_title(first)}: {unit_of(first)} by threads"
     said = f"{title}; nothing is claimed beyond {cores} cores"
     return Chart(title, drawing, _table(said, family, values))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""One row of the results as a section: its command, its charts, its tables."""
+"""One row of the results as a section: what it imitates, its command, charts and tables."""
 
 import shlex
 from dataclasses import dataclass, field
@@ -10,12 +10,12 @@ from statistics import median
 from ebbtide_lab.arms.allocators import EBBTIDE, EBBTIDE_AGAIN, FLOOR
 from ebbtide_lab.judge import verdict
 from ebbtide_lab.results.model import Results, Row
+from ebbtide_lab.scenarios.described import describe
 from ebbtide_lab.scenarios.model import Scenario
 from ebbtide_lab.show.report import charts, matrix, percentiles
-from ebbtide_lab.show.report.arms import arm_name, arm_table
+from ebbtide_lab.show.report.arms import arm_table
 from ebbtide_lab.show.report.cells import (
     ALONE,
-    NOISE,
     Cell,
     Ratios,
     Table,
@@ -46,6 +46,7 @@ class Section:
     name: str
     group: str
     anchor: str
+    imitates: str
     summary: list[str]
     command: str
     arms: Table
@@ -58,17 +59,16 @@ class Section:
 def section(row: Row, results: Results, ratios: Ratios, anchor: str) -> Section:
     ran = [arm.name for arm in results.arms if arm.name in row.samples]
     hues = hues_of(results)
-    drawn = [_bar_chart(row, ran, ratios, anchor)]
-    drawn += _percentile_charts(row, ran, hues, anchor)
-    drawn += _series_charts(row, ran, hues, anchor)
+    drawn = _percentile_charts(row, ran, hues) + _series_charts(row, ran, hues)
     return Section(
         row.scenario.name,
         row.group,
         anchor,
+        describe(row.scenario).imitates,
         _summary(row, ratios),
         command_of(row.scenario),
         arm_table(row, ran, ratios),
-        [each for each in drawn if each],
+        drawn,
         _bar_table(row, results.rows),
         row.failures,
         _not_run(row, results),
@@ -106,7 +106,7 @@ def _summary(row: Row, ratios: Ratios) -> list[str]:
     said = [
         _against_best(row, ratios),
         f"Judged by {judged}, less is better; shown as {unit_of(row)}. "
-        f"{counted} run{'' if counted == '1' else 's'} of each arm, interleaved.",
+        f"{counted} run{'' if counted == '1' else 's'} of each allocator, interleaved.",
     ]
     noise = ratios.of(row, EBBTIDE_AGAIN)
     if noise and noise.has_interval:
@@ -130,7 +130,9 @@ def _against_best(row: Row, ratios: Ratios) -> str:
 def _bar_table(row: Row, rows: list[Row]) -> Table | None:
     body = matrix.bars_of(row, rows)
     return (
-        Table("Bars of this workload", ["bar", "figure", "peer", "verdict"], body, foot=DIRECTION)
+        Table(
+            "Claims on this workload", ["claim", "figure", "peer", "verdict"], body, foot=DIRECTION
+        )
         if body
         else None
     )
@@ -139,44 +141,19 @@ def _bar_table(row: Row, rows: list[Row]) -> Table | None:
 # --- charts -------------------------------------------------------------------------
 
 
-def _bar_chart(row: Row, ran: list[str], ratios: Ratios, anchor: str) -> Chart | None:
-    items = [item for arm in ran if (item := _bar(row, arm, ratios))]
-    if len(items) < 2:
-        return None
-    items.sort(key=lambda item: -item.value)
-    said = "; ".join(f"{item.label} {item.text}" for item in items)
-    drawing = charts.bars(items, "with 95 % bootstrap intervals", f"{anchor}-bars")
-    return Chart("Ebbtide's cost over each allocator's: below 1 is better", drawing, words=said)
-
-
-def _bar(row: Row, arm: str, ratios: Ratios) -> charts.Bar | None:
-    if arm == EBBTIDE:
-        return charts.Bar(arm, 1, 1, 1, "1.00", charts.SELF)
-    ratio = ratios.of(row, arm)
-    if not ratio:
-        return None
-    cell = ratio_cell(ratio)
-    role = NOISE if arm in (EBBTIDE_AGAIN, FLOOR) else cell.state
-    text = " ".join(part for part in (cell.text, cell.note, cell.sign) if part)
-    low, high = (ratio.low, ratio.high) if ratio.has_interval else (ratio.value, ratio.value)
-    return charts.Bar(arm_name(arm), ratio.value, low, high, text, role)
-
-
-def _percentile_charts(
-    row: Row, ran: list[str], hues: dict[str, int | None], anchor: str
-) -> list[Chart]:
+def _percentile_charts(row: Row, ran: list[str], hues: dict[str, int | None]) -> list[Chart]:
     found = []
     compared = [arm for arm in ran if arm != EBBTIDE_AGAIN]
-    for at, name in enumerate(percentiles.names(each for arm in ran for each in row.samples[arm])):
+    for name in percentiles.names(each for arm in ran for each in row.samples[arm]):
         curves = {arm: percentiles.merge(row.samples[arm], name) for arm in compared}
         kept = {arm: curve for arm, curve in curves.items() if curve}
         if kept:
-            found.append(_percentile_chart(name, kept, hues, f"{anchor}-percentiles{at}"))
+            found.append(_percentile_chart(name, kept, hues))
     return found
 
 
 def _percentile_chart(
-    name: str, curves: dict[str, percentiles.Curve], hues: dict[str, int | None], key: str
+    name: str, curves: dict[str, percentiles.Curve], hues: dict[str, int | None]
 ) -> Chart:
     label = label_of(name)
     items = [_curve_line(arm, curve, hues[arm]) for arm, curve in curves.items()]
@@ -195,9 +172,7 @@ def _percentile_chart(
     table = Table(
         f"{label} at percentiles, all runs merged", ["allocator", *heads, "samples"], body
     )
-    return Chart(
-        f"{label} at percentiles: lower is better", charts.lines(items, scales, key), table
-    )
+    return Chart(f"{label} at percentiles: lower is better", charts.lines(items, scales), table)
 
 
 def _curve_line(arm: str, curve: percentiles.Curve, hue: int | None) -> charts.Line:
@@ -210,16 +185,14 @@ def _curve_line(arm: str, curve: percentiles.Curve, hue: int | None) -> charts.L
     return charts.Line(arm, [each[0] for each in kept], [each[1] for each in kept], hue)
 
 
-def _series_charts(
-    row: Row, ran: list[str], hues: dict[str, int | None], anchor: str
-) -> list[Chart]:
+def _series_charts(row: Row, ran: list[str], hues: dict[str, int | None]) -> list[Chart]:
     compared = [arm for arm in ran if arm not in (EBBTIDE_AGAIN, FLOOR)]
     samples = [each for arm in compared for each in row.samples[arm]]
     names = dict.fromkeys(name for each in samples for name in each.series)
     found = []
-    for at, name in enumerate(names):
+    for name in names:
         items = [line for arm in compared if (line := _series_line(row, arm, name, hues[arm]))]
-        found.append(_series_chart(name, items, f"{anchor}-series{at}"))
+        found.append(_series_chart(name, items))
     return found
 
 
@@ -234,12 +207,12 @@ def _series_line(row: Row, arm: str, name: str, hue: int | None) -> charts.Line 
     return charts.Line(arm, times, middle, hue)
 
 
-def _series_chart(name: str, items: list[charts.Line], key: str) -> Chart:
+def _series_chart(name: str, items: list[charts.Line]) -> Chart:
     label = label_of(name)
     heads = ["allocator", "start", "middle", "end", "least", "most"]
     body = [[Cell(item.label), *map(Cell, _five(item.ys))] for item in items]
     table = Table(f"{label} over time, median of the runs", heads, body)
-    drawing = charts.lines(items, charts.Scales("seconds", label), key)
+    drawing = charts.lines(items, charts.Scales("seconds", label))
     return Chart(f"{label} over time: lower is better", drawing, table)
 
 
