@@ -98,7 +98,8 @@ void *ebbi_realloc(void *p, size_t bytes)
         return refuse_size();
     }
     size_t old_bytes = ebbi_usable_size(p);
-    bool fits = bytes <= old_bytes && bytes > old_bytes / 2 && old_bytes <= EBBI_CLASS_MAX;
+    bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
+                old_bytes <= EBBI_CLASS_MAX;
     return fits ? stays(p) : resize(p, old_bytes, bytes);
 }
 

@@ -4,7 +4,7 @@
 #include "misuse.h"
 #include <malloc.h>
 
-static const size_t sizes[] = {16, 48, 64, 500, 2000, 30000, 100000, 64 << 20, 0};
+static const size_t sizes[] = {1, 16, 48, 64, 500, 2000, 30000, 100000, 64 << 20, 0};
 
 static void twice(size_t size, long unused)
 {
