@@ -11,7 +11,7 @@
 // errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer into a block,
 // or from elsewhere, ends the process by abort() after one line on stderr that starts with "ebbtide: ",
 // the program's name and its process: "ebbtide: redis-server[1234]: double free: ...". So does a block
-// that is free already when it is freed, resized or retired, as far as ebb_free says.
+// that is free already when it is freed or resized, as far as ebb_free says; or retired, mostly later.
 //
 // None of them creates a thread, takes a lock of libc, or is a point of cancellation. A signal handler
 // that calls one which it has interrupted is told so, in the same way, instead of waiting for itself.
