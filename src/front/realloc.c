@@ -51,7 +51,7 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes)
 }
 
 // Resized in place: it is in use, as far as a free would see. (What is of no class has been looked at.)
-static void *stays(void *p)
+static void *stay(void *p)
 {
     unsigned bin = ebbi_tag_of(p);
     if (ebbi_tag_class(bin) == 0) {
@@ -60,13 +60,13 @@ static void *stays(void *p)
     const struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin] || ebbi_was_freed_lately(top, p))) {
-        ebbi_stays_slow(p);
+        ebbi_stay_slow(p);
     }
     return p;
 }
 
 // Where the block lies, or elsewhere.
-static EBBI_NOINLINE void *resize(void *p, size_t old_bytes, size_t bytes)
+static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
 {
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
@@ -100,7 +100,7 @@ void *ebbi_realloc(void *p, size_t bytes)
     size_t old_bytes = ebbi_usable_size(p);
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
                 old_bytes <= EBBI_CLASS_MAX;
-    return fits ? stays(p) : resize(p, old_bytes, bytes);
+    return fits ? stay(p) : resize_block(p, old_bytes, bytes);
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)

@@ -101,7 +101,7 @@ static EBBI_NOINLINE void free_class(void *p)
     ebbi_outside(inside);
 }
 
-EBBI_NOINLINE void ebbi_stays_slow(void *p)
+EBBI_NOINLINE void ebbi_stay_slow(void *p)
 {
     struct ebbi_heap *heap = ebbi_source_for_free();
     struct ebbi_heap *inside = ebbi_inside();

@@ -115,8 +115,8 @@ static void scope_return(uintptr_t before)
 
 typedef int pthread_create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
-static int create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                  void *argument)
+static int create_in_heap(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
+                          void *argument)
 {
     pthread_create_function *real = (pthread_create_function *)libc_function(CREATE);
     uintptr_t before = scope_leave();
@@ -129,13 +129,13 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
                           void *argument)
 {
     if (ebbi_os_is_own_thread(run)) {
-        return create(thread, attributes, run, argument);
+        return create_in_heap(thread, attributes, run, argument);
     }
     struct birth *birth = birth_expect((struct birth){{.posix = run}, argument});
     if (birth == NULL) {
         return EAGAIN;
     }
-    int result = create(thread, attributes, run_posix, birth);
+    int result = create_in_heap(thread, attributes, run_posix, birth);
     birth_done(birth, result == 0);
     return result;
 }
