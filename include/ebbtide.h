@@ -11,7 +11,7 @@
 // errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer into a block,
 // or from elsewhere, ends the process by abort() after one line on stderr that starts with "ebbtide: ",
 // the program's name and its process: "ebbtide: redis-server[1234]: double free: ...". So does a block
-// that is free already when it is freed, resized or retired, as far as ebb_free says.
+// that is free already when it is freed or resized, as far as ebb_free says; or retired, mostly later.
 //
 // None of them creates a thread, takes a lock of libc, or is a point of cancellation. A signal handler
 // that calls one which it has interrupted is told so, in the same way, instead of waiting for itself.
@@ -76,9 +76,9 @@ EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
 // Starts the thread that returns memory while the others sleep, for the rest of the process's life. It
-// starts by itself at the program's first thread where libebbtide.so is preloaded or linked, and at the
-// calls of region.h and reclaim.h; malloc and free never create a thread. For programs that link the
-// static library and use none of those. 0, or -1 with errno = EAGAIN: refused, or EBB_PURGE_THREAD=0.
+// starts by itself at the program's first thread where libebbtide.so is preloaded or linked; in static
+// programs, once other threads have allocated, at a call of region.h or reclaim.h that finds memory to
+// return. malloc and free never create a thread. For static programs, and for those with one thread. 0, or -1 with errno = EAGAIN: refused, or EBB_PURGE_THREAD=0.
 // Not in a child of vfork, and not in an atfork handler.
 EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
 

@@ -25,7 +25,9 @@
 // that came next are lost to the child, and 40 more for each destructor that it was in. A thread
 // that ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
-// on stderr that starts with "ebbtide: NAME[PID]: ".
+// on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
+// their batch is complete or freed; a block that was freed before, or retired in another batch, as far as
+// double frees are.
 #ifndef EBBTIDE_RECLAIM_H
 #define EBBTIDE_RECLAIM_H
 

@@ -139,6 +139,7 @@ void ebbi_arena_turn_peak(void);     // a window of time has ended
 // Memory of chunks: whether some of it was asked for as huge pages. The next comes before each purge of it; no
 // lock that comes after the arena's is held.
 bool ebbi_dense_is(const void *start, size_t bytes);
+bool ebbi_dense_everywhere(void); // the kernel gives huge pages wherever a chunk is touched
 void ebbi_dense_split(const void *start, size_t bytes);
 
 // Huge objects: mappings of their own, anywhere. `align` is a power of two.

@@ -129,7 +129,7 @@ static size_t first_granule(size_t granules, size_t span_granules)
 static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
 {
     EBBI_ASSERT(ebbi_chunk_of(chunk) == NULL);
-    ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_arena_advice);
+    ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_dense_advice());
     chunk->first = chunk->committed = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
     chunk->number = chunk_count++;

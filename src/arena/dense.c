@@ -8,7 +8,7 @@
 // are left out, the more of them the more often that happens. It comes as a whole, so its granules that nobody
 // has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it
-// huge until it is free, clean and filled again.
+// huge until it is free, clean and filled again. Chunks are asked not to be huge where the kernel needs no request.
 #include "arena/internal.h"
 
 #define LEAST_UNITS 4
@@ -21,12 +21,28 @@
 static size_t left_out; // units that will be, from now; under the lock, as is the next
 static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
 
+static bool is_automatic(void)
+{
+    return ebbi_arena_advice == EBBI_HUGE_AUTO && ebbi_os_page_size() == SMALL_PAGE &&
+           ebbi_os_huge_on_request();
+}
+
 static bool is_wanted(size_t grown)
 {
     size_t least = grown >= LEAST_GROWN ? LEAST_UNITS / 2 : LEAST_UNITS;
-    return ebbi_arena_advice == EBBI_HUGE_AUTO &&
-           ebbi_used_granules >= least * EBBI_UNIT_GRANULES && ebbi_os_page_size() == SMALL_PAGE &&
-           ebbi_os_huge_on_request();
+    return ebbi_used_granules >= least * EBBI_UNIT_GRANULES && is_automatic();
+}
+
+// Where they come unasked, they come to sparse memory too, and what was returned comes back.
+enum ebbi_os_huge ebbi_dense_advice(void)
+{
+    return is_automatic() && ebbi_os_huge_by_default() ? EBBI_HUGE_NEVER : ebbi_arena_advice;
+}
+
+bool ebbi_dense_everywhere(void)
+{
+    enum ebbi_os_huge advice = ebbi_dense_advice();
+    return advice == EBBI_HUGE_ALWAYS || (advice != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
 }
 
 static void *dense_place(struct ebbi_chunk *chunk, size_t granule)

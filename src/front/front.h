@@ -26,6 +26,7 @@ void *ebbi_malloc_parked(size_t bytes);         // after a pop that is to be tak
 void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
 void *ebbi_large_zeroed(size_t bytes);          // above EBBI_CLASS_MAX
 void ebbi_free_slow(void *p);
+void ebbi_stay_slow(void *p); // may have been freed lately
 void ebbi_retire_slow(void *p);
 void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes);
 

@@ -50,22 +50,24 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes)
     return to;
 }
 
-void *ebbi_realloc(void *p, size_t bytes)
+// Resized in place: it is in use, as far as a free would see. (What is of no class has been looked at.)
+static void *stay(void *p)
 {
-    if (p == NULL) {
-        return ebbi_malloc(bytes);
-    }
-    if (bytes == 0) {
-        ebbi_free(p);
-        return NULL;
-    }
-    if (bytes > PTRDIFF_MAX) {
-        return refuse_size();
-    }
-    size_t old_bytes = ebbi_usable_size(p);
-    if (bytes <= old_bytes && bytes > old_bytes / 2 && old_bytes <= EBBI_CLASS_MAX) {
+    unsigned bin = ebbi_tag_of(p);
+    if (ebbi_tag_class(bin) == 0) {
         return p;
     }
+    const struct ebbi_fast *heap = ebbi_source_now();
+    ebbi_slot *top = heap->top[bin];
+    if (EBBI_UNLIKELY(top == heap->limit[bin] || ebbi_was_freed_lately(top, p))) {
+        ebbi_stay_slow(p);
+    }
+    return p;
+}
+
+// Where the block lies, or elsewhere.
+static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
+{
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
         void *same =
@@ -81,6 +83,24 @@ void *ebbi_realloc(void *p, size_t bytes)
         return p;
     }
     return to;
+}
+
+void *ebbi_realloc(void *p, size_t bytes)
+{
+    if (p == NULL) {
+        return ebbi_malloc(bytes);
+    }
+    if (bytes == 0) {
+        ebbi_free(p);
+        return NULL;
+    }
+    if (bytes > PTRDIFF_MAX) {
+        return refuse_size();
+    }
+    size_t old_bytes = ebbi_usable_size(p);
+    bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
+                old_bytes <= EBBI_CLASS_MAX;
+    return fits ? stay(p) : resize_block(p, old_bytes, bytes);
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)

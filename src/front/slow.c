@@ -101,6 +101,16 @@ static EBBI_NOINLINE void free_class(void *p)
     ebbi_outside(inside);
 }
 
+EBBI_NOINLINE void ebbi_stay_slow(void *p)
+{
+    struct ebbi_heap *heap = ebbi_source_for_free();
+    struct ebbi_heap *inside = ebbi_inside();
+    if (heap != NULL) {
+        ebbi_heap_check(heap, p);
+    }
+    ebbi_outside(inside);
+}
+
 EBBI_NOINLINE void ebbi_free_slow(void *p)
 {
     unsigned tag = ebbi_tag_of(p);

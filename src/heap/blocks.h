@@ -27,9 +27,10 @@ void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cac
 
 // ---- flush.c -------------------------------------------------------------------------------------
 void ebbi_heap_free(struct ebbi_heap *heap,
-                    void *p);                // of a class; heap: whose magazines are current
-void ebbi_own_free(void *p);                 // of a class, or NULL; not inside
-void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
+                    void *p); // of a class; heap: whose magazines are current
+void ebbi_heap_check(struct ebbi_heap *heap, void *p);       // as a free looks whether it is free
+void ebbi_own_free(void *p);                                 // of a class, or NULL; not inside
+void ebbi_flush_all(struct ebbi_heap *heap);                 // and the outbox
 void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from); // of the arrays from this one on
 void ebbi_flush_foreign(struct ebbi_heap *heap);             // the outbox, and trays
 void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array others then share

@@ -176,6 +176,16 @@ static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count
     }
 }
 
+// Of what one magazine or tray holds.
+static void check_in(struct ebbi_heap *heap, const struct ebbi_magazine *m, void *p)
+{
+    if (m->slots != 0) {
+        check_block(heap, m->base + 1, (size_t)(heap->fast.top[m->bin] - m->base) - 1, p);
+    } else {
+        check_block(heap, NULL, 0, p);
+    }
+}
+
 static void put_in_outbox(struct ebbi_heap *heap, void *p)
 {
     check_block(heap, heap->outbox, heap->outbox_count, p);
@@ -220,7 +230,7 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
         put_in_outbox(heap, p);
         return;
     }
-    check_block(heap, tray->base + 1, (size_t)(heap->fast.top[bin] - tray->base) - 1, p);
+    check_in(heap, tray, p);
     if (heap->fast.top[bin] == heap->fast.limit[bin]) {
         ebbi_lock_take(&heap->own.lock);
         send_tray(heap, tray);
@@ -250,12 +260,7 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
         free_foreign(heap, p, tag);
         return;
     }
-    const struct ebbi_magazine *m = &heap->magazines[class_number];
-    if (m->slots != 0) {
-        check_block(heap, m->base + 1, (size_t)(heap->fast.top[tag] - m->base) - 1, p);
-    } else {
-        check_block(heap, NULL, 0, p);
-    }
+    check_in(heap, &heap->magazines[class_number], p);
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
         flush(heap, class_number);
     }
@@ -265,6 +270,17 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
     }
     EBBI_ASSERT(heap->magazines[class_number].slots != 0);
     magazine_push(heap, p, tag);
+}
+
+void ebbi_heap_check(struct ebbi_heap *heap, void *p)
+{
+    unsigned bin = ebbi_tag_of(p);
+    unsigned class_number = ebbi_tag_class(bin);
+    bool is_own = ebbi_class_bin(class_number, heap->lane) == bin;
+    const struct ebbi_magazine *m = &heap->magazines[is_own ? class_number : ebbi_tray_number(bin)];
+    if (m->slots != 0 && m->bin == bin) {
+        check_in(heap, m, p);
+    }
 }
 
 // Whether the fast free (front/fast.h) would do.

@@ -11,7 +11,6 @@
 // Without a helper the free that ends a burst may be the last call for long.
 #include "base/list.h"
 #include "heap/blocks.h"
-#include "os/options.h"
 #include "os/wake.h"
 
 #define SLABS_AT_ONCE 128 // per visit of a pass
@@ -52,10 +51,7 @@ static size_t purge_stride(void)
     static size_t known;
     size_t stride = ebbi_load_relaxed(&known); // relaxed: every writer stores the same value
     if (stride == 0) {
-        size_t mode = ebbi_option(EBBI_OPTION_THP);
-        bool huge =
-            mode == EBBI_HUGE_ALWAYS || (mode != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
-        stride = huge ? (size_t)2 << 20 : ebbi_os_page_size();
+        stride = ebbi_dense_everywhere() ? (size_t)2 << 20 : ebbi_os_page_size();
         ebbi_store_relaxed(&known, stride); // relaxed: as above
     }
     return stride;

@@ -56,7 +56,7 @@ static void read_huge(void)
     size_t length =
         read_small_file("/sys/kernel/mm/transparent_hugepage/enabled", text, sizeof text);
     huge_by_default = length > 7 && text[0] == '[' && text[1] == 'a';
-    huge_on_request = length > 9 && text[7] == '[' && text[8] == 'm';
+    huge_on_request = huge_by_default || (length > 9 && text[7] == '[' && text[8] == 'm');
 }
 
 // libc's cpu_set_t ends at 1,024 CPUs, and the kernel refuses a mask that is shorter than its own.

@@ -54,7 +54,7 @@ enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS, EBBI_HU
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 // True when the kernel gave huge pages without being asked, at the start.
 bool ebbi_os_huge_by_default(void);
-bool ebbi_os_huge_on_request(void); // where it is asked, and nowhere else
+bool ebbi_os_huge_on_request(void); // where it is asked, at least
 
 size_t ebbi_os_page_size(void);
 // The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.

@@ -48,6 +48,22 @@ TEST(Realloc, OfNullAllocates)
     }
 }
 
+// Whose memory is outside of the window where the alignment asks for it.
+TEST(Realloc, AcceptsAlignedBlocks)
+{
+    for (std::size_t align = 32; align <= 64 * MiB; align *= 2)
+        for (std::size_t bytes : {std::size_t{100}, 100 * KiB, MiB})
+            for (std::size_t to : {bytes - bytes / 8, bytes + bytes / 8, 3 * bytes, bytes / 3}) {
+                void *block = api::allocate_aligned(align, bytes);
+                ASSERT_NE(block, nullptr);
+                support::fill_pattern(block, 0, bytes, 7);
+                block = api::resize(block, to);
+                ASSERT_NE(block, nullptr);
+                expect_pattern(block, std::min(bytes, to), 7);
+                api::release(block);
+            }
+}
+
 TEST(Realloc, ToZeroFreesAndGivesNull)
 {
     const std::size_t before = support::resident_bytes();

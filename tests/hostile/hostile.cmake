@@ -226,6 +226,12 @@ hostile_case(trims "" 1 1)
 hostile_case(trims "" 8 1)
 hostile_case(trims "" 16 2)
 
+hostile_program(region_threads ebbtide)
+foreach(environment IN ITEMS "" EBB_PURGE_THREAD=0)
+  hostile_case(region_threads "${environment}" posix)
+  hostile_case(region_threads "${environment}" c11)
+endforeach()
+
 hostile_program(region_loops ebbtide)
 foreach(name IN ITEMS handed_over idle_second closes)
   hostile_case(region_loops "" ${name})

@@ -122,6 +122,29 @@ TEST_F(Dense, NothingIsAskedForElsewhere)
     EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
 }
 
+// Else sparse memory has them too, and what was returned of one comes back.
+TEST_F(Dense, WhereTheyComeUnaskedChunksAskForNone)
+{
+    fake_os_huge_pages(true);
+    grow(1);
+    ASSERT_EQ(1U, advices().size());
+    EXPECT_FALSE(advices().at(0).always);
+    EXPECT_LE(least_units * unit_bytes, advices().at(0).bytes); // the chunk
+    EXPECT_FALSE(ebbi_dense_everywhere());
+    grow_to_the_least();
+    grow(2 * EBBI_UNIT_GRANULES);
+    ASSERT_LT(1U, advices().size());
+    EXPECT_TRUE(advices().at(1).always);
+    EXPECT_EQ(unit_bytes, advices().at(1).bytes);
+    fake_os_page_size(16 * KiB);
+    EXPECT_TRUE(ebbi_dense_everywhere());
+    fake_os_page_size(4 * KiB);
+    ebbi_arena_advice = EBBI_HUGE_SYSTEM;
+    EXPECT_TRUE(ebbi_dense_everywhere());
+    fake_os_huge_pages(false);
+    EXPECT_FALSE(ebbi_dense_everywhere());
+}
+
 TEST_F(Dense, WhatMayStaySparseAsksForNothing)
 {
     grow_to_the_least();
