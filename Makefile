@@ -15,7 +15,7 @@ help:
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make nightly             ten million random steps against the model (25 minutes)'
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
-	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a'
+	@echo 'make lib                 build/release/libebbtide.so, libebbtide.a, wait/libebbtide_wait.so, lockfree/libebbtide_lockfree.a, compat/libebbtide_compat.so'
 	@echo 'make install PREFIX=DIR  install below DIR (default /usr/local)'
 	@echo 'make release             every package, checksums and a bill of materials, in build/packages (a minute)'
 	@echo 'make bench               the quick set and parts of the corpus beside every peer, and their report'
@@ -90,7 +90,7 @@ check: setup-test
 
 lib: setup-build
 	@cmake --preset release >/dev/null
-	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree
+	@cmake --build --preset release --target ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree ebbtide_compat ebbtide_compat_static
 
 bench-programs: lib
 	@cmake --build --preset release --target bench_programs

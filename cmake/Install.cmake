@@ -8,14 +8,15 @@ set(templates ${PROJECT_SOURCE_DIR}/packaging)
 # The prefix is chosen when installing, so the description finds it from where it lies.
 file(RELATIVE_PATH EBBTIDE_PC_TO_PREFIX /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 string(REGEX REPLACE "/$" "" EBBTIDE_PC_TO_PREFIX ${EBBTIDE_PC_TO_PREFIX})
-foreach(package IN ITEMS ebbtide ebbtide-lockfree ebbtide-core)
+foreach(package IN ITEMS ebbtide ebbtide-lockfree ebbtide-core ebbtide-compat)
   configure_file(${templates}/${package}.pc.in ${package}.pc @ONLY)
 endforeach()
 configure_package_config_file(${templates}/EbbtideConfig.cmake.in EbbtideConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 write_basic_package_version_file(EbbtideConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 
-install(TARGETS ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree EXPORT EbbtideTargets
+install(TARGETS ebbtide ebbtide_wait ebbtide_static ebbtide_core ebbtide_lockfree ebbtide_compat ebbtide_compat_static
+  EXPORT EbbtideTargets
   LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
   ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 install(EXPORT EbbtideTargets NAMESPACE Ebbtide:: DESTINATION ${package_dir})
@@ -23,7 +24,7 @@ install(FILES ${PROJECT_BINARY_DIR}/EbbtideConfig.cmake
               ${PROJECT_BINARY_DIR}/EbbtideConfigVersion.cmake
   DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/ebbtide.pc ${PROJECT_BINARY_DIR}/ebbtide-lockfree.pc
-              ${PROJECT_BINARY_DIR}/ebbtide-core.pc
+              ${PROJECT_BINARY_DIR}/ebbtide-core.pc ${PROJECT_BINARY_DIR}/ebbtide-compat.pc
   DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/ DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
   FILES_MATCHING PATTERN "*.h" PATTERN "*.hpp")

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Ebbtide for C++17: pins as guards, atomic pointers that are read under one, retiring of objects with
-// their destructors, hazard pointers and RCU under the names of C++26 (P2530, P2545), collectors. A thin
+// their destructors, collectors; and ebbtide/object.hpp, rcu.hpp and hazard_pointer.hpp. A thin
 // cover of ebbtide/reclaim.h, which says what the operations mean and cost. Where C says ENOMEM, these
 // throw std::bad_alloc (or abort where exceptions are off) and nothing has changed. Destructors of
 // retired objects must not throw. Every function may be called by any thread.
@@ -8,89 +8,17 @@
 #define EBBTIDE_HPP
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
-#include <type_traits>
-#include <utility>
 
-#include <ebbtide/reclaim.h>
+#include <ebbtide/hazard_pointer.hpp>
+#include <ebbtide/object.hpp>
+#include <ebbtide/rcu.hpp>
+#include <ebbtide/tagged_ptr.hpp>
 
 namespace ebb {
 
-namespace detail {
-
-[[noreturn]] inline void throw_bad_alloc()
-{
-#if defined(__cpp_exceptions)
-    throw std::bad_alloc();
-#else
-    std::abort();
-#endif
-}
-
-template <typename P> P need(P p)
-{
-    if (p == nullptr)
-        throw_bad_alloc();
-    return p;
-}
-
-inline void need_zero(int result)
-{
-    if (result != 0)
-        throw_bad_alloc();
-}
-
-template <typename T> void *allocate()
-{
-    if constexpr (alignof(T) <= 16)
-        return need(ebb_malloc(sizeof(T)));
-    else
-        return need(ebb_aligned_alloc(alignof(T), sizeof(T)));
-}
-
-// Where the block begins that holds *p: base classes may lie inside.
-template <typename T> void *block_of(T *p) noexcept
-{
-    if constexpr (std::is_polymorphic_v<T>)
-        return const_cast<void *>(dynamic_cast<const volatile void *>(p));
-    else
-        return const_cast<std::remove_cv_t<T> *>(p);
-}
-
-template <typename T> void *address_of(T *p) noexcept
-{
-    return const_cast<std::remove_cv_t<T> *>(p);
-}
-
-} // namespace detail
-
-// ---- objects in Ebbtide's memory -----------------------------------------------------------------
-
-// As new, from ebb_malloc; for destroy or retire, not for delete.
-template <typename T, typename... Args> T *make(Args &&...args)
-{
-    struct block {
-        void *memory;
-        ~block() { ebb_free(memory); }
-    } owned{detail::allocate<T>()};
-    T *made = ::new (owned.memory) T(std::forward<Args>(args)...);
-    owned.memory = nullptr;
-    return made;
-}
-
-// At once: for an object that no other thread can hold. NULL is allowed.
-template <typename T> void destroy(T *p) noexcept
-{
-    if (p == nullptr)
-        return;
-    void *block = detail::block_of(p);
-    p->~T();
-    ebb_free(block);
-}
+// ---- retiring -----------------------------------------------------------------------------------
 
 namespace detail {
 
@@ -183,54 +111,75 @@ private:
     ebb_participant *participant_ = nullptr;
 };
 
-// A pointer that threads load under a guard; who unlinks what it pointed to retires that. Lock-free.
-template <typename T> class atomic_ptr {
+// A pointer that threads load under a guard; who unlinks what it pointed to retires that. Lock-free. With
+// Bits > 0 its value is a tagged_ptr: the pointer and a tag of so many bits change in one step.
+template <typename T, unsigned Bits = 0> class atomic_ptr {
 public:
-    constexpr atomic_ptr(T *p = nullptr) noexcept : pointer_(p) {}
+    using value_type = std::conditional_t<Bits == 0, T *, tagged_ptr<T, Bits>>;
+
+    constexpr atomic_ptr(value_type p = nullptr) noexcept : pointer_(p) {}
     atomic_ptr(const atomic_ptr &) = delete;
     atomic_ptr &operator=(const atomic_ptr &) = delete;
 
     // Valid as long as the guard lives and is not repinned.
-    T *load(const guard &, std::memory_order order = std::memory_order_acquire) const noexcept
+    value_type load(const guard &,
+                    std::memory_order order = std::memory_order_acquire) const noexcept
     {
         return pointer_.load(order);
     }
     // The address alone: to compare, or where nothing can be retired.
-    T *load_unprotected(std::memory_order order = std::memory_order_acquire) const noexcept
+    value_type load_unprotected(std::memory_order order = std::memory_order_acquire) const noexcept
     {
         return pointer_.load(order);
     }
-    void store(T *p, std::memory_order order = std::memory_order_release) noexcept
+    // Valid until the next call for this hazard pointer, which is not empty. *this must be a link of something that
+    // cannot be retired meanwhile, or is checked to be still linked afterwards.
+    value_type protect(hazard_pointer &hazard) const noexcept
+    {
+        value_type p = pointer_.load(std::memory_order_relaxed);
+        for (;;) {
+            hazard.reset_protection(detail::plain(p));
+            const value_type again = pointer_.load(std::memory_order_acquire);
+            if (again == p)
+                return p;
+            p = again;
+        }
+    }
+    void store(value_type p, std::memory_order order = std::memory_order_release) noexcept
     {
         pointer_.store(p, order);
     }
-    T *exchange(T *p, std::memory_order order = std::memory_order_acq_rel) noexcept
+    value_type exchange(value_type p, std::memory_order order = std::memory_order_acq_rel) noexcept
     {
         return pointer_.exchange(p, order);
     }
-    bool compare_exchange_strong(T *&expected, T *p,
+    // Pointer and tag are compared, and replaced, together.
+    bool compare_exchange_strong(value_type &expected, value_type p,
                                  std::memory_order success = std::memory_order_acq_rel,
                                  std::memory_order failure = std::memory_order_acquire) noexcept
     {
         return pointer_.compare_exchange_strong(expected, p, success, failure);
     }
-    bool compare_exchange_weak(T *&expected, T *p,
+    bool compare_exchange_weak(value_type &expected, value_type p,
                                std::memory_order success = std::memory_order_acq_rel,
                                std::memory_order failure = std::memory_order_acquire) noexcept
     {
         return pointer_.compare_exchange_weak(expected, p, success, failure);
     }
-    // Links p and retires what was there.
-    void replace(T *p) noexcept(detail::plain_block<T>) { retire(exchange(p)); }
-    // For hazard_pointer::protect.
-    const std::atomic<T *> &source() const noexcept { return pointer_; }
+    // Links p and retires what was there. If that throws, p is linked and what was there is not retired: with
+    // exchange and retire the caller keeps it.
+    void replace(value_type p) noexcept(detail::plain_block<T>)
+    {
+        retire(detail::plain(exchange(p)));
+    }
+    // For hazard_pointer::protect, without tags.
+    const std::atomic<value_type> &source() const noexcept { return pointer_; }
 
 private:
-    std::atomic<T *> pointer_;
+    std::atomic<value_type> pointer_;
+    static_assert(std::atomic<value_type>::is_always_lock_free, "a word");
 };
 
 } // namespace ebb
-
-#include <ebbtide/detail/std26.hpp>
 
 #endif

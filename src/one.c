@@ -63,6 +63,7 @@
 #include "reclaim/hazard.c"
 #include "reclaim/suspects.c"
 #include "reclaim/deferred.c"
+#include "reclaim/hooks.c"
 #include "reclaim/collector.c"
 #include "reclaim/wait.c"
 #include "reclaim/pin.c"

@@ -47,7 +47,7 @@ extern "C" {
 // Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
-// passed to ebb_retire_with: 80 of a collector, or twice as many as it has passed to that since its unpins
+// passed to ebb_retire_with or ebb_retire_hooked: 80 of a collector, or twice as many as it has passed to that since its unpins
 // last looked (its destructors' included), if that is more; what is left goes on at the thread's next
 // unpins. In a process without the library's helper thread it also frees a little of what the thread
 // has retired (16 batches or large blocks; once a purge delay all that can go), until nothing waits that
@@ -94,12 +94,28 @@ EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 EBB_EXPORT int ebb_retire_with(void *p, void (*destroy)(void *p, void *context),
                                void *context) EBB_NOEXCEPT;
 
+// A place to wait in, part of an object that ebb_retire_hooked takes. The library writes to it from then until
+// the destructor begins. All zeros at first.
+struct ebb_hook {
+    struct ebb_hook *next;
+    uintptr_t mark;
+    void *p;
+};
+
+// As ebb_retire_with, but the call waits in *hook, which must live until destroy begins: nothing is allocated, and
+// it never fails. A hazard pointer to p holds back this object alone. ebb_barrier does not wait for what is held
+// back so; ebb_reclaim and the helper come back for it. An object that waits already: abort, if destroy is the
+// same. Into the default collector.
+EBB_EXPORT void ebb_retire_hooked(struct ebb_hook *hook, void *p,
+                                  void (*destroy)(void *p, struct ebb_hook *hook)) EBB_NOEXCEPT;
+
 // ---- waiting -------------------------------------------------------------------------------------
 // These are for threads that are not pinned (in a pin: abort), but for the cookies.
 
 // Waits until every pin that was there when it was called has ended.
 EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
-// Waits until all destructors that were passed to ebb_retire_with before, by any thread, have run.
+// Waits until all destructors that were passed to ebb_retire_with or ebb_retire_hooked before, by any thread, have
+// run (but for objects with hooks that a hazard pointer holds back).
 // Not to be called in a destructor (abort), nor by who holds back such a call with a hazard pointer of its
 // own: that would be waited for, too.
 EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
@@ -185,7 +201,8 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 struct ebb_hazard;
 
 // NULL with errno = ENOMEM when refused. O(open ones / 63), takes a lock: keep it for the thread's
-// life. It may be handed to another thread, and its thread's end does not close it.
+// life. It may be handed to another thread, and its thread's end does not close it. In the child of a fork() all stay
+// open; those that another thread has opened and nobody has set, or that another has set last, protect nothing there.
 EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
 // Ends the protection too. NULL is allowed; closed twice: abort.
 EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;

@@ -9,7 +9,7 @@ from conan.errors import ConanInvalidConfiguration
 from conan.tools.cmake import CMake, CMakeToolchain, cmake_layout
 from conan.tools.files import copy, rm, rmdir
 
-SOURCES = ("CMakeLists.txt", "LICENSE-*", "cmake/*", "packaging/*", "include/*", "src/*", "lockfree/*", "wait/*", "docs/man/*")
+SOURCES = ("CMakeLists.txt", "LICENSE-*", "cmake/*", "packaging/*", "include/*", "src/*", "lockfree/*", "wait/*", "compat/*", "docs/man/*")
 
 
 class Ebbtide(ConanFile):
@@ -60,16 +60,20 @@ class Ebbtide(ConanFile):
         for folder in ("lib/cmake", "lib/pkgconfig"):  # Conan writes its own
             rmdir(self, Path(self.package_folder) / folder)
         if not self.options.shared:
-            rm(self, "libebbtide.so*", Path(self.package_folder) / "lib")
+            for library in ("libebbtide", "libebbtide_compat"):
+                rm(self, f"{library}.so*", Path(self.package_folder) / "lib")
 
     def package_info(self):
         self.cpp_info.set_property("cmake_file_name", "Ebbtide")
         parts = {"ebbtide" if self.options.shared else "ebbtide_static": ("ebbtide", "ebbtide"),
                  "ebbtide_core": ("ebbtide_core", "ebbtide-core"),
-                 "ebbtide_lockfree": ("ebbtide_lockfree", "ebbtide-lockfree")}
+                 "ebbtide_lockfree": ("ebbtide_lockfree", "ebbtide-lockfree"),
+                 "ebbtide_compat" if self.options.shared else "ebbtide_compat_static": ("ebbtide_compat", "ebbtide-compat")}
         for target, (library, package) in parts.items():
             part = self.cpp_info.components[target]
             part.libs = [library]
             part.set_property("cmake_target_name", f"Ebbtide::{target}")
             part.set_property("pkg_config_name", package)
             part.system_libs = ["pthread", "dl"]
+            if library == "ebbtide_compat":
+                part.includedirs = ["include", "include/ebbtide/compat"]

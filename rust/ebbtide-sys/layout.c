@@ -18,6 +18,8 @@ SAME(offsetof(struct ebb_participant, state), 0);
 SAME(offsetof(struct ebb_participant, now), 8);
 SAME(offsetof(struct ebb_participant, thread), 20);
 SAME(sizeof(struct ebb_hazard), 64);
+SAME(sizeof(struct ebb_hook), 3 * sizeof(size_t));
+SAME(offsetof(struct ebb_hook, p), 2 * sizeof(size_t));
 SAME(EBB_SELF_PIN, 4096);
 SAME(EBB_PIN_SHIFT, 16);
 SAME(EBB_PIN_DEPTH, 0xFFFF);

@@ -33,6 +33,15 @@ int ebb_retire_with(void *p, void (*run)(void *p, void *context), void *context)
     return result(ebbi_retire_with(ebbi_heap_get(), NULL, (struct ebbi_call){run, p, context}));
 }
 
+void ebb_retire_hooked(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook))
+{
+    int saved = errno;
+    ebbi_hook_mark(hook, p, run);
+    ebbi_retire_hooked(ebbi_heap_get(), hook);
+    (void)result(true);
+    errno = saved;
+}
+
 void ebb_synchronize(void) { ebbi_synchronize(NULL); }
 // The calls run as this thread's: it has its heap then.
 static void barrier(struct ebbi_collector *collector)

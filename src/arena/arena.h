@@ -119,8 +119,9 @@ int ebbi_arena_init(enum ebbi_os_huge advice);
 // A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
 // refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state);
-// The same, of memory that is expected to be filled from end to end: huge pages may be asked for.
-struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state);
+// The same, of memory that is expected to be filled from end to end: huge pages may be asked for. grown: granules
+// that what it is for has by now, this span's among them.
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, size_t grown);
 void ebbi_span_free(struct ebbi_span *span);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.

@@ -2,7 +2,8 @@
 // Layer arena: huge pages where memory is dense (EBB_THP=auto).
 //
 // A unit is what one huge page covers. One that is free, clean and about to be filled is asked for as huge once
-// LEAST_UNITS as much is in use: what the program never touches of it stays a small part. Where a huge page comes
+// LEAST_UNITS as much is in use: what the program never touches of it stays a small part. Half of that is enough for
+// what has grown to a quarter of a unit, as it will likely fill one. Where a huge page comes
 // slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next ones
 // are left out, the more of them the more often that happens. It comes as a whole, so its granules that nobody
 // has yet are dirty from then on, and fresh.
@@ -11,6 +12,7 @@
 #include "arena/internal.h"
 
 #define LEAST_UNITS 4
+#define LEAST_GROWN (EBBI_UNIT_GRANULES / 4)
 #define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
 #define LEAST_LEFT_OUT 8
 #define MOST_LEFT_OUT 128
@@ -25,9 +27,10 @@ static bool is_automatic(void)
            ebbi_os_huge_on_request();
 }
 
-static bool is_wanted(void)
+static bool is_wanted(size_t grown)
 {
-    return ebbi_used_granules >= (size_t)LEAST_UNITS * EBBI_UNIT_GRANULES && is_automatic();
+    size_t least = grown >= LEAST_GROWN ? LEAST_UNITS / 2 : LEAST_UNITS;
+    return ebbi_used_granules >= least * EBBI_UNIT_GRANULES && is_automatic();
 }
 
 // Where they come unasked, they come to sparse memory too, and what was returned comes back.
@@ -101,7 +104,7 @@ void ebbi_dense_touch(void *start)
     note_touch(ebbi_os_now_ns() - before);
 }
 
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
+bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules, size_t grown)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t start = ebbi_span_index(&span->head);
@@ -112,7 +115,8 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     size_t to = ebbi_align_up(index + granules, EBBI_UNIT_GRANULES);
     from += from < start ? EBBI_UNIT_GRANULES : 0;
     to -= to > end ? EBBI_UNIT_GRANULES : 0;
-    if (from >= to || !is_wanted() || ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
+    if (from >= to || !is_wanted(grown) ||
+        ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
         is_left_out((to - from) / EBBI_UNIT_GRANULES) ||
         !ebbi_chunk_commit(chunk, ebbi_min(to + 1, chunk->granules))) {
         return false;

@@ -76,8 +76,9 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
 // dense.c. Under the lock.
 enum ebbi_os_huge ebbi_dense_advice(void); // for a chunk as a whole
 // Before [index, index + granules) is cut out of the free span.
-// True: the span's first touch brings a unit; ebbi_dense_touch then makes it, without the lock.
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
+// True: the span's first touch brings a unit; ebbi_dense_touch then makes it, without the lock. grown: granules
+// that what it is for has, this one among them.
+bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules, size_t grown);
 void ebbi_dense_touch(void *start); // sees how long it takes
 size_t ebbi_dense_bytes(void);
 

@@ -249,7 +249,9 @@ static struct ebbi_free_span *find_committed(size_t granules, size_t align_granu
     return is_ready ? span : committed_fit(granules, align_granules);
 }
 
-static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state, bool dense)
+// grown: of what will fill it; 0: that is not known.
+static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
+                                  size_t grown)
 {
     struct ebbi_span *got = NULL;
     bool huge = false; // the first touch brings a whole unit
@@ -263,7 +265,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     if (span != NULL) {
         size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
         struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
-        huge = dense && ebbi_dense_fill(span, index, granules);
+        huge = grown > 0 && ebbi_dense_fill(span, index, granules, grown);
         // To a slab, what has come with a unit is dirty: it may return its pages.
         bool zero = state == EBBI_SPAN_LARGE && span->dirty > 0 &&
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
@@ -286,12 +288,13 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
 
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
 {
-    return span_cut(granules, align_granules, state, false);
+    return span_cut(granules, align_granules, state, 0);
 }
 
-struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state)
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, size_t grown)
 {
-    return span_cut(granules, 1, state, true);
+    EBBI_ASSERT(grown >= granules);
+    return span_cut(granules, 1, state, grown);
 }
 
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is

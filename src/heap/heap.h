@@ -35,7 +35,7 @@
 #include "region/region.h"
 
 #define EBBI_OUTBOX 64
-#define EBBI_TRAYS 28
+#define EBBI_TRAYS 39
 #define EBBI_ARRAYS (EBBI_CLASS_COUNT + EBBI_TRAYS) // magazines by class, then trays
 _Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_ENTERED 32
@@ -127,7 +127,8 @@ struct ebbi_heap {
     unsigned outbox_count;
     void *outbox[EBBI_OUTBOX];
     struct ebbi_magazine magazines[EBBI_ARRAYS];
-    struct ebbi_calls *running;    // records taken, innermost run first
+    struct ebbi_calls *running; // records taken, innermost run first
+    struct ebbi_hooks_taken hooks;
     const void *run_frame;         // of the outermost ebbi_calls_run
     struct ebbi_collector *doomed; // to be destroyed behind it
 

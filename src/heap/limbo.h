@@ -20,6 +20,21 @@
 // R2  `filling`, what says so below and the bins' pointers are the owning thread's; everything else is under the
 //     heap's lock, so that any thread can empty the queues of one that sleeps.
 // R3  the stamps of a queue do not decrease but for bags that a hazard pointer held back.
+//
+// Objects that bring a hook (ebb_retire_hooked) need no memory to wait in: they are chained. A chain has one
+// stamp, and two of them are enough:
+//
+//     filling --40: stamp--> young --> old --stamp passed--> passed --no hazard pointer--> taken --> begun --> run
+//                                                               ^------ held <------|
+//
+// H1  a hook that waits is in one chain.
+// H2  of chains whose stamps have not passed there are two at most: their stamps are the clock's epoch and the
+//     one before. `young` is empty where `old` is; its stamp is greater.
+// H3  `filling` to `held` are under the lock of what they belong to. A hook that has been taken is in a thread's
+//     `waits`, under the lock of those taken; it goes there under both, and back: so fork() finds it in one place.
+//     Begun ones are the thread's own: the child of another thread's fork has lost them.
+// H4  a hook's mark is its destructor and its own address in one word while it waits, and 0 when the destructor
+//     begins: who finds there what it would store has found an object that waits already.
 #ifndef EBB_HEAP_LIMBO_H
 #define EBB_HEAP_LIMBO_H
 
@@ -34,6 +49,7 @@
 #define EBBI_MIXED 0 // the queue, of no class, for blocks of other lanes
 
 struct ebbi_heap;
+struct ebb_hook;
 
 struct ebbi_bag {
     struct ebbi_bag *next;
@@ -79,23 +95,53 @@ struct ebbi_calls {
     struct ebbi_clock *clock; // of its collector
     uint64_t stamp;
     uint32_t count;
-    uint16_t begun;  // of them, once it runs
-    bool runs;       // under the lock of those taken, see deferred.c
-    size_t bytes;    // of blocks that its calls free
+    uint16_t begun; // of them, once it runs
+    bool runs;      // under the lock of those taken, see deferred.c
+    union {
+        size_t bytes;  // while it fills: of blocks that its calls free
+        uint64_t turn; // while it is taken: of the barriers, when it was
+    };
     uintptr_t taker; // while it is taken, under that lock, as are these:
     struct ebbi_calls *taken_next, **taken_link;
     struct ebbi_call calls[EBBI_CALLS];
+};
+
+struct ebbi_chain {
+    struct ebb_hook *first, *last; // count only where there are any
+    size_t count;
+};
+
+struct ebbi_stamped {
+    struct ebbi_chain chain;
+    uint64_t stamp;
+};
+
+struct ebbi_hooked {
+    struct ebbi_chain filling;
+    struct ebbi_stamped young, old;
+    struct ebbi_chain passed;
+    struct ebbi_chain held; // when they were looked at last
+    size_t sealed;          // from young to passed; atomic for a look
+};
+
+// Hooks that a thread has taken. All but `begun` is under the lock of those taken.
+struct ebbi_hooks_taken {
+    struct ebbi_chain waits, begun;        // H3
+    size_t count;                          // taken, and not known to have run
+    uint64_t turn;                         // of the barriers, when it was 0 last
+    struct ebbi_hooks_taken *next, **link; // of those that have some
 };
 
 // Under the lock of the heap that it belongs to.
 struct ebbi_deferred {
     struct ebbi_calls *filling;
     struct ebbi_calls *first, *last;
-    size_t count;         // of calls
-    size_t blocks, bytes; // that some of the calls will free
-    size_t sealed;        // records in the queue
-    uint32_t turns;       // calls added
-    uint32_t turns_seen;  // when its unpins last looked
+    struct ebbi_hooked hooked; // of the default collector alone
+    size_t count;              // of calls, hooked ones included
+    size_t blocks, bytes;      // that some of the calls will free
+    size_t sealed;             // records in the queue
+    uint32_t turns;            // calls added
+    uint32_t turns_seen;       // when its unpins last looked
 };
 
 // A thread's part in a collector that is not the default one. Belongs to the thread's heap.
@@ -123,8 +169,12 @@ struct ebbi_expired {
     struct ebbi_bag *bags;
     void *large;
     struct ebbi_calls *calls, **calls_end;
-    bool waiting; // something is too young yet
-    size_t bytes; // of blocks
+    struct ebbi_hooks_taken *hooks_at; // where hooks were put
+    size_t hooks;
+    bool waiting;   // something has to wait yet
+    uint64_t until; // in: a barrier waits for what has this stamp, or an older one
+    bool awaited;   // there is some, but for hooks that hazard pointers hold back
+    size_t bytes;   // of blocks
 };
 
 #endif

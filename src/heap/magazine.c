@@ -11,7 +11,7 @@
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
 #define LEAST_SLOTS 16
-#define TRAY_FILLS 4 // in a row, until a tray grows
+#define TRAY_FILLS 4   // in a row, until a tray grows
 #define GROW_AFTER 2   // refills in a row
 #define SHRINK_AFTER 8 // flushes in a row
 

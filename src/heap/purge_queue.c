@@ -18,9 +18,8 @@
 #define SPANS_KEPT ((size_t)32 << 20)
 #define SPANS_KEPT_ALONE ((size_t)48 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
-#define SPANS_PART 4  // of the peak, what may stay beyond it
-#define BLOCKS_PART 2 // the same, and of what is in use
-#define ABANDONED_SIZE 1024u
+#define SPANS_PART 4                   // of the peak, what may stay beyond it
+#define BLOCKS_PART 2                  // the same, and of what is in use
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -160,26 +159,5 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
                                             : ebbi_max(owner->out_bytes / BLOCKS_PART, BLOCKS_KEPT);
     if (owner->dirty_bytes > allowed) {
         (void)purge_queue(owner, 0, SLABS_A_CALL);
-    }
-}
-
-// An abandoned heap may wait long for its next thread. Its free pages under small blocks go back at
-// once: they are few, and many blocks must come home before the next thread finds such a page free.
-// Larger blocks stay for the delay: a successor is usually there to take them.
-void ebbi_purge_abandoned(struct ebbi_owner *owner)
-{
-    ebbi_assert_held(&owner->lock);
-    size_t count = 0;
-    for (const struct ebbi_slab *slab = owner->purge_first; slab != NULL; slab = slab->purge_next) {
-        count++;
-    }
-    for (; count > 0 && owner->purge_first != NULL; count--) {
-        struct ebbi_slab *slab = owner->purge_first;
-        if (ebbi_slab_class(slab)->size <= ABANDONED_SIZE && !slab->purging) {
-            (void)purge_slab(owner, slab);
-        } else {
-            ebbi_purge_unnote(owner, slab); // to the end
-            ebbi_purge_note(owner, slab);
-        }
     }
 }

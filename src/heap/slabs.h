@@ -51,7 +51,6 @@ void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab);
 // Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. Bytes.
 size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms);
 void ebbi_purge_blocks(struct ebbi_owner *owner);    // by amount; as above
-void ebbi_purge_abandoned(struct ebbi_owner *owner); // as above
 void ebbi_owner_turn_peak(struct ebbi_owner *owner); // at each pass
 // In the child of a fork: nobody purges its slabs any more.
 void ebbi_purge_forked(struct ebbi_owner *owner, void *context);

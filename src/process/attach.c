@@ -229,7 +229,7 @@ static void leave_heap(struct ebbi_heap *heap)
 
 static void end_round(struct ebbi_heap *heap)
 {
-    if (heap->running != NULL) {
+    if (heap->runs_calls) {
         ebbi_helper_abandon();
     }
     ebbi_calls_abandon(heap);

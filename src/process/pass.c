@@ -69,7 +69,8 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
         if (pass->heap_for_calls != NULL) {
             ebbi_late_take(&pass->expired);
         }
-        if (pass->heap_for_calls != NULL && pass->expired.calls != NULL) {
+        if (pass->heap_for_calls != NULL &&
+            (pass->expired.calls != NULL || pass->expired.hooks > 0)) {
             (void)pass->heap_for_calls();
         }
         ebbi_limbo_release(&pass->expired);

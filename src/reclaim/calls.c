@@ -4,22 +4,12 @@
 
 #include "reclaim/queues.h"
 
-// Records that went back to a queue, which may have been found empty before; atomic.
-static size_t returned;
-
 static void taken_begin(struct ebbi_calls *calls)
 {
     ebbi_lock_take(&ebbi_calls_taken.lock);
     EBBI_ASSERT(!calls->runs && calls->begun == 0 && calls->taker == ebbi_lock_self());
     calls->runs = true;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
-}
-
-// It has run, or is in a queue again.
-static void taken_end(void)
-{
-    // release[calls-run -> calls-done]: what the calls have done, or that they went back
-    (void)ebbi_fetch_sub_release(&ebbi_calls_taken_count, 1);
 }
 
 // The first record of the list, where it stays until all its calls have run.
@@ -33,9 +23,8 @@ static void run_record(struct ebbi_calls **list)
         call->run(call->p, call->context);
     }
     *list = calls->next;
-    ebbi_taken_remove(calls);
+    ebbi_taken_remove(calls, false);
     ebbi_give_one(calls);
-    taken_end();
 }
 
 // A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
@@ -49,12 +38,27 @@ static void run_list(struct ebbi_calls **list, struct ebbi_calls *first, struct 
     }
 }
 
-void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
+static void run_taken(struct ebbi_heap *heap, struct ebbi_calls **list,
+                      struct ebbi_expired *expired)
+{
+    struct ebbi_calls *calls = expired->calls;
+    struct ebbi_calls **end = expired->calls_end;
+    size_t hooks = expired->hooks;
+    expired->calls = NULL;
+    expired->calls_end = &expired->calls;
+    expired->hooks = 0;
+    if (calls != NULL) {
+        run_list(list, calls, end);
+    }
+    ebbi_hooks_run(heap, expired->hooks_at, hooks);
+}
+
+void ebbi_calls_run(struct ebbi_expired *expired)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
     struct ebbi_calls *list = NULL;
     if (heap == NULL) {
-        run_list(&list, first, end);
+        run_taken(NULL, &list, expired);
         return;
     }
     bool nested = heap->runs_calls;
@@ -62,7 +66,7 @@ void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end)
         heap->run_frame = __builtin_frame_address(0);
     }
     heap->runs_calls = true;
-    run_list(&heap->running, first, end);
+    run_taken(heap, &heap->running, expired);
     heap->runs_calls = nested;
     if (!nested) {
         ebbi_collectors_bury(heap);
@@ -77,13 +81,13 @@ static void put_back(struct ebbi_calls *calls)
     memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
     calls->begun = 0;
     ebbi_late_put(calls);
-    (void)ebbi_fetch_add_relaxed(&returned, 1); // relaxed: before ebbi_calls_taken_count is lowered
 }
 
 void ebbi_calls_attach(struct ebbi_heap *heap)
 {
     heap->runs_calls = heap->buries = false;
     heap->running = NULL;
+    heap->hooks = (struct ebbi_hooks_taken){0};
     heap->doomed = NULL;
 }
 
@@ -95,24 +99,41 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
         if (calls->begun < calls->count) {
             put_back(calls);
         } else {
-            ebbi_taken_remove(calls);
+            ebbi_taken_remove(calls, false);
             ebbi_give_one(calls);
         }
-        taken_end();
     }
+    ebbi_hooks_abandon(heap);
     heap->runs_calls = heap->buries = false;
     ebbi_collectors_bury(heap);
 }
 
-bool ebbi_calls_in_flight(void)
+uint64_t ebbi_calls_ask(void)
 {
-    // acquire[calls-done <- calls-run]: what the calls have done
-    return ebbi_load_acquire(&ebbi_calls_taken_count) != 0;
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    uint64_t turn = ++ebbi_calls_taken.turn;
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
+    return turn;
+}
+
+bool ebbi_calls_in_flight(uint64_t turn)
+{
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    const struct ebbi_calls *first = ebbi_calls_taken.first;
+    bool any = first != NULL && first->turn < turn;
+    for (const struct ebbi_hooks_taken *h = ebbi_calls_taken.hooks; h != NULL; h = h->next) {
+        any |= h->turn < turn;
+    }
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
+    return any;
 }
 
 size_t ebbi_calls_returned(void)
 {
-    return ebbi_load_relaxed(&returned); // relaxed: ordered by ebbi_calls_taken_count
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    size_t returned = ebbi_calls_taken.returned;
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
+    return returned;
 }
 
 void ebbi_calls_lock(void) { ebbi_lock_take(&ebbi_calls_taken.lock); }
@@ -120,18 +141,16 @@ void ebbi_calls_unlock(void) { ebbi_lock_drop(&ebbi_calls_taken.lock); }
 
 void ebbi_calls_forked(void)
 {
-    size_t own = 0;
+    ebbi_hooks_forked(ebbi_heap_mine());
     for (struct ebbi_calls *next, *calls = ebbi_calls_taken.first; calls != NULL; calls = next) {
         next = calls->taken_next;
         if (calls->taker == ebbi_lock_self()) {
-            own++;
             continue;
         }
         if (calls->runs) {
-            ebbi_taken_remove(calls);
+            ebbi_taken_remove(calls, false);
         } else {
             put_back(calls);
         }
     }
-    ebbi_store_relaxed(&ebbi_calls_taken_count, own); // relaxed: there is no other thread
 }

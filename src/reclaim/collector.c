@@ -254,10 +254,11 @@ static void finish(struct ebbi_collector *collector)
 {
     struct ebbi_limbo_totals totals;
     check_nobody_pinned(collector);
-    do {
+    // Destructors may retire, and another thread take that between the two looks: nothing is left, twice in a row.
+    for (int empty = 0; empty < 2; empty = totals.calls == 0 ? empty + 1 : 0) {
         ebbi_calls_finish(collector); // advances at once: nobody is pinned
         ebbi_limbo_totals(collector, &totals);
-    } while (totals.calls > 0); // destructors may retire
+    }
 }
 
 static void let_go(struct ebbi_collector *collector)

@@ -8,39 +8,37 @@
 
 _Static_assert(sizeof(struct ebbi_calls) <= sizeof(struct ebbi_bag), "one size of block for both");
 
-// Records of calls taken out of their queues and not run to the end. Raised under the lock of the
-// queue, so whoever finds a queue empty and this 0 knows that all that was in it has run.
-size_t ebbi_calls_taken_count; // atomic
-
+// Records of calls taken out of their queues and not run to the end. A record comes here from its queue, and goes
+// back there, under the lock of that, so whoever finds it in neither, in this order and with `returned` as it was,
+// knows that it has run.
+//
 // They are in one list, of all threads: the child of a fork puts back what the threads that it does not
-// have had taken and not begun. A record comes here from its queue, and goes back there, under the lock
-// of that; it begins, and ends, under this one: while fork() holds both, nothing of that happens.
-struct ebbi_calls_taken ebbi_calls_taken = {.lock = EBBI_LOCK(OWNER)};
+// have had taken and not begun. A record begins, and ends, under this lock, too: while fork() holds both, nothing of
+// that happens.
+struct ebbi_calls_taken ebbi_calls_taken = {.lock = EBBI_LOCK(OWNER),
+                                            .end = &ebbi_calls_taken.first};
 
 static void taken_add(struct ebbi_calls *calls)
 {
-    // relaxed: under the queue's lock; see ebbi_calls_taken_count
-    (void)ebbi_fetch_add_relaxed(&ebbi_calls_taken_count, 1);
     calls->taker = ebbi_lock_self();
     calls->runs = false;
     ebbi_lock_take(&ebbi_calls_taken.lock);
-    calls->taken_next = ebbi_calls_taken.first;
-    calls->taken_link = &ebbi_calls_taken.first;
-    if (ebbi_calls_taken.first != NULL) {
-        ebbi_calls_taken.first->taken_link = &calls->taken_next;
-    }
-    ebbi_calls_taken.first = calls;
+    calls->turn = ebbi_calls_taken.turn;
+    calls->taken_next = NULL;
+    calls->taken_link = ebbi_calls_taken.end;
+    *ebbi_calls_taken.end = calls;
+    ebbi_calls_taken.end = &calls->taken_next;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
-void ebbi_taken_remove(struct ebbi_calls *calls)
+void ebbi_taken_remove(struct ebbi_calls *calls, bool returns)
 {
     ebbi_lock_take(&ebbi_calls_taken.lock);
     EBBI_ASSERT(*calls->taken_link == calls);
     *calls->taken_link = calls->taken_next;
-    if (calls->taken_next != NULL) {
-        calls->taken_next->taken_link = calls->taken_link;
-    }
+    *(calls->taken_next != NULL ? &calls->taken_next->taken_link : &ebbi_calls_taken.end) =
+        calls->taken_link;
+    ebbi_calls_taken.returned += returns;
     ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
@@ -82,6 +80,7 @@ static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls 
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred)
 {
     struct ebbi_calls *calls = deferred->filling;
+    ebbi_hooks_seal(clock, &deferred->hooked);
     if (calls == NULL || calls->count == 0) {
         return;
     }
@@ -142,6 +141,22 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
     return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
 
+enum ebbi_deferral ebbi_defer_hook(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                                   struct ebbi_deferred *deferred, struct ebb_hook *hook)
+{
+    ebbi_lock_take(lock);
+    bool sealed = ebbi_hooks_add(clock, &deferred->hooked, hook);
+    deferred->count++;
+    ebbi_lock_drop(lock);
+    return sealed ? EBBI_SEALED : EBBI_ADDED;
+}
+
+size_t ebbi_deferred_records(const struct ebbi_deferred *deferred)
+{
+    size_t hooks = ebbi_load_relaxed(&deferred->hooked.sealed);       // relaxed: a hint
+    return ebbi_load_relaxed(&deferred->sealed) + hooks / EBBI_CALLS; // relaxed: as above
+}
+
 static bool first_passed(struct ebbi_clock *clock, const struct ebbi_deferred *deferred)
 {
     return deferred->first != NULL && ebbi_clock_passed(clock, deferred->first->stamp);
@@ -184,6 +199,8 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
         expired->calls_end = &calls->next;
     }
     bool more = first_passed(clock, deferred);
+    deferred->count -= ebbi_hooks_take(clock, &deferred->hooked, most, expired);
+    more |= deferred->hooked.passed.count > 0;
     while (held_back != NULL) { // oldest first again; they have passed and are looked at next time
         struct ebbi_calls *calls = held_back;
         held_back = calls->next;
@@ -196,11 +213,35 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     return more;
 }
 
+// Behind a take of all. What has passed and is there still was held or put back, in any order; of the others the
+// first is the oldest.
+static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferred *deferred,
+                       uint64_t until)
+{
+    const struct ebbi_stamped *old = &deferred->hooked.old;
+    bool awaited = old->chain.count > 0 && old->stamp <= until;
+    bool passed = true;
+    for (const struct ebbi_calls *c = deferred->first; c != NULL && passed; c = c->next) {
+        awaited |= c->stamp <= until;
+        passed = ebbi_clock_passed(clock, c->stamp);
+    }
+    return awaited;
+}
+
+void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                            struct ebbi_expired *expired)
+{
+    ebbi_deferred_seal(clock, deferred);
+    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
+    expired->waiting |= deferred->count > 0;
+    expired->awaited |= is_awaited(clock, deferred, expired->until);
+}
+
 // Taken: back, in front.
 static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->count > 0 && calls->begun == 0);
-    ebbi_taken_remove(calls);
+    ebbi_taken_remove(calls, true);
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
@@ -229,6 +270,11 @@ bool ebbi_defer_late(struct ebbi_call call)
     return ebbi_defer(&nobody.lock, &ebbi_clock, &nobody.deferred, call) != EBBI_REFUSED;
 }
 
+void ebbi_defer_hook_late(struct ebb_hook *hook)
+{
+    (void)ebbi_defer_hook(&nobody.lock, &ebbi_clock, &nobody.deferred, hook);
+}
+
 static struct ebbi_deferred *late_deferred(struct ebbi_collector *collector)
 {
     return collector != NULL ? &collector->left : &nobody.deferred;
@@ -239,9 +285,7 @@ void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *ex
     struct ebbi_clock *clock = collector != NULL ? &collector->clock : &ebbi_clock;
     struct ebbi_deferred *deferred = late_deferred(collector);
     ebbi_lock_take(&nobody.lock);
-    ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > 0;
+    ebbi_deferred_take_all(clock, deferred, expired);
     ebbi_lock_drop(&nobody.lock);
 }
 
@@ -252,6 +296,25 @@ void ebbi_late_put(struct ebbi_calls *calls)
     deferred_put(late_deferred(is_own ? NULL : (struct ebbi_collector *)calls->clock), calls);
     ebbi_lock_drop(&nobody.lock);
     ebbi_helper_kick();
+}
+
+void ebbi_late_put_hooks(struct ebbi_hooks_taken *taken)
+{
+    ebbi_lock_take(&nobody.lock);
+    ebbi_lock_take(&ebbi_calls_taken.lock);
+    nobody.deferred.count += ebbi_hooks_put(&nobody.deferred.hooked, taken);
+    ebbi_calls_taken.returned++;
+    ebbi_lock_drop(&ebbi_calls_taken.lock);
+    ebbi_lock_drop(&nobody.lock);
+    ebbi_helper_kick();
+}
+
+void ebbi_late_seal(struct ebbi_collector *collector)
+{
+    ebbi_lock_take(&nobody.lock);
+    ebbi_deferred_seal(collector != NULL ? &collector->clock : &ebbi_clock,
+                       late_deferred(collector));
+    ebbi_lock_drop(&nobody.lock);
 }
 
 size_t ebbi_late_count(struct ebbi_collector *collector)

@@ -62,6 +62,7 @@ static struct ebb_hazard *take(const void *owner)
         hazard = take_of(row);
         if (hazard != NULL) {
             hazard->owner = owner;
+            hazard->user = NULL;
             (void)ebbi_fetch_add_relaxed(&row->open, 1);  // relaxed: see above
             (void)ebbi_fetch_add_relaxed(&open_count, 1); // relaxed: see above
             break;
@@ -137,13 +138,22 @@ void ebbi_hazard_close(struct ebb_hazard *hazard)
     }
 }
 
+// Another thread's protection ends. It stays open: who holds it in the child may use it, or close it.
+static void let_hazard_go(struct ebb_hazard *hazard, const void *mine)
+{
+    const void *user = hazard->user != NULL ? hazard->user : hazard->owner;
+    if (hazard->owner != NULL && user != mine) {
+        ebb_hazard_clear(hazard);
+        hazard->owner = &hazard_lock; // no thread's
+        hazard->user = NULL;
+    }
+}
+
 static void keep_only_of(struct ebbi_hazards *row, const void *owner)
 {
     size_t used = ebbi_load_relaxed(&row->used); // relaxed: under the lock
     for (size_t i = 0; i < used; i++) {
-        if (row->all[i].owner != NULL && row->all[i].owner != owner) {
-            close_locked(&row->all[i]);
-        }
+        let_hazard_go(&row->all[i], owner);
     }
 }
 

@@ -88,11 +88,12 @@ static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferr
     size_t most = ebbi_max(CALLS_AT_ONCE, (size_t)2 * fresh);
     turn->more |= ebbi_deferred_take(clock, deferred, most, &turn->expired);
     // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
-    if (turn->alone && deferred->first == NULL && deferred->turns == deferred->turns_seen) {
+    if (turn->alone && deferred->first == NULL && deferred->hooked.sealed == 0 &&
+        deferred->turns == deferred->turns_seen) {
         ebbi_deferred_seal(clock, deferred);
     }
     deferred->turns_seen = deferred->turns;
-    turn->waits |= deferred->sealed > RECORDS_KEPT;
+    turn->waits |= ebbi_deferred_records(deferred) > RECORDS_KEPT;
 }
 
 // As above: of the collectors in which the thread is not pinned.
@@ -187,12 +188,11 @@ static void work(struct ebb_participant *me)
     struct own own = own_of(me);
     struct turn turn = {.alone = !ebbi_helper_is_there(), .blocks_left = BAGS_AT_ONCE};
     turn.expired.calls_end = &turn.expired.calls;
-    // relaxed: a hint
-    bool press = turn.alone || ebbi_load_relaxed(&own.deferred->sealed) >= PRESSING_RECORDS;
+    bool press = turn.alone || ebbi_deferred_records(own.deferred) >= PRESSING_RECORDS;
     bool with_blocks = turn.alone && is_default(me);
     (void)ebbi_clock_advance(own.clock, press);
     turn_to_all(&own, with_blocks, &turn);
-    bool found = turn.expired.calls != NULL;
+    bool found = turn.expired.calls != NULL || turn.expired.hooks > 0;
     found |= with_blocks && send_home(own.heap, &turn);
     if (wants_another(me, &turn, found)) {
         attend_at(me, LATER);
@@ -267,7 +267,7 @@ void ebbi_pin_attend_later(void)
 
 // The last few, of no full record, are left to the helper. Without one they are sealed every n-th
 // time, so that they go on with the others.
-static bool is_due(const struct own *own, enum ebbi_deferral deferral)
+EBBI_INLINE bool is_due(const struct own *own, enum ebbi_deferral deferral)
 {
     uint32_t turns = ++own->deferred->turns;
     if (deferral == EBBI_SEALED || ebbi_helper_is_there() || turns % TURNS != 0) {
@@ -279,6 +279,15 @@ static bool is_due(const struct own *own, enum ebbi_deferral deferral)
     return true;
 }
 
+EBBI_INLINE void look_after(struct ebb_participant *me, const struct own *own,
+                            enum ebbi_deferral deferral)
+{
+    if (deferral != EBBI_REFUSED && is_due(own, deferral)) {
+        attend(me, own);
+    }
+    ebbi_helper_kick();
+}
+
 bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call)
 {
     if (heap == NULL) {
@@ -287,9 +296,17 @@ bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct
     me = me != NULL ? me : &heap->fast.pin;
     struct own own = own_of(me);
     enum ebbi_deferral deferral = ebbi_defer(&heap->own.lock, own.clock, own.deferred, call);
-    if (deferral != EBBI_REFUSED && is_due(&own, deferral)) {
-        attend(me, &own);
-    }
-    ebbi_helper_kick();
+    look_after(me, &own, deferral);
     return deferral != EBBI_REFUSED;
+}
+
+void ebbi_retire_hooked(struct ebbi_heap *heap, struct ebb_hook *hook)
+{
+    if (heap == NULL) {
+        ebbi_defer_hook_late(hook);
+        return;
+    }
+    struct ebb_participant *me = &heap->fast.pin;
+    struct own own = own_of(me);
+    look_after(me, &own, ebbi_defer_hook(&heap->own.lock, own.clock, own.deferred, hook));
 }

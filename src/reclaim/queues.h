@@ -52,26 +52,54 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
 // Takes records that may go, of at most `most` calls. True: another one may.
 bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred, size_t most,
                         struct ebbi_expired *expired);
+// The same with all, the filling ones sealed; says what has to wait.
+void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                            struct ebbi_expired *expired);
+enum ebbi_deferral ebbi_defer_hook(struct ebbi_lock *lock, struct ebbi_clock *clock,
+                                   struct ebbi_deferred *deferred, struct ebb_hook *hook);
+// Calls of so many records, or as many as would fill those, are sealed. A hint.
+size_t ebbi_deferred_records(const struct ebbi_deferred *deferred);
 bool ebbi_defer_late(struct ebbi_call call); // by a thread without a heap; false: refused
+void ebbi_defer_hook_late(struct ebb_hook *hook);
 // Calls that a thread has taken and will not run: back into its collector.
 void ebbi_late_put(struct ebbi_calls *calls);
+void ebbi_late_put_hooks(struct ebbi_hooks_taken *taken);
 // Of those, and those of threads without a heap: all that can go; how many there are.
 void ebbi_late_take_of(struct ebbi_collector *collector, struct ebbi_expired *expired);
 size_t ebbi_late_count(struct ebbi_collector *collector);
+void ebbi_late_seal(struct ebbi_collector *collector);
 struct ebbi_calls_taken {
-    struct ebbi_lock lock; // rank: owner; nothing is taken under it
-    struct ebbi_calls *first;
+    struct ebbi_lock lock;           // rank: owner; nothing is taken under it
+    struct ebbi_calls *first, **end; // the oldest first
+    struct ebbi_hooks_taken *hooks;
+    uint64_t turn;   // barriers that have asked
+    size_t returned; // how often some went back to a queue, which may have been found empty before
 };
 extern EBBI_HIDDEN struct ebbi_calls_taken ebbi_calls_taken;
-extern EBBI_HIDDEN size_t ebbi_calls_taken_count; // atomic
-void ebbi_taken_remove(struct ebbi_calls *calls);
+void ebbi_taken_remove(struct ebbi_calls *calls, bool returns);
+
+// ---- hooks.c: under the lock of what they belong to, unless it is said -------------------------------
+// True: with it the chain was full, and is sealed.
+bool ebbi_hooks_add(struct ebbi_clock *clock, struct ebbi_hooked *hooked, struct ebb_hook *hook);
+void ebbi_hooks_seal(struct ebbi_clock *clock, struct ebbi_hooked *hooked);
+// Takes at most `most` that may go; how many.
+size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, size_t most,
+                       struct ebbi_expired *expired);
+// Back, in front: their time has come before. Under the lock of those taken, too. How many.
+size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken);
+// No lock held: runs as many as were taken.
+void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t count);
+void ebbi_hooks_abandon(struct ebbi_heap *heap); // as ebbi_calls_abandon
+void ebbi_hooks_forked(struct ebbi_heap *heap);  // as ebbi_calls_forked
 
 // ---- calls.c -------------------------------------------------------------------------------------
-// No lock held: runs the chain, whose last link is *end. What has been begun and what not is in memory at
-// any time: a call may end the thread.
-void ebbi_calls_run(struct ebbi_calls *first, struct ebbi_calls **end);
-bool ebbi_calls_in_flight(void);  // taken, and not run yet, by any thread
-size_t ebbi_calls_returned(void); // records that went back so far
+// No lock held: runs what has been taken. What has been begun and what not is in memory at any time: a call
+// may end the thread.
+void ebbi_calls_run(struct ebbi_expired *expired);
+// For barriers: what has been taken before, by any thread, has an earlier turn than this returns.
+uint64_t ebbi_calls_ask(void);
+bool ebbi_calls_in_flight(uint64_t turn); // of an earlier turn, and not run yet
+size_t ebbi_calls_returned(void);
 
 // ---- passed.c ------------------------------------------------------------------------------------
 // The call of a block that waits as one; `bytes` is the block's size.

@@ -36,6 +36,7 @@ void ebbi_pin_slow(struct ebb_participant *me);
 bool ebbi_unpin_slow(struct ebb_participant *me); // true: it has taken home some of what waits
 // For ebb_retire_with: of the calling thread's record, NULL for the default one.
 bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call);
+void ebbi_retire_hooked(struct ebbi_heap *heap, struct ebb_hook *hook);
 // Something of the calling thread waits. Where no helper will come its unpins take it home, a little
 // each. Not in a signal handler.
 void ebbi_pin_attend_later(void);
@@ -47,6 +48,10 @@ void ebbi_late_unlock(void);
 void ebbi_late_forget(void);     // in the child of a fork
 void ebbi_late_calls_lock(void); // fork(); deferred.c
 void ebbi_late_calls_unlock(void);
+
+// ---- hooks.c -------------------------------------------------------------------------------------
+// Aborts if it is one that waits.
+void ebbi_hook_mark(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook));
 
 // ---- calls.c -------------------------------------------------------------------------------------
 void ebbi_calls_attach(struct ebbi_heap *heap); // a thread begins; it runs none

@@ -33,22 +33,14 @@ void ebbi_limbo_take_expired(struct ebbi_heap *heap, struct ebbi_expired *expire
     expired->waiting |= heap->limbo.blocks > 0;
 }
 
-static void take_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
-                       struct ebbi_expired *expired)
-{
-    ebbi_deferred_seal(clock, deferred);
-    (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
-    expired->waiting |= deferred->count > 0;
-}
-
 void ebbi_limbo_take_calls(struct ebbi_heap *heap, struct ebbi_expired *expired)
 {
     ebbi_assert_held(&heap->own.lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
-        take_calls(&r->collector->clock, &r->deferred, expired);
+        ebbi_deferred_take_all(&r->collector->clock, &r->deferred, expired);
         ebbi_late_take_of(r->collector, expired);
     }
-    take_calls(&ebbi_clock, &heap->deferred, expired);
+    ebbi_deferred_take_all(&ebbi_clock, &heap->deferred, expired);
 }
 
 void ebbi_late_take(struct ebbi_expired *expired) { ebbi_late_take_of(NULL, expired); }
@@ -66,12 +58,8 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
         expired->large = ebbi_large_note(p)->next;
         ebbi_large_reclaim(p);
     }
-    struct ebbi_calls *calls = expired->calls;
-    struct ebbi_calls **end = expired->calls_end;
-    expired->calls = NULL;
-    expired->calls_end = &expired->calls;
-    if (calls != NULL) {
-        ebbi_calls_run(calls, end);
+    if (expired->calls != NULL || expired->hooks > 0) {
+        ebbi_calls_run(expired);
     }
 }
 
@@ -147,7 +135,7 @@ static void walk_calls(struct ebbi_heap *heap, void *context)
     struct walk *walk = context;
     struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
     if (deferred != NULL) {
-        take_calls(clock_of(walk->collector), deferred, &walk->expired);
+        ebbi_deferred_take_all(clock_of(walk->collector), deferred, &walk->expired);
     }
 }
 
@@ -159,18 +147,18 @@ static void walk_blocks(struct ebbi_heap *heap, void *context)
 
 static void start_walk(struct walk *walk, struct ebbi_collector *collector)
 {
-    *walk = (struct walk){.collector = collector};
+    *walk = (struct walk){.collector = collector, .expired.until = UINT64_MAX};
     walk->expired.calls_end = &walk->expired.calls;
 }
 
-// Runs what may run. False when some still wait.
+// Runs what may run. False when some of what a barrier waits for still waits.
 static bool run_calls(struct walk *walk)
 {
-    walk->expired.waiting = false;
+    walk->expired.awaited = false;
     ebbi_heaps_each(walk_calls, walk);
     ebbi_late_take_of(walk->collector, &walk->expired);
     ebbi_limbo_release(&walk->expired);
-    return !walk->expired.waiting;
+    return !walk->expired.awaited;
 }
 
 // A destructor that is still there lies below on the stack. (One on another stack may lie anywhere:
@@ -194,20 +182,39 @@ void ebbi_barrier(struct ebbi_collector *collector)
     ebbi_calls_finish(collector);
 }
 
+static void walk_seal(struct ebbi_heap *heap, void *context)
+{
+    struct walk *walk = context;
+    struct ebbi_deferred *deferred = deferred_of(heap, walk->collector);
+    if (deferred != NULL) {
+        ebbi_deferred_seal(clock_of(walk->collector), deferred);
+    }
+}
+
+// What waits now is in a queue, then taken, then run (or put back, of a thread that ends). What comes later has a
+// younger stamp, or a later turn, and is not waited for: others may go on retiring all the time.
 void ebbi_calls_finish(struct ebbi_collector *collector)
 {
+    struct ebbi_clock *clock = clock_of(collector);
     struct walk walk;
+    size_t returned;
     start_walk(&walk, collector);
-    bool done = false;
-    for (unsigned turn = 0; !done; turn++) {
-        size_t returned_before = ebbi_calls_returned();
-        done =
-            run_calls(&walk) && !ebbi_calls_in_flight() && ebbi_calls_returned() == returned_before;
-        // What the clock does not hold back waits for a hazard pointer.
-        if (!done && (!ebbi_clock_advance(clock_of(collector), true) || turn > ADVANCES)) {
+    ebbi_heaps_each(walk_seal, &walk);
+    ebbi_late_seal(collector);
+    walk.expired.until = ebbi_clock_stamp(clock);
+    do {
+        returned = ebbi_calls_returned();
+        for (unsigned turn = 0; !run_calls(&walk); turn++) {
+            // What the clock does not hold back waits for a hazard pointer.
+            if (!ebbi_clock_advance(clock, true) || turn > ADVANCES) {
+                wait_a_little(turn);
+            }
+        }
+        uint64_t asked = ebbi_calls_ask();
+        for (unsigned turn = 0; ebbi_calls_in_flight(asked); turn++) {
             wait_a_little(turn);
         }
-    }
+    } while (ebbi_calls_returned() != returned);
 }
 
 size_t ebbi_reclaim(struct ebbi_collector *collector)

@@ -74,8 +74,9 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    struct ebbi_span *span = streak >= STEADY ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB)
-                                              : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    struct ebbi_span *span =
+        streak >= STEADY ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, (streak + 1) * granules)
+                         : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }

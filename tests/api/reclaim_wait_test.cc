@@ -217,6 +217,44 @@ TEST(Barrier, WaitsForDestructorsOfAllThreadsAlsoThoseThatRunNow)
         thread.join();
 }
 
+// Others go on retiring all the time: ten barriers are over before a hundred million have been retired.
+TEST(Barrier, DoesNotWaitForWhatComesLater)
+{
+    struct Node {
+        ebb_hook hook;
+        char filler[8];
+    };
+    constexpr std::size_t most = 100000000;
+    std::atomic<std::size_t> retired{0};
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> writers;
+    for (int t = 0; t < 2; t++)
+        writers.emplace_back([&, t] {
+            const auto free_both = [](void *p, void *) { ebb_free(p); };
+            const auto free_node = [](void *p, ebb_hook *) { ebb_free(p); };
+            for (; !stop && retired < most; retired++) {
+                const Pin pin;
+                Node *const node = static_cast<Node *>(ebb_calloc(1, sizeof(Node)));
+                if (t == 0)
+                    EXPECT_EQ(0, ebb_retire_with(node, free_both, nullptr));
+                else
+                    ebb_retire_hooked(&node->hook, node, free_node);
+            }
+        });
+    EXPECT_TRUE(eventually([&] { return retired > 100000; }));
+    for (int i = 0; i < 10; i++) {
+        std::atomic<int> calls{0};
+        ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+        ebb_barrier();
+        EXPECT_EQ(1, calls.load());
+    }
+    EXPECT_LT(retired.load(), most);
+    stop = true;
+    for (std::thread &writer : writers)
+        writer.join();
+    EXPECT_TRUE(drain());
+}
+
 TEST(Cookie, PassesWhenThePinsOfItsTimeHaveEnded)
 {
     Staller reader;

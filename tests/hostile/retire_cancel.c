@@ -7,11 +7,14 @@
 #include <ebbtide/region.h>
 
 static atomic_int step, stop;
-static const char *const steps[] = {"nothing", "ebb_retire", "ebb_retire_with",
-                                    "regions", "domains",    "ebb_synchronize and ebb_barrier",
-                                    "all"};
+static const char *const steps[] = {
+    "nothing", "ebb_retire", "ebb_retire_with and ebb_retire_hooked",
+    "regions", "domains",    "ebb_synchronize and ebb_barrier",
+    "all"};
 
 static void nothing(void *p, void *context) { (void)context, free(p); }
+
+static void hooked(void *p, struct ebb_hook *hook) { (void)hook, free(p); }
 
 static void *reader(void *unused)
 {
@@ -31,6 +34,11 @@ static void *retires(void *unused)
     atomic_store(&step, 1);
     for (int i = 0; i < 5000; i++)
         MUST(ebb_retire_with(malloc(64), nothing, NULL) == 0, "no memory");
+    for (int i = 0; i < 5000; i++) {
+        struct ebb_hook *hook = calloc(1, 64);
+        MUST(hook != NULL, "no memory");
+        ebb_retire_hooked(hook, hook, hooked);
+    }
     atomic_store(&step, 2);
     for (int i = 0; i < 500; i++) {
         struct ebb_region *region = ebb_region_open(NULL);

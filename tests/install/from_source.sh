@@ -26,7 +26,7 @@ grep -q '^ebbtide: true' "$work/said" || fail "one.c, preloaded, does not answer
 
 # What a release holds: no build folder comes along.
 mkdir "$work/tree" "$work/project"
-cp -r "$root"/{CMakeLists.txt,LICENSE-MIT,LICENSE-APACHE,cmake,packaging,include,src,lockfree,wait,docs} "$work/tree"
+cp -r "$root"/{CMakeLists.txt,LICENSE-MIT,LICENSE-APACHE,cmake,packaging,include,src,lockfree,wait,compat,docs} "$work/tree"
 cp "$root"/tests/install/{consumer/CMakeLists.txt,program.c,blocks.c} "$work/project"
 for way in FetchContent add_subdirectory; do
     echo "+ $way"
@@ -53,5 +53,7 @@ program.c ebbtide
 program.c --static ebbtide
 blocks.c ebbtide-lockfree
 blocks.c ebbtide-lockfree ebbtide-core
+calls.c ebbtide-compat
+calls.c -static --static ebbtide-compat
 TEXT
 echo passed

@@ -37,9 +37,8 @@ for architecture in x86_64 aarch64; do
     compiler=$architecture-linux-gnu-gcc
     emulator=()
     [ "$architecture" = "$(uname -m)" ] || emulator=("qemu-$architecture" -L "/usr/$architecture-linux-gnu" -E "LD_LIBRARY_PATH=$prefix/lib")
-    for package in ebbtide ebbtide-lockfree; do
-        source=program.c
-        [ $package = ebbtide ] || source=blocks.c
+    for use in 'ebbtide program.c' 'ebbtide-lockfree blocks.c' 'ebbtide-compat calls.c'; do
+        read -r package source <<<"$use"
         # shellcheck disable=SC2046
         logged $compiler "$programs/$source" -o "$work/program" \
             $(PKG_CONFIG_PATH=$prefix/lib/pkgconfig pkg-config --cflags --libs $package) "-Wl,-rpath,$prefix/lib"
@@ -95,6 +94,9 @@ for options in '' -static; do
     logged "$work/program"
 done
 proved "$libraries/libebbtide.so.0"
+logged gcc "$programs/calls.c" -o "$work/program" "-I$clean/usr/include" "-I$clean/usr/include/ebbtide/compat" "-L$libraries" \
+    -lebbtide_compat -lebbtide "-Wl,-rpath,$libraries"
+logged "$work/program"
 try_ebb "$work/venv/bin/python" "$clean/usr/bin/ebb"
 if [ "$(id -u)" = 0 ]; then
     logged dpkg --root="$clean" --purge ebbtide libebbtide-dev libebbtide0
@@ -120,6 +122,7 @@ for layer in manifest["layers"]:
     tarfile.open(blob(layer)).extractall(out)
 PYTHON
 proved "$work/layer/usr/lib/ebbtide/libebbtide.so"
+[ -r "$work/layer/usr/lib/ebbtide/libebbtide_compat.so" ] || fail 'the image lacks libebbtide_compat.so'
 
 echo '+ sources, bill of materials'
 tar -C "$work" -xf "$(one 'ebbtide-[0-9].[0-9].[0-9].tar.gz')"

@@ -134,8 +134,8 @@ struct RegionWords {
 
     explicit RegionWords(struct ebb_region *region)
         : owner(Operand<const void *>::place(&region->front.owner)), users(&region->users),
-          state(&region->state), next(region->front.cursor.next.place()), limit(region->front.cursor.limit.place()),
-          bits(region->front.cursor.bits.place())
+          state(&region->state), next(region->front.cursor.next.place()),
+          limit(region->front.cursor.limit.place()), bits(region->front.cursor.bits.place())
     {
     }
 };

@@ -73,6 +73,7 @@ inline constexpr Operation operations[] = {
     {"misuse", "fork", 1, op_misuse},
     {"huge_realloc", "huge", 1, op_huge_realloc},
     {"wait", "nap", 1, op_wait},
+    {"retire_hooked", "retire", 5, op_retire_hooked},
     {"helper", "spawn", 1, op_helper},
     {"ask", "info", 1, op_ask},
     {"end_late", "spawn", 1, op_end_late},

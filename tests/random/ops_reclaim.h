@@ -172,13 +172,16 @@ inline int call_retire_with(Worker &w, unsigned clock, void *p, Doom *doom)
     return result;
 }
 
+inline void destroy_hooked(void *p, ebb_hook *hook) { destroy(p, static_cast<Doom *>(hook)); }
+
 // A destructor owns its block, so no release may end it.
 inline bool may_be_owned(const Block *block)
 {
     return block->region == nullptr || (block->region->closes && !block->region->shared);
 }
 
-inline bool retire_with(Worker &w, const Record &r, unsigned clock, Block *block, bool guarded)
+inline bool retire_with(Worker &w, const Record &r, unsigned clock, Block *block, bool guarded,
+                        bool hooked = false)
 {
     Doom *const doom = new_doom(w, clock, r);
     doom->at = block->at;
@@ -191,7 +194,9 @@ inline bool retire_with(Worker &w, const Record &r, unsigned clock, Block *block
     owned->doom = doom;
     Region *const region = std::exchange(owned->region, nullptr);
     w.model.insert(std::move(owned));
-    if (call_retire_with(w, clock, before->at, doom) == 0) {
+    if (hooked)
+        ebb_retire_hooked(doom, before->at, destroy_hooked);
+    if (hooked || call_retire_with(w, clock, before->at, doom) == 0) {
         w.dooms.push_back(doom);
         return true;
     }
@@ -210,6 +215,15 @@ inline void op_retire_with(Worker &w, const Record &r)
         return;
     Model::check(*block);
     retire_with(w, r, clock, block, false);
+}
+
+inline void op_retire_hooked(Worker &w, const Record &r)
+{
+    Block *const block = w.model.pick(r.pick());
+    if (block == nullptr || !may_be_owned(block))
+        return;
+    Model::check(*block);
+    retire_with(w, r, 0, block, false, true);
 }
 
 inline bool retire(Worker &w, unsigned clock, Block *block)

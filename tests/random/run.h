@@ -20,7 +20,7 @@ inline constexpr std::size_t link_count = 8;
 // Pins that surely hold: a thread stores a serial after it has pinned, and 0 before it unpins.
 using PinSlot = std::atomic<std::uint64_t>;
 
-struct Doom {
+struct Doom : ebb_hook {
     std::atomic<int> calls{0};
     std::atomic<bool> over{false}, guarded{false};
     void *at = nullptr;

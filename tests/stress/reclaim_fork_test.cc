@@ -31,6 +31,8 @@ bool use_everything()
     for (int i = 0; i < 500; i++) {
         const Pin pin;
         ebb_retire(ebb_malloc(1 + static_cast<std::size_t>(i) * 7));
+        ebb_hook *const hook = static_cast<ebb_hook *>(ebb_calloc(1, sizeof(ebb_hook)));
+        ebb_retire_hooked(hook, hook, [](void *p, ebb_hook *) { ebb_free(p); });
         if (ebb_retire_with(ebb_malloc(40), count_and_free, &calls) != 0)
             return false;
     }
@@ -246,6 +248,57 @@ TEST(ReclaimFork, WhatAnotherThreadHadTakenRunsInTheChild)
     }
 }
 
+// The same for objects that bring their hooks: but one lot.
+TEST(ReclaimFork, WhatAnotherThreadHadTakenByHooksRunsInTheChild)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    constexpr std::size_t count = 5000, lot = 40;
+    struct Node {
+        ebb_hook hook{};
+        std::atomic<int> ran{0};
+    };
+    static std::array<Node, count> nodes;
+    static std::atomic<int> inside;
+    static std::atomic<bool> waits, leave;
+    const auto stay = [](void *p, ebb_hook *) {
+        static_cast<Node *>(p)->ran.fetch_add(1);
+        if (waits && inside.exchange(1) == 0) {
+            inside.notify_all();
+            leave.wait(false);
+        }
+    };
+    const auto how_many = [](int times) {
+        return static_cast<std::size_t>(std::count_if(
+            nodes.begin(), nodes.end(), [=](const Node &node) { return node.ran == times; }));
+    };
+    std::thread other([&] {
+        ebb_pin();
+        for (Node &node : nodes)
+            ebb_retire_hooked(&node.hook, &node, stay);
+        ebb_unpin();
+        waits = true;
+        ebb_barrier();
+    });
+    inside.wait(0);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        ebb_barrier();
+        const bool right = how_many(0) < lot && how_many(0) + how_many(1) == count;
+        for (Node &node : nodes) // and they serve again
+            if (node.ran == 1)
+                ebb_retire_hooked(&node.hook, &node, stay);
+        ebb_barrier();
+        _exit(right && how_many(0) + how_many(2) == count && stats().destructors == 0 ? 0 : 1);
+    }
+    leave = true;
+    leave.notify_all();
+    other.join();
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    EXPECT_EQ(count, how_many(1));
+}
+
 // The thread that set it will never clear it in the child.
 TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
 {
@@ -271,6 +324,51 @@ TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
     ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
     ebb_barrier();
     EXPECT_EQ(1, calls.load());
+}
+
+// It was opened elsewhere, and handed to the thread that forks.
+TEST(ReclaimFork, AHazardPointerGoesOnWithWhoHasSetItLast)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    std::atomic<int> calls{0};
+    std::atomic<ebb_hazard *> handed[2] = {};
+    std::atomic<bool> leave{false};
+    std::thread other([&] {
+        handed[0] = ebb_hazard_open();
+        handed[1] = ebb_hazard_open();
+        handed[1].notify_all();
+        leave.wait(false);
+    });
+    handed[1].wait(nullptr);
+    void *blocks[] = {ebb_malloc(64), ebb_malloc(64)};
+    ebb_hazard_set(handed[0], blocks[0]);
+    ASSERT_EQ(0, ebb_retire_with(blocks[0], count_and_free, &calls));
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        push_on();
+        if (calls.load() != 0)
+            _exit(1);
+        ebb_hazard_set(handed[1], blocks[1]); // the other one serves as well
+        if (ebb_retire_with(blocks[1], count_and_free, &calls) != 0)
+            _exit(2);
+        ebb_hazard_close(handed[0]);
+        push_on();
+        if (calls.load() != 1)
+            _exit(3);
+        ebb_hazard_close(handed[1]);
+        ebb_barrier();
+        _exit(calls.load() == 2 && stats().hazards == 0 ? 0 : 4);
+    }
+    leave = true;
+    leave.notify_all();
+    other.join();
+    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
+    ebb_hazard_close(handed[0]);
+    ebb_hazard_close(handed[1]);
+    ebb_free(blocks[1]);
+    ebb_barrier();
 }
 
 TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)

@@ -60,6 +60,36 @@ TEST(Threads, ManyAtOnceThenNone)
     support::expect_resident_at_most(before + 100 * MiB, "memory ratchets");
 }
 
+// An ended thread's free pages stay for the delay, for its successor, and leave then.
+TEST(Threads, WhatEndedThreadsHadFreeGoesHome)
+{
+    constexpr std::size_t count = 40000;
+    const std::size_t before = support::resident_bytes();
+    std::thread([before] {
+        std::atomic<bool> over{false};
+        std::thread idle([&] { // the helper lives on
+            while (!over)
+                usleep(1000);
+        });
+        std::vector<std::thread> threads;
+        for (unsigned i = 0; i < 16; i++)
+            threads.emplace_back([] {
+                support::MappedArray<void *> blocks(count);
+                for (void *&block : blocks)
+                    std::memset(block = api::allocate(100), 1, 100);
+                for (void *block : blocks)
+                    api::release(block);
+            });
+        for (std::thread &thread : threads)
+            thread.join();
+        for (int i = 0; i < 10 && support::resident_bytes() > before + 16 * MiB; i++)
+            usleep(1000000);
+        over = true;
+        idle.join();
+    }).join();
+    support::expect_resident_at_most(before + 16 * MiB, "what ended threads had stays");
+}
+
 TEST(Threads, BlocksOutliveTheirThread)
 {
     support::MappedArray<void *> blocks(5000);

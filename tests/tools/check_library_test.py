@@ -32,6 +32,16 @@ class CheckLibrary(ToolTest, unittest.TestCase):
         text = "".join(f"void *{name}(void);\nvoid *{name}(void) {{ return 0; }}\n" for name in missing)
         self.assert_passes(self.library(text, "-Wl,-soname,libebbtide.so.0"))
 
+    def test_the_library_of_other_names(self):
+        library = self.library("int mallctl(void) { return 0; }\nint malloc(void) { return 0; }\n",
+                               "-Wl,-soname,libebbtide_compat.so.0")
+        said = self.run_tool(library).stderr
+        self.assertIn("does not export je_mallctl\n", said)
+        self.assertIn("exports malloc, which is not in", said)
+        self.assertNotIn("export mallctl\n", said)
+        self.assertNotIn("export ebb_malloc", said)
+        self.assertNotIn("SONAME", said)
+
     def test_newer_glibc(self):
         library = self.library("extern int memfd_create(const char *, unsigned);\n"
                                "int f(void) { return memfd_create(\"\", 0); }\n")  # of 2.27

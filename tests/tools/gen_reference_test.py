@@ -20,8 +20,8 @@ class GenReference(ToolTest, unittest.TestCase):
             structs = "".join(FIELDS.format(name) for name in STRUCTS.get(header, []))
             self.plant(f"include/{header}", SPDX + FIRST + structs + "// What it does,\n// for <all>.\n"
                        "EBB_EXPORT void *ebb_one(size_t bytes,\n                         int more) EBB_NOEXCEPT;\n\n#endif\n")
-        for face in ("ebbtide.hpp", "ebbtide/region.hpp", "ebbtide/lockfree.hpp"):
-            self.plant(f"include/{face}", "class face;\n")
+        for face in ("", "/object", "/rcu", "/hazard_pointer", "/tagged_ptr", "/region", "/lockfree"):
+            self.plant(f"include/ebbtide{face}.hpp", "class face;\n")
         (self.root / "docs").mkdir()
 
     def test_functions_and_fields(self):

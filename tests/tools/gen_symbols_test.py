@@ -22,6 +22,7 @@ class GenSymbols(ToolTest, unittest.TestCase):
         self.plant("packaging/ebbtide.map", MAP)
         self.plant("include/ebbtide/a.h", SPDX + "EBB_EXPORT void *ebb_a(int n,\n    int m) EBB_NOEXCEPT;\n"
                                                  "static inline void ebb_inline(void) {}\n")
+        self.plant("include/ebbtide/compat/other/b.h", SPDX + "EBB_EXPORT int\nother_b(void (*call)(int)) EBB_NOEXCEPT;\n")
         (self.root / "docs").mkdir()
 
     def test_names_and_reasons(self):
@@ -32,6 +33,7 @@ class GenSymbols(ToolTest, unittest.TestCase):
         self.assertEqual(6, text.count("`_Zdl"))
         self.assertNotIn("ebb_inline", text)
         self.assertNotIn("the rest", text)
+        self.assertIn("| `other_b` | `ebbtide/compat/other/b.h` |", text.partition("## libebbtide_compat.so")[2])
 
     def test_a_stale_list_is_told(self):
         self.assert_passes("--root", self.root)

@@ -52,8 +52,10 @@ class Lock(ToolTest, unittest.TestCase):
         self.assertEqual(["a==1.2"], (self.root / "lab/constraints.txt").read_text().splitlines()[2:])
 
     def test_what_is_committed_names_no_registry(self):
-        for file in ("rust/Cargo.versions", "bench/reclaim-rs/Cargo.versions", "lab/constraints.txt"):
-            self.assertNotIn("://", (TOOLS.parent / file).read_text())
+        committed = [*TOOLS.parent.glob("rust/**/Cargo.versions"), *TOOLS.parent.glob("bench/**/Cargo.versions")]
+        self.assertEqual(4, len(committed))
+        for file in (*committed, TOOLS.parent / "lab/constraints.txt"):
+            self.assertNotIn("://", file.read_text())
 
 
 if __name__ == "__main__":

@@ -35,10 +35,10 @@ struct Dense : Fake {
         ebbi_arena_audit(true);
         ebbi_arena_unlock();
     }
-    void grow(std::size_t granules)
+    void grow(std::size_t granules, std::size_t grown = 1)
     {
         for (; granules > 0; granules--) {
-            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP));
+            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP, grown));
             ASSERT_NE(nullptr, spans.back());
         }
     }
@@ -78,6 +78,16 @@ TEST_F(Dense, SmallProgramsAskForNothing)
 {
     grow(least_units * EBBI_UNIT_GRANULES - used());
     EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+TEST_F(Dense, WhatHasGrownAsksFromHalfOfThatOn)
+{
+    grow(least_units / 2 * EBBI_UNIT_GRANULES - used(), EBBI_UNIT_GRANULES / 4);
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+    grow(EBBI_UNIT_GRANULES, EBBI_UNIT_GRANULES / 4 - 1);
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE)) << "has not grown";
+    grow(2 * EBBI_UNIT_GRANULES, EBBI_UNIT_GRANULES / 4);
+    EXPECT_NE(0U, fake_os_count(FAKE_ADVISE_HUGE));
 }
 
 TEST_F(Dense, UnitsAreAskedForOnceEachAsTheyBegin)
@@ -186,7 +196,7 @@ TEST_F(Dense, RefusedMemoryIsServedFromWhatIsThere)
     grow_to_the_least();
     fake_os_refuse(FAKE_COMMIT, 1, true);
     fake_os_refuse(FAKE_ADVISE_HUGE, 1, true);
-    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP))
+    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP, 1))
         std::memset(ebbi_span_start(span), 1, EBBI_GRANULE);
     EXPECT_GE(used() + 2, ebbi_committed_granules);
 }
@@ -198,7 +208,7 @@ TEST_F(Dense, ManyThreadsAskOnceEach)
     for (int t = 0; t < 4; t++)
         threads.emplace_back([] {
             for (std::size_t i = 0; i < 4 * EBBI_UNIT_GRANULES; i++)
-                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_HEAP);
+                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_HEAP, 1 + i % 3);
         });
     for (std::thread &thread : threads)
         thread.join();

@@ -108,8 +108,7 @@ TEST_F(Threads, ATrayGrowsByItsFills)
     EXPECT_EQ(16U, tray_after(2000, 480)) << "8 KiB of blocks";
 }
 
-// Blocks of 48 bytes, each of the two vectors from a thread of its own, whose trays have one place in
-// the calling thread's heap.
+// Blocks of two bins, of threads of their own, whose trays have one place in the calling thread's heap.
 std::vector<void *> rivals(std::size_t count, std::vector<void *> *others)
 {
     (void)ebbi_heap_get();
@@ -119,23 +118,40 @@ std::vector<void *> rivals(std::size_t count, std::vector<void *> *others)
     constexpr int most = EBBI_LANES - 1;
     pthread_barrier_t barrier;
     pthread_barrier_init(&barrier, nullptr, most);
+    const auto keep = [&](std::vector<void *> &blocks) {
+        std::lock_guard<std::mutex> held(lock);
+        std::vector<void *> &first = of_tray[ebbi_tray_number(ebbi_tag_of(blocks[0]))];
+        if (first.empty())
+            first.swap(blocks);
+        else if (others->empty())
+            others->swap(blocks);
+    };
     for (int t = 0; t < most; t++)
         threads.emplace_back([&] {
-            std::vector<void *> blocks(count);
-            for (void *&p : blocks)
-                p = ebb_malloc(48);
-            pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
-            std::lock_guard<std::mutex> held(lock);
-            std::vector<void *> &first = of_tray[ebbi_tray_number(ebbi_tag_of(blocks[0]))];
-            if (first.empty())
-                first = blocks;
-            else if (others->empty())
-                *others = blocks;
+            for (std::size_t size = 16; size <= 112; size += 16) {
+                std::vector<void *> blocks(count);
+                for (void *&p : blocks)
+                    p = ebb_malloc(size);
+                if (size == 16)
+                    pthread_barrier_wait(&barrier); // nobody leaves a heap to another before
+                if (size % 64 != 0)                 // 64 bytes go to no tray
+                    keep(blocks);
+                for (void *p : blocks)
+                    ebb_free(p);
+            }
         });
     for (std::thread &t : threads)
         t.join();
     pthread_barrier_destroy(&barrier);
-    return of_tray[ebbi_tray_number(ebbi_tag_of(others->at(0)))];
+    std::vector<void *> first;
+    for (auto &[number, blocks] : of_tray)
+        if (number == ebbi_tray_number(ebbi_tag_of(others->at(0))))
+            first.swap(blocks);
+        else
+            for (void *p : blocks)
+                ebb_free(p);
+    ebbi_flush_foreign(ebbi_heap_get());
+    return first;
 }
 
 TEST_F(Threads, ATrayThatStandsStillLeavesItsPlace)

@@ -23,5 +23,5 @@ class Test(ConanFile):
 
     def test(self):
         if can_run(self):
-            for program in ("whole", "blocks"):
+            for program in ("whole", "blocks", "calls"):
                 self.run(f"{self.cpp.build.bindir}/{program}", env="conanrun")

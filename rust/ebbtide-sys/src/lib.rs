@@ -42,6 +42,7 @@ const _: () = {
     assert!(offset_of!(ebb_participant, now) == 8);
     assert!(offset_of!(ebb_participant, thread) == 20);
     assert!(size_of::<ebb_hazard>() == 64);
+    assert!(size_of::<ebb_hook>() == 3 * size_of::<usize>());
     assert!(EBB_SELF_PIN == 4096 && EBB_PIN_SHIFT == 16 && EBB_COLLECTOR_FENCED == 1);
     assert!(size_of::<ebb_region_options>() == 40);
     assert!(offset_of!(ebb_region_options, parent) == 8);

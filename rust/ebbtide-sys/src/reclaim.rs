@@ -7,6 +7,8 @@ use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// What runs after a grace period.
 pub type ebb_destructor = unsafe extern "C" fn(p: *mut c_void, context: *mut c_void);
+/// The same for an object with a hook.
+pub type ebb_hooked_destructor = unsafe extern "C" fn(p: *mut c_void, hook: *mut ebb_hook);
 /// What is called when more waits than the limit says.
 pub type ebb_notify = unsafe extern "C" fn(bytes: usize, context: *mut c_void);
 
@@ -66,6 +68,18 @@ pub struct ebb_hazard {
     pub next_free: *mut ebb_hazard,
 }
 
+/// A place to wait in, part of an object that [`ebb_retire_hooked`] takes. All zeros at first.
+#[repr(C)]
+#[derive(Debug)]
+pub struct ebb_hook {
+    #[doc(hidden)]
+    pub next: *mut ebb_hook,
+    #[doc(hidden)]
+    pub mark: usize,
+    #[doc(hidden)]
+    pub p: *mut c_void,
+}
+
 /// What waits in a collector, and for whom.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -116,6 +130,13 @@ extern "C" {
         destroy: Option<ebb_destructor>,
         context: *mut c_void,
     ) -> c_int;
+
+    /// Calls `destroy(p, hook)` after the grace period, without memory of its own: never refused.
+    pub fn ebb_retire_hooked(
+        hook: *mut ebb_hook,
+        p: *mut c_void,
+        destroy: Option<ebb_hooked_destructor>,
+    );
 
     /// Waits until every pin that is there now has ended.
     pub fn ebb_synchronize();

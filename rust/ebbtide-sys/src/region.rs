@@ -130,18 +130,6 @@ pub struct ebb_lifetime_stats {
     pub oldest_ms: u64,
 }
 
-impl ebb_lifetime_stats {
-    /// The label as text, up to what is not UTF-8.
-    pub fn label(&self) -> &str {
-        let end = self.label.iter().position(|&byte| byte == 0);
-        let bytes = &self.label[..end.unwrap_or(EBB_LABEL_BYTES)];
-        match core::str::from_utf8(bytes) {
-            Ok(text) => text,
-            Err(error) => core::str::from_utf8(&bytes[..error.valid_up_to()]).unwrap_or_default(),
-        }
-    }
-}
-
 extern "C" {
     /// A region without memory, or null. Null as options: all zero.
     pub fn ebb_region_open(options: *const ebb_region_options) -> *mut ebb_region;

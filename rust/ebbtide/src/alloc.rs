@@ -94,24 +94,9 @@ unsafe impl GlobalAlloc for Ebbtide {
     }
 }
 
-/// What the process holds, in bytes unless named otherwise.
-pub type Stats = sys::ebb_stats;
-
 /// Returns everything to the operating system that is free now, without waiting for the delay.
 /// Gives the number of bytes returned.
 pub fn trim() -> usize {
     // SAFETY: no conditions.
     unsafe { sys::ebb_trim() }
-}
-
-/// A snapshot of what the process holds. Not for hot paths: it looks at every slab.
-///
-/// ```
-/// assert!(ebbtide::stats().resident > 0);
-/// ```
-pub fn stats() -> Stats {
-    let mut stats = Stats::default();
-    // SAFETY: the library writes the whole of a struct that is the caller's.
-    unsafe { sys::ebb_stats_get(&mut stats) };
-    stats
 }

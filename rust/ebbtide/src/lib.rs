@@ -27,10 +27,12 @@ mod alloc;
 pub mod epoch;
 #[cfg(not(miri))] // the stand-in has no regions
 pub mod region;
+mod stats;
 
 #[cfg(not(miri))]
 use ebbtide_sys as sys;
 #[cfg(miri)]
 mod sys;
 
-pub use alloc::{stats, trim, Ebbtide, Stats};
+pub use alloc::{trim, Ebbtide};
+pub use stats::{stats, Stats};

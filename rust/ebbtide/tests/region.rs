@@ -29,7 +29,7 @@ impl Drop for Counted {
 
 fn line_of(label: &str) -> LifetimeStats {
     let lines = lifetimes();
-    let mut found = lines.into_iter().filter(|line| line.label() == label);
+    let mut found = lines.into_iter().filter(|line| line.label == label);
     let line = found.next().expect("a line for the label");
     assert!(found.next().is_none(), "one line for each label");
     line
@@ -406,7 +406,7 @@ fn labels_share_a_line_of_the_statistics() {
     let line = line_of(LABEL);
     assert_eq!(
         (line.is_domain, line.open, line.opened, line.live_blocks),
-        (0, 2, 2, 2)
+        (false, 2, 2, 2)
     );
     assert!(line.live_bytes >= 4_000);
     assert_ne!(regions[0].stats().id, regions[1].stats().id);

@@ -23,6 +23,11 @@ use super::{Guard, Owned, Shared};
 /// # // SAFETY: this thread alone has the pointer.
 /// # unsafe { drop(a.into_owned()) };
 /// ```
+///
+/// ```compile_fail,E0277
+/// let a = ebbtide::epoch::Atomic::new(std::cell::Cell::new(1));
+/// std::thread::spawn(move || drop(a)); // a copy of the pointer may have stayed
+/// ```
 pub struct Atomic<T: ?Sized + Pointable> {
     data: AtomicUsize,
     marker: PhantomData<*mut T>,

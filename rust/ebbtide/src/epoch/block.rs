@@ -3,8 +3,9 @@
 //! the alignment leaves zero.
 
 use std::alloc::{handle_alloc_error, Layout};
-use std::mem::{self, MaybeUninit};
-use std::{ptr, slice};
+use std::mem::{self, ManuallyDrop, MaybeUninit};
+use std::ptr::{self, NonNull};
+use std::slice;
 
 use crate::sys;
 
@@ -70,7 +71,7 @@ pub trait Pointer<T: ?Sized + Pointable> {
 }
 
 /// A block for the layout. Ends as failed allocations do when memory is refused.
-pub(super) fn allocate(layout: Layout) -> *mut u8 {
+fn allocate(layout: Layout) -> *mut u8 {
     let block = crate::alloc::allocate(layout);
     if block.is_null() {
         handle_alloc_error(layout);
@@ -80,22 +81,72 @@ pub(super) fn allocate(layout: Layout) -> *mut u8 {
 
 /// # Safety
 /// `block` comes from [`allocate`] and is used by nobody any more.
-pub(super) unsafe fn free(block: *mut u8) {
+unsafe fn free(block: *mut u8) {
     // SAFETY: the caller's word.
     unsafe { sys::ebb_free(block.cast()) }
 }
 
+/// Room for a `T`: a block, or for a type without size an address that is none, as in a `Box`.
+pub(super) fn room<T>() -> *mut T {
+    if mem::size_of::<T>() == 0 {
+        return NonNull::dangling().as_ptr();
+    }
+    allocate(Layout::new::<T>()).cast()
+}
+
+/// # Safety
+/// `at` comes from [`room`] and is used by nobody any more.
+pub(super) unsafe fn leave_room<T>(at: *mut T) {
+    if mem::size_of::<T>() != 0 {
+        // SAFETY: the caller's word.
+        unsafe { free(at.cast()) }
+    }
+}
+
+/// The object, moved to room of its own. It may be larger than the stack, so it makes no stop there.
+pub(super) fn from_box<T>(object: Box<T>) -> usize {
+    let at = room::<T>();
+    let from = Box::into_raw(object);
+    // SAFETY: the object moves from one room to the other, and the box goes without it.
+    unsafe {
+        ptr::copy_nonoverlapping(from, at, 1);
+        drop(Box::from_raw(from.cast::<ManuallyDrop<T>>()));
+    }
+    at as usize
+}
+
+/// The object, moved to a `Box`, as in [`from_box`].
+///
+/// # Safety
+/// `at` is an object in [`room`] that nobody else uses, and that is the box's from now on.
+pub(super) unsafe fn to_box<T>(at: *mut T) -> Box<T> {
+    let layout = Layout::new::<T>();
+    // SAFETY: the size is not 0; then the caller's word.
+    unsafe {
+        let to = match layout.size() {
+            0 => at,
+            _ => std::alloc::alloc(layout).cast(),
+        };
+        if to.is_null() {
+            handle_alloc_error(layout);
+        }
+        ptr::copy_nonoverlapping(at, to, 1);
+        leave_room(at);
+        Box::from_raw(to)
+    }
+}
+
 impl<T> Pointable for T {
     const ALIGN: usize = mem::align_of::<T>();
-    const IS_PLAIN_BLOCK: bool = !mem::needs_drop::<T>();
+    const IS_PLAIN_BLOCK: bool = !mem::needs_drop::<T>() && mem::size_of::<T>() != 0;
 
     type Init = T;
 
     unsafe fn init(init: T) -> usize {
-        let block = allocate(Layout::new::<T>()).cast::<T>();
-        // SAFETY: a fresh block of T's size and alignment.
-        unsafe { block.write(init) };
-        block as usize
+        let at = room::<T>();
+        // SAFETY: fresh room for a T.
+        unsafe { at.write(init) };
+        at as usize
     }
 
     unsafe fn deref<'a>(ptr: usize) -> &'a T {
@@ -113,7 +164,7 @@ impl<T> Pointable for T {
         // SAFETY: the caller's word.
         unsafe {
             object.drop_in_place();
-            free(object.cast());
+            leave_room(object);
         }
     }
 }
@@ -213,6 +264,18 @@ mod tests {
         assert_eq!(with_tag::<u64>(0x1003, 13), 0x1005);
         assert_eq!(address_of::<u64>(0x1005), 0x1000);
         assert_eq!(tag_of::<u64>(0x1005), 5);
+    }
+
+    #[test]
+    fn a_box_of_a_large_object_makes_no_stop_on_the_stack() {
+        type Large = [u8; 8 << 20]; // twice a test thread's stack
+        let mut large = vec![1_u8; mem::size_of::<Large>()].into_boxed_slice();
+        large[9] = 7;
+        // SAFETY: of the size that the array has, and alignment 1.
+        let large = unsafe { Box::from_raw(Box::into_raw(large).cast::<Large>()) };
+        let at = from_box(large) as *mut Large;
+        // SAFETY: made above, and nobody else's.
+        assert_eq!(unsafe { to_box(at) }[9], 7);
     }
 
     #[test]

@@ -4,11 +4,14 @@
 use std::alloc::{handle_alloc_error, Layout};
 use std::cell::Cell;
 use std::fmt;
+use std::iter;
 use std::ptr::{self, NonNull};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::guard::{self, Guard, Place};
 use super::pin;
+use crate::stats::{statistics, Bytes, Count, Flag, Millis};
 use crate::sys;
 
 /// A clock of its own: its pins hold back nothing of other collectors. Clones are the same collector.
@@ -29,8 +32,31 @@ pub struct Collector {
     own: Option<Arc<Own>>, // None: the default collector
 }
 
-/// What waits in a collector, and for whom.
-pub type ReclaimStats = sys::ebb_reclaim_stats;
+statistics! {
+    /// What waits in a collector, and for whom.
+    ReclaimStats of sys::ebb_reclaim_stats {
+        /// Blocks that wait, in bytes, as of each thread's last slow call.
+        retired_bytes: usize = Bytes: retired_bytes,
+        /// The number of blocks that wait, likewise.
+        retired_blocks: usize = Count<usize>: retired_blocks,
+        /// The number of deferred functions and destructors that wait.
+        destructors: usize = Count<usize>: destructors,
+        /// The epoch of the collector's clock.
+        epoch: u64 = Count<u64>: epoch,
+        /// The number of threads registered.
+        participants: usize = Count<usize>: participants,
+        /// The number of threads that are pinned now.
+        pinned: usize = Count<usize>: pinned,
+        /// For how long at least the oldest pin has lasted.
+        oldest_pin_age: Duration = Millis: oldest_pin_ms,
+        /// The thread of the oldest pin, by the kernel's number; 0 if nobody is pinned.
+        oldest_pin_thread: u32 = Count<u32>: oldest_pin_thread,
+        /// The number of open hazard pointers.
+        hazards: usize = Count<usize>: hazards,
+        /// Whether every outermost pin makes a fence.
+        fenced: bool = Flag: fenced,
+    }
+}
 
 static DEFAULT: Collector = Collector { own: None };
 
@@ -81,7 +107,7 @@ impl Collector {
     ///
     /// ```
     /// let collector = ebbtide::epoch::Collector::fenced();
-    /// assert!(collector.stats().fenced != 0);
+    /// assert!(collector.stats().fenced);
     /// ```
     pub fn fenced() -> Self {
         Self::create(sys::EBB_COLLECTOR_FENCED)
@@ -142,10 +168,10 @@ impl Collector {
     /// # drop(guard);
     /// ```
     pub fn stats(&self) -> ReclaimStats {
-        let mut stats = ReclaimStats::default();
+        let mut raw = sys::ebb_reclaim_stats::default();
         // SAFETY: alive; the library writes the whole of a struct that is the caller's.
-        unsafe { sys::ebb_reclaim_stats_get(self.raw(), &mut stats) };
-        stats
+        unsafe { sys::ebb_reclaim_stats_get(self.raw(), &mut raw) };
+        ReclaimStats::of(raw)
     }
 }
 
@@ -175,6 +201,12 @@ pub(super) struct Local {
     collector: Collector,
     owners: Cell<usize>, // handles and guards
     pins: Cell<usize>,
+    next: Cell<*const Local>,
+}
+
+thread_local! {
+    /// This thread's.
+    static LOCALS: Cell<*const Local> = const { Cell::new(ptr::null()) };
 }
 
 impl Local {
@@ -182,12 +214,36 @@ impl Local {
         // SAFETY: the collector is alive.
         let me = unsafe { sys::ebb_collector_attach(collector.raw()) };
         assert!(!me.is_null(), "no record for this thread in the collector");
-        NonNull::from(Box::leak(Box::new(Local {
+        let local = NonNull::from(Box::leak(Box::new(Local {
             me,
             collector: collector.clone(),
             owners: Cell::new(1),
             pins: Cell::new(0),
-        })))
+            next: Cell::new(LOCALS.get()),
+        })));
+        LOCALS.set(local.as_ptr());
+        local
+    }
+
+    /// Takes it out of the thread's list, in which it is.
+    fn unlink(&self) {
+        LOCALS.with(|first| {
+            let mut link = first;
+            while !ptr::eq(link.get(), self) {
+                // SAFETY: what is in the list is alive.
+                link = unsafe { &(*link.get()).next };
+            }
+            link.set(self.next.get());
+        });
+    }
+
+    /// Whether the calling thread is pinned by a guard of a handle, leaked or not.
+    pub(super) fn any_is_pinned() -> bool {
+        // SAFETY: what is in the list is alive.
+        let mut locals = iter::successors(unsafe { LOCALS.get().as_ref() }, |local| unsafe {
+            local.next.get().as_ref()
+        });
+        locals.any(|local| local.pins.get() > 0)
     }
 
     pub(super) fn participant(&self) -> *mut sys::ebb_participant {
@@ -236,6 +292,7 @@ impl Local {
             let owners = &this.as_ref().owners;
             owners.set(owners.get() - 1);
             if owners.get() == 0 {
+                this.as_ref().unlink();
                 drop(Box::from_raw(this.as_ptr()));
             }
         }
@@ -243,6 +300,11 @@ impl Local {
 }
 
 /// The calling thread's registration in a collector. It stays in its thread.
+///
+/// ```compile_fail,E0277
+/// let handle = ebbtide::epoch::Collector::new().register();
+/// std::thread::spawn(move || drop(handle));
+/// ```
 pub struct LocalHandle {
     local: Option<NonNull<Local>>, // None: in the default collector
 }

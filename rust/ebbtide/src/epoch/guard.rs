@@ -5,7 +5,6 @@ use std::alloc::{handle_alloc_error, Layout};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
-use std::mem;
 use std::ptr::{self, NonNull};
 
 use super::block::{self, Pointable};
@@ -40,6 +39,26 @@ pub(super) enum Place {
 /// let guard = ebbtide::epoch::pin();
 /// std::thread::spawn(move || drop(guard));
 /// ```
+///
+/// ```compile_fail,E0277
+/// let guard = &ebbtide::epoch::pin();
+/// std::thread::scope(|scope| {
+///     scope.spawn(move || guard.flush());
+/// });
+/// ```
+///
+/// What is loaded under it does not outlive it:
+///
+/// ```compile_fail,E0505
+/// let a = ebbtide::epoch::Atomic::new(1);
+/// let guard = ebbtide::epoch::pin();
+/// let loaded = a.load(std::sync::atomic::Ordering::Acquire, &guard);
+/// drop(guard);
+/// assert!(!loaded.is_null());
+/// ```
+///
+/// A guard that is leaked ([`mem::forget`](std::mem::forget) and the like) keeps the thread pinned. A
+/// thread that ends so ends the process: what the guard protects may be lent to others for ever.
 pub struct Guard {
     place: Place,
     flush: Cell<bool>,
@@ -108,6 +127,16 @@ impl Guard {
     /// epoch::default_collector().barrier();
     /// assert_eq!(receiver.recv(), Ok("later"));
     /// ```
+    ///
+    /// ```compile_fail,E0373
+    /// let short = String::from("short");
+    /// ebbtide::epoch::pin().defer(|| short.len());
+    /// ```
+    ///
+    /// ```compile_fail,E0277
+    /// let counted = std::rc::Rc::new(1);
+    /// ebbtide::epoch::pin().defer(move || drop(counted)); // its other owners may be in another thread
+    /// ```
     pub fn defer<F, R>(&self, f: F)
     where
         F: FnOnce() -> R,
@@ -129,12 +158,8 @@ impl Guard {
             drop(f());
             return;
         }
-        let at = if mem::size_of::<F>() == 0 {
-            NonNull::<F>::dangling().as_ptr() // nothing to keep
-        } else {
-            block::allocate(Layout::new::<F>()).cast::<F>()
-        };
-        // SAFETY: fresh memory for an F, or no memory for none.
+        let at = block::room::<F>();
+        // SAFETY: fresh room for an F.
         unsafe {
             at.write(f);
             self.retire_with(at.cast(), call::<F, R>);
@@ -220,6 +245,14 @@ impl Guard {
     /// }
     /// # // SAFETY: this thread alone has the pointer.
     /// # unsafe { drop(a.into_owned()) };
+    /// ```
+    ///
+    /// ```compile_fail,E0502
+    /// let a = ebbtide::epoch::Atomic::new(1);
+    /// let mut guard = ebbtide::epoch::pin();
+    /// let loaded = a.load(std::sync::atomic::Ordering::Acquire, &guard);
+    /// guard.repin();
+    /// assert!(!loaded.is_null());
     /// ```
     pub fn repin(&mut self) {
         // SAFETY: this guard is a pin.
@@ -351,9 +384,7 @@ unsafe extern "C" fn call<F: FnOnce() -> R, R>(at: *mut c_void, _: *mut c_void) 
     // SAFETY: the function moves out of the block, which goes first so that it may serve again.
     unsafe {
         let f = at.read();
-        if mem::size_of::<F>() != 0 {
-            block::free(at.cast());
-        }
+        block::leave_room(at);
         drop(f());
     }
 }

@@ -32,11 +32,10 @@
 //!   global allocator, both are the same), and conversions from and to `Box` move the value.
 //! - Deferred functions and destructors run in the thread that deferred, as it ends an outermost
 //!   pin, or in a thread of the library with a stack of 256 KiB. One that panics ends the process.
+//! - A thread that ends with a leaked guard ends the process; there it would be pinned for ever.
 //! - [`Guard::flush`] takes effect when the guard ends, if it was the thread's only pin.
 //! - A thread has one participant in a collector, however often it registers: its pins there end
 //!   together.
-//! - The deprecated `compare_and_set`, `compare_and_set_weak`, `CompareAndSetError` and
-//!   `CompareAndSetOrdering` are left out.
 //! - Added: [`Collector::fenced`], [`Collector::synchronize`], [`Collector::barrier`],
 //!   [`Collector::reclaim`] and [`Collector::stats`].
 //!
@@ -46,7 +45,9 @@
 mod atomic;
 mod block;
 mod collector;
+mod compare_and_set;
 mod guard;
+mod leaked;
 mod owned;
 mod pin;
 mod shared;
@@ -54,6 +55,8 @@ mod shared;
 pub use atomic::{Atomic, CompareExchangeError};
 pub use block::{Pointable, Pointer};
 pub use collector::{default_collector, Collector, LocalHandle, ReclaimStats};
+#[allow(deprecated)]
+pub use compare_and_set::{CompareAndSetError, CompareAndSetOrdering};
 pub use guard::{is_pinned, pin, unprotected, Guard};
 pub use owned::Owned;
 pub use shared::Shared;

@@ -20,6 +20,11 @@ use super::{Guard, Shared};
 /// node[0] = 3;
 /// assert_eq!((*node, node.tag()), ([3, 2], 1));
 /// ```
+///
+/// ```compile_fail,E0277
+/// let owned = ebbtide::epoch::Owned::new(std::rc::Rc::new(1));
+/// std::thread::spawn(move || drop(owned));
+/// ```
 pub struct Owned<T: ?Sized + Pointable> {
     data: usize,
     marker: PhantomData<Box<T>>,
@@ -75,12 +80,8 @@ impl<T> Owned<T> {
     /// The object, moved to a `Box`.
     pub fn into_box(self) -> Box<T> {
         let at = block::address_of::<T>(self.into_usize()) as *mut T;
-        // SAFETY: the object moves out and its block, which this owned, goes.
-        unsafe {
-            let moved = Box::new(at.read());
-            block::free(at.cast());
-            moved
-        }
+        // SAFETY: this owned the object.
+        unsafe { block::to_box(at) }
     }
 }
 
@@ -171,7 +172,8 @@ impl<T> From<T> for Owned<T> {
 impl<T> From<Box<T>> for Owned<T> {
     /// The object, moved to a block of its own.
     fn from(b: Box<T>) -> Self {
-        Owned::new(*b)
+        // SAFETY: the one owner of what has moved.
+        unsafe { Self::from_usize(block::from_box(b)) }
     }
 }
 

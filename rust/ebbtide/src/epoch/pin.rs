@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{compiler_fence, AtomicU64, Ordering};
 
+use super::leaked;
 use crate::sys;
 use crate::sys::ebb_participant as Participant;
 use crate::sys::{EBB_PIN_ATTENTION, EBB_PIN_DEEPEST, EBB_PIN_DEPTH};
@@ -81,6 +82,17 @@ unsafe fn announce(me: *mut Participant, attention: u64) {
     }
 }
 
+/// Every first pin of a record comes here.
+///
+/// # Safety
+/// As [`enter`].
+#[cold]
+unsafe fn enter_slow(me: *mut Participant) {
+    // SAFETY: the caller's word.
+    unsafe { sys::ebb_pin_slow(me) };
+    leaked::watch();
+}
+
 /// # Safety
 /// As [`enter`].
 #[inline(always)]
@@ -91,7 +103,7 @@ unsafe fn enter_deeper(me: *mut Participant) {
         if state & EBB_PIN_DEPTH < EBB_PIN_DEEPEST - 1 {
             (*me).state.store(state + 1, Ordering::Relaxed);
         } else {
-            sys::ebb_pin_slow(me);
+            enter_slow(me);
         }
     }
 }
@@ -188,7 +200,7 @@ pub(super) unsafe fn is_inside(me: *mut Participant) -> bool {
 pub(super) mod default {
     use std::sync::atomic::Ordering;
 
-    use super::current;
+    use super::{current, Participant};
     use crate::sys::{self, EBB_PIN_DEPTH, EBB_PIN_NONE};
 
     #[inline(always)]
@@ -213,29 +225,48 @@ pub(super) mod default {
         unsafe { super::renew(current()) }
     }
 
+    /// Whether the thread has no record of its own: it has not pinned, or never will have one.
+    ///
+    /// # Safety
+    /// `me` is [`current`].
+    #[inline(always)]
+    unsafe fn is_none(me: *mut Participant) -> bool {
+        // SAFETY: the caller's word.
+        let state = unsafe { (*me).state.load(Ordering::Relaxed) };
+        state & EBB_PIN_DEPTH == EBB_PIN_NONE
+    }
+
     #[inline(always)]
     pub(in crate::epoch) fn is_inside() -> bool {
         let me = current();
         // SAFETY: the thread's own record, or one of those that have none, which the library knows.
         unsafe {
-            let depth = (*me).state.load(Ordering::Relaxed) & EBB_PIN_DEPTH;
-            if depth == EBB_PIN_NONE {
+            if is_none(me) {
                 sys::ebb_is_pinned() != 0
             } else {
                 super::is_inside(me)
             }
         }
     }
+
+    /// Whether a pin would end with the thread. Those of threads without a record of their own do not.
+    pub(in crate::epoch) fn would_end() -> bool {
+        let me = current();
+        // SAFETY: as above.
+        unsafe { !is_none(me) && super::is_inside(me) }
+    }
 }
 
 /// Where there is no assembly for the thread's record, by calls.
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64", miri)))]
 pub(super) mod default {
+    use crate::epoch::leaked;
     use crate::sys;
 
     pub(in crate::epoch) fn enter() {
         // SAFETY: no conditions.
         unsafe { sys::ebb_pin() }
+        leaked::watch();
     }
 
     /// # Safety
@@ -255,6 +286,10 @@ pub(super) mod default {
     pub(in crate::epoch) fn is_inside() -> bool {
         // SAFETY: no conditions.
         unsafe { sys::ebb_is_pinned() != 0 }
+    }
+
+    pub(in crate::epoch) fn would_end() -> bool {
+        is_inside()
     }
 }
 

@@ -23,6 +23,12 @@ use super::Owned;
 /// # // SAFETY: this thread alone has the pointer.
 /// # unsafe { drop(a.into_owned()) };
 /// ```
+///
+/// ```compile_fail,E0277
+/// use ebbtide::epoch::{Atomic, Shared};
+/// let shared = Shared::<u8>::null();
+/// std::thread::spawn(move || Atomic::from(shared));
+/// ```
 pub struct Shared<'g, T: 'g + ?Sized + Pointable> {
     data: usize,
     marker: PhantomData<(&'g (), *const T)>,

@@ -125,10 +125,10 @@ impl Domain {
 
     /// What the domain holds.
     pub fn stats(self) -> LifetimeStats {
-        let mut stats = LifetimeStats::default();
+        let mut raw = sys::ebb_lifetime_stats::default();
         // SAFETY: domains do not end, and the library writes the whole of a struct that is the caller's.
-        unsafe { sys::ebb_domain_stats_get(self.raw.as_ptr(), &mut stats) };
-        stats
+        unsafe { sys::ebb_domain_stats_get(self.raw.as_ptr(), &mut raw) };
+        LifetimeStats::of(raw)
     }
 }
 

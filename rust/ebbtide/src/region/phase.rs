@@ -130,10 +130,10 @@ impl Phase<'_> {
 
     /// What the phase holds.
     pub fn stats(&self) -> RegionStats {
-        let mut stats = RegionStats::default();
+        let mut raw = sys::ebb_region_stats::default();
         // SAFETY: open, and the library writes the whole of a struct that is the caller's.
-        unsafe { sys::ebb_region_stats_get(self.raw.as_ptr(), &mut stats) };
-        stats
+        unsafe { sys::ebb_region_stats_get(self.raw.as_ptr(), &mut raw) };
+        RegionStats::of(raw)
     }
 
     /// The label that it was opened with, or "region".

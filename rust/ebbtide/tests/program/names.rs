@@ -136,6 +136,69 @@ fn owners_act_as_boxes() {
     assert_eq!(format!("{guard:?}"), "Guard { .. }");
 }
 
+#[test]
+#[allow(deprecated)]
+fn the_old_names_of_compare_exchange() {
+    use self::crossbeam_epoch::{CompareAndSetError, CompareAndSetOrdering};
+    fn orders(ord: impl CompareAndSetOrdering) -> (Ordering, Ordering) {
+        (ord.success(), ord.failure())
+    }
+    let one = [Relaxed, Acquire, Ordering::Release, AcqRel, SeqCst].map(orders);
+    let failures = one.map(|(_, failure)| failure);
+    assert_eq!(failures, [Relaxed, Acquire, Relaxed, Acquire, SeqCst]);
+    assert_eq!(orders((AcqRel, Relaxed)), (AcqRel, Relaxed));
+    let guard = &pin();
+    let a = Atomic::<u64>::null();
+    let first = a.compare_and_set(Shared::null(), Owned::new(1), AcqRel, guard).unwrap();
+    let refused = a.compare_and_set(Shared::null(), Owned::new(2), (SeqCst, Relaxed), guard);
+    let refused: CompareAndSetError<'_, u64, Owned<u64>> = refused.unwrap_err();
+    assert_eq!((refused.current, *refused.new), (first, 2));
+    while a.compare_and_set_weak(first, Shared::null(), SeqCst, guard).is_err() {}
+    assert_eq!(*unsafe { first.into_owned() }, 1);
+}
+
+// What may go to another thread, and over a caught panic: not more than with the original.
+#[test]
+fn marker_traits() {
+    use std::panic::{RefUnwindSafe, UnwindSafe};
+    fn both<T: Send + Sync>() {}
+    fn moves<T: Send>() {}
+    fn unwinds<T: UnwindSafe + RefUnwindSafe + Unpin>() {}
+    both::<Collector>();
+    both::<Atomic<u8>>();
+    both::<Owned<u8>>();
+    moves::<Owned<std::cell::Cell<u8>>>();
+    unwinds::<Atomic<*mut u8>>();
+    unwinds::<Owned<std::marker::PhantomPinned>>();
+    unwinds::<Shared<'static, u8>>();
+    unwinds::<CompareExchangeError<'static, u8, Owned<u8>>>();
+}
+
+struct Empty;
+
+impl Drop for Empty {
+    fn drop(&mut self) {
+        EMPTIED.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+static EMPTIED: AtomicUsize = AtomicUsize::new(0);
+
+#[test]
+fn objects_without_size() {
+    let owned: Owned<Empty> = Owned::from(Owned::<Empty>::from(Box::new(Empty)).into_box());
+    let collector = Collector::new();
+    {
+        let guard = collector.register().pin();
+        unsafe { guard.defer_destroy(owned.into_shared(&guard)) };
+        unsafe { guard.defer_destroy(Owned::new(()).into_shared(&guard)) };
+        assert_eq!(EMPTIED.load(Ordering::Relaxed), 0);
+    }
+    drop(collector);
+    assert_eq!(EMPTIED.load(Ordering::Relaxed), 1);
+    drop(unsafe { Owned::<()>::from_raw(Box::into_raw(Box::new(()))) });
+}
+
 // A type of the program's own behind the pointers.
 struct Text([u8]);
 
