@@ -18,8 +18,8 @@
 #define SPANS_KEPT ((size_t)32 << 20)
 #define SPANS_KEPT_ALONE ((size_t)48 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
-#define SPANS_PART 4  // of the peak, what may stay beyond it
-#define BLOCKS_PART 2 // the same, and of what is in use
+#define SPANS_PART 4                   // of the peak, what may stay beyond it
+#define BLOCKS_PART 2                  // the same, and of what is in use
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
