@@ -26,6 +26,12 @@ class LintWords(ToolTest, unittest.TestCase):
         for name in ("include/ebbtide.h", "include/ebbtide/a.hpp"):
             self.found(name, SPDX + "int f(void); // in trays\n", "2: 'trays'")
 
+    def test_messages_of_the_sources(self):
+        self.found("src/heap/a.c", '// a\nint f(void) { return say("in the tray %p"); }\n', "2: 'tray'")
+        self.plant("src/heap/a.c", '// "a tray"\nEBBI_ASSERT(x); _Static_assert(y,\n    "room for a tray");\nchar c[] = "tray";\n')
+        self.plant("src/heap/a_audit.c", 'say("in the tray %p");\n')
+        self.assert_passes("--root", self.root)
+
     def test_what_is_none_of_it(self):
         self.plant("README.md", "`tray` and [a](tray.md), --tray, a-tray, tray_of()\n\n    tray\n```c\nint tray;\n```\n")
         self.plant("include/ebbtide.h", SPDX + "int tray;\n//     tray = f();\n")
