@@ -2,6 +2,7 @@
 // Layer arena: chunks, from reservation to committed granules.
 #include "arena/internal.h"
 
+#define SMALL_PAGE 4096u // with others a huge page is larger than a unit
 // Below 2 MiB, so that a small program is not given a transparent huge page.
 #define FIRST_STEP 31
 #define LARGEST_STEP 1024
@@ -126,10 +127,23 @@ static size_t first_granule(size_t granules, size_t span_granules)
     return first + (skips ? skipped : 0);
 }
 
+bool ebbi_chunk_is_automatic(void)
+{
+    return ebbi_arena_advice == EBBI_HUGE_AUTO && ebbi_os_page_size() == SMALL_PAGE &&
+           ebbi_os_huge_on_request();
+}
+
+// Where they come unasked, they come to sparse memory too, and what was returned comes back.
+enum ebbi_os_huge ebbi_chunk_advice(void)
+{
+    return ebbi_chunk_is_automatic() && ebbi_os_huge_by_default() ? EBBI_HUGE_NEVER
+                                                                  : ebbi_arena_advice;
+}
+
 static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
 {
     EBBI_ASSERT(ebbi_chunk_of(chunk) == NULL);
-    ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_dense_advice());
+    ebbi_os_advise_huge(chunk, granules << EBBI_GRANULE_SHIFT, ebbi_chunk_advice());
     chunk->first = chunk->committed = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
     chunk->number = chunk_count++;

@@ -16,32 +16,19 @@
 #define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
 #define LEAST_LEFT_OUT 8
 #define MOST_LEFT_OUT 128
-#define SMALL_PAGE 4096u // with others a huge page is larger than a unit
 
 static size_t left_out; // units that will be, from now; under the lock, as is the next
 static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
 
-static bool is_automatic(void)
-{
-    return ebbi_arena_advice == EBBI_HUGE_AUTO && ebbi_os_page_size() == SMALL_PAGE &&
-           ebbi_os_huge_on_request();
-}
-
 static bool is_wanted(size_t grown)
 {
     size_t least = grown >= LEAST_GROWN ? LEAST_UNITS / 2 : LEAST_UNITS;
-    return ebbi_used_granules >= least * EBBI_UNIT_GRANULES && is_automatic();
-}
-
-// Where they come unasked, they come to sparse memory too, and what was returned comes back.
-enum ebbi_os_huge ebbi_dense_advice(void)
-{
-    return is_automatic() && ebbi_os_huge_by_default() ? EBBI_HUGE_NEVER : ebbi_arena_advice;
+    return ebbi_used_granules >= least * EBBI_UNIT_GRANULES && ebbi_chunk_is_automatic();
 }
 
 bool ebbi_dense_everywhere(void)
 {
-    enum ebbi_os_huge advice = ebbi_dense_advice();
+    enum ebbi_os_huge advice = ebbi_chunk_advice();
     return advice == EBBI_HUGE_ALWAYS || (advice != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
 }
 

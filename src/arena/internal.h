@@ -38,6 +38,8 @@ void ebbi_chunk_destroy(struct ebbi_chunk *chunk);
 struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk); // NULL: the first. Under the lock
 // Makes granules below `end` usable. False when refused. Under the lock.
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
+bool ebbi_chunk_is_automatic(void);        // units are asked for as they get dense
+enum ebbi_os_huge ebbi_chunk_advice(void); // for a chunk as a whole
 struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule);
 // The same of a span that is free, or about to be.
 EBBI_INLINE struct ebbi_free_span *ebbi_free_span_at(struct ebbi_chunk *chunk, size_t granule)
@@ -74,7 +76,6 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
 }
 
 // dense.c. Under the lock.
-enum ebbi_os_huge ebbi_dense_advice(void); // for a chunk as a whole
 // Before [index, index + granules) is cut out of the free span.
 // True: the span's first touch brings a unit; ebbi_dense_touch then makes it, without the lock. grown: granules
 // that what it is for has, this one among them.

@@ -153,6 +153,7 @@ void ebbi_heap_rest(struct ebbi_heap *heap)
     ebbi_lock_take(&heap->own.lock);
     ebbi_owner_collect(&heap->own);
     release_reserves(&heap->own);
+    ebbi_purge_ended(&heap->own);
     ebbi_lock_drop(&heap->own.lock);
 }
 

@@ -35,7 +35,7 @@
 #include "region/region.h"
 
 #define EBBI_OUTBOX 64
-#define EBBI_TRAYS 39
+#define EBBI_TRAYS 37
 #define EBBI_ARRAYS (EBBI_CLASS_COUNT + EBBI_TRAYS) // magazines by class, then trays
 _Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_ENTERED 32

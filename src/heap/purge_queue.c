@@ -9,6 +9,8 @@
 // oldest first. What swings between two sizes would fault its pages in again at each swing; its memory was
 // resident at the peak, so the peak grows by nothing. "Lately" is since the pass before the last (base/peak.h).
 // Without a helper the free that ends a burst may be the last call for long.
+#include <limits.h>
+
 #include "base/list.h"
 #include "heap/blocks.h"
 #include "os/wake.h"
@@ -125,6 +127,13 @@ void ebbi_owner_turn_peak(struct ebbi_owner *owner)
 size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
 {
     return purge_queue(owner, delay_ms, SLABS_AT_ONCE);
+}
+
+void ebbi_purge_ended(struct ebbi_owner *owner)
+{
+    if (!ebbi_helper_is_there()) {
+        (void)purge_queue(owner, 0, INT_MAX);
+    }
 }
 
 static size_t below_peak(size_t peak, size_t used, size_t part, size_t least)

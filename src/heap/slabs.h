@@ -50,6 +50,8 @@ void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab);
 void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab);
 // Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. Bytes.
 size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms);
+// Its thread has ended: without a helper all that is free goes, as nobody comes later who would.
+void ebbi_purge_ended(struct ebbi_owner *owner);
 void ebbi_purge_blocks(struct ebbi_owner *owner);    // by amount; as above
 void ebbi_owner_turn_peak(struct ebbi_owner *owner); // at each pass
 // In the child of a fork: nobody purges its slabs any more.

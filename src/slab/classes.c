@@ -16,7 +16,8 @@ _Static_assert(EBBI_LANES > 0 &&
 #define EBBI_CLASS_TABLE_DATA
 #include "slab/class_table.h" // the same file, now for its data
 
-EBBI_SPARSE struct ebbi_places ebbi_places;
+// What one lane has of both lies in one page.
+EBBI_SPARSE struct ebbi_places ebbi_places __attribute__((aligned(4096)));
 
 void ebbi_places_prepare(unsigned lane)
 {

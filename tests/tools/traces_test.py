@@ -15,7 +15,7 @@ TRACES = TOOLS.parent / "bench" / "traces"
 KINDS = {"compiler": 4, "interpreter": 6, "database": 3, "server": 4, "solver": 3, "converter": 5,
          "tool": 5, "editor": 2, "java": 1,
          "pattern": 5}
-NEEDED = {"name", "kind", "packages", "command"}
+NEEDED = {"name", "kind", "packages", "command", "imitates"}
 SERVERS = {"port", "load", "stop"}
 OPTIONAL = {"prepare", "env", "stdin", "inputs", "record", "quick"}
 PLACES = {"input", "scratch", "programs"}
