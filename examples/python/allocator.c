@@ -152,16 +152,8 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "ebbtide_allocator",
-    "Python's memory, counted by Ebbtide.",
-    -1,
-    methods,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ebbtide_allocator",
+                                        .m_doc = "Python's memory, counted by Ebbtide.",
+                                        .m_size = -1, .m_methods = methods};
 
 PyMODINIT_FUNC PyInit_ebbtide_allocator(void) { return PyModule_Create(&definition); }

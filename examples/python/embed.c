@@ -55,17 +55,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "ebbtide",
-    "The allocator of this Python.",
-    -1,
-    methods,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ebbtide",
+                                        .m_doc = "The allocator of this Python.", .m_size = -1,
+                                        .m_methods = methods};
 
 static PyObject *make_module(void) { return PyModule_Create(&definition); }
 

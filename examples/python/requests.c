@@ -279,17 +279,9 @@ static PyMethodDef methods[] = {
     {NULL, NULL, 0, NULL},
 };
 
-static struct PyModuleDef definition = {
-    PyModuleDef_HEAD_INIT,
-    "ebbtide_requests",
-    "Requests whose parts end together.",
-    -1,
-    methods,
-    NULL,
-    NULL,
-    NULL,
-    NULL,
-};
+static struct PyModuleDef definition = {PyModuleDef_HEAD_INIT, .m_name = "ebbtide_requests",
+                                        .m_doc = "Requests whose parts end together.", .m_size = -1,
+                                        .m_methods = methods};
 
 PyMODINIT_FUNC PyInit_ebbtide_requests(void)
 {
