@@ -7,8 +7,8 @@
 // - deleters run in retire, when the thread's pin ends, in the functions of ebbtide/reclaim.h that run destructors or in
 //   the library's thread, never inside a pin;
 // - an object that waits and retires itself again aborts. A deleter that throws ends the process.
-// In the child of a fork, those that another thread has made, or protected something by last, protect nothing until
-// they are used again.
+// In the child of a fork, those that another living thread has made, or protected something by last, protect nothing
+// until they are used again (of a thread that had ended: perhaps).
 // A reader copies members, not a whole object with its base: retire writes to that.
 #ifndef EBBTIDE_HAZARD_POINTER_HPP
 #define EBBTIDE_HAZARD_POINTER_HPP

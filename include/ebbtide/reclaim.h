@@ -202,7 +202,8 @@ struct ebb_hazard;
 
 // NULL with errno = ENOMEM when refused. O(open ones / 63), takes a lock: keep it for the thread's
 // life. It may be handed to another thread, and its thread's end does not close it. In the child of a fork() all stay
-// open; those that another thread has opened and nobody has set, or that another has set last, protect nothing there.
+// open; those that another living thread has opened and nobody has set, or has set last, protect nothing there; of those
+// of a thread that had ended, that is not said: close them, or set them anew.
 EBB_EXPORT struct ebb_hazard *ebb_hazard_open(void) EBB_NOEXCEPT;
 // Ends the protection too. NULL is allowed; closed twice: abort.
 EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;

@@ -133,8 +133,8 @@ size_t ebb_collector_reclaim(struct ebb_collector *collector) { return reclaim(i
 struct ebb_hazard *ebb_hazard_open(void)
 {
     ebbi_helper_look();
-    (void)ebbi_heap_get(); // ebb_self then stands for this thread
-    struct ebb_hazard *hazard = ebbi_hazard_open(ebb_self);
+    (void)ebbi_heap_get(); // starts the library
+    struct ebb_hazard *hazard = ebbi_hazard_open(ebbi_thread_mark());
     if (hazard == NULL) {
         errno = ENOMEM;
     }

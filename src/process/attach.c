@@ -229,14 +229,15 @@ static void leave_heap(struct ebbi_heap *heap)
 
 static void end_round(struct ebbi_heap *heap)
 {
+    // What is abandoned may run destructors, and one of them end the thread once more: back to here.
+    (void)pthread_setspecific(exit_key, heap);
     if (heap->runs_calls) {
         ebbi_helper_abandon();
     }
     ebbi_calls_abandon(heap);
     EBBI_ASSERT(heap->exit_rounds > 0 && heap->attached);
-    if (--heap->exit_rounds > 0) {
-        (void)pthread_setspecific(exit_key, heap);
-    } else {
+    if (--heap->exit_rounds == 0) {
+        (void)pthread_setspecific(exit_key, NULL);
         leave_heap(heap);
     }
 }

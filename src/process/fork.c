@@ -181,7 +181,7 @@ static void forget_threads(void)
     struct ebbi_heap *mine = take_over_heaps();
     ebbi_arena_forked();
     ebbi_collectors_keep_only(mine);
-    ebbi_hazards_keep_only(ebb_self);
+    ebbi_hazards_keep_only(ebbi_thread_mark());
     ebbi_late_forget();
     drop_locks();
     ebbi_calls_forked();

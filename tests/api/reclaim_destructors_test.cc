@@ -283,4 +283,41 @@ TEST(Destructors, ADestructorMayEndItsThread)
     EXPECT_TRUE(drain());
 }
 
+constexpr int ENDS = 50; // more than a thread has rounds of its last destructors
+
+// Not inline: its caller has no cleanups, see above.
+[[gnu::noinline]] ebb_collector *collector_of_ends()
+{
+    ebb_collector *collector = ebb_collector_create(0);
+    ebb_participant *me = ebb_collector_attach(collector);
+    ebb_participant_pin(me);
+    for (int i = 0; i < ENDS; i++)
+        EXPECT_EQ(0, ebb_participant_retire_with(
+                         me, nullptr,
+                         [](void *, void *) {
+                             ending_calls.fetch_add(1);
+                             pthread_exit(nullptr);
+                         },
+                         nullptr));
+    ebb_participant_unpin(me);
+    return collector;
+}
+
+TEST(Destructors, EachMayEndTheThreadThatDestroysItsCollector)
+{
+    setenv("EBB_PURGE_THREAD", "0", 1);
+    ending_calls.store(0);
+    pthread_t thread;
+    ASSERT_EQ(0, pthread_create(
+                     &thread, nullptr,
+                     [](void *) -> void * {
+                         ebb_collector_destroy(collector_of_ends());
+                         return nullptr;
+                     },
+                     nullptr));
+    ASSERT_EQ(0, pthread_join(thread, nullptr));
+    EXPECT_EQ(ENDS, ending_calls.load()) << "the thread's end goes on with what it was in";
+    ebb_barrier(); // does not hang
+}
+
 } // namespace

@@ -371,6 +371,70 @@ TEST(ReclaimFork, AHazardPointerGoesOnWithWhoHasSetItLast)
     ebb_barrier();
 }
 
+// Set before the library's first work in that thread, which comes before the fork, in it, or never.
+TEST(ReclaimFork, AHazardPointerSetByANewThreadIsItsOwn)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    for (const bool works : {false, true}) {
+        std::atomic<int> calls{0};
+        void *block = ebb_malloc(64);
+        ebb_hazard *hazard = ebb_hazard_open();
+        pid_t child = -1;
+        std::thread([&] {
+            ebb_hazard_set(hazard, block);
+            if (works)
+                ebb_free(ebb_malloc(1));
+            child = fork();
+            if (child == 0) {
+                alarm(30);
+                if (ebb_retire_with(block, count_and_free, &calls) != 0)
+                    _exit(1);
+                push_on();
+                _exit(calls.load() == 0 ? 0 : 2);
+            }
+        }).join();
+        expect_ends_well(child);
+        ebb_hazard_close(hazard);
+        ebb_free(block);
+    }
+}
+
+// Neither of the two has worked with the library otherwise.
+TEST(ReclaimFork, AHazardPointerSetByAnotherNewThreadIsNot)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    std::atomic<int> calls{0};
+    std::atomic<bool> set{false}, leave{false};
+    void *block = ebb_malloc(64);
+    ebb_hazard *hazard = ebb_hazard_open();
+    pid_t child = -1;
+    std::thread other([&] {
+        ebb_hazard_set(hazard, block);
+        set = true;
+        set.notify_all();
+        leave.wait(false);
+    });
+    set.wait(false);
+    std::thread([&] {
+        child = fork();
+        if (child == 0) {
+            alarm(30);
+            if (ebb_retire_with(block, count_and_free, &calls) != 0)
+                _exit(1);
+            push_on();
+            _exit(calls.load() == 1 ? 0 : 2);
+        }
+    }).join();
+    leave = true;
+    leave.notify_all();
+    other.join();
+    expect_ends_well(child);
+    ebb_hazard_close(hazard);
+    ebb_free(block);
+}
+
 TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)
 {
     if (support::under_tsan)

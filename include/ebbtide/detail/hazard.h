@@ -16,15 +16,15 @@ struct ebb_hazard {
     EBBI_ATOMIC(void *) held;     // NULL: nothing
     struct ebbi_hazards *row;     // that it is one of
     struct ebb_hazard *next_free; // of those that are closed
-    const void *owner;            // stands for the thread that opened it; NULL: closed
-    const void *user; // for the one that has set it last, if any has: it may have been handed on
+    const void *owner;            // the thread that opened it, as ebbi_thread_mark; NULL: closed
+    const void *user; // the one that has set it last, if any has: it may have been handed on
 } __attribute__((aligned(64)));
 
 // Protects p, which counts only if it can still be reached after this call.
 static inline void ebb_hazard_set(struct ebb_hazard *hazard, void *p)
 {
 #ifndef EBB_MODEL
-    hazard->user = ebb_self; // the child of its fork() keeps the protection
+    hazard->user = ebbi_thread_mark(); // the child of its fork() keeps the protection
 #endif
     // full[hazard-set <-> stamp]: either the reclaimer sees the hazard, or this thread sees that the
     // block is unlinked

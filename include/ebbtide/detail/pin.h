@@ -132,6 +132,9 @@ EBBI_INLINED struct ebb_participant *ebbi_self(void)
 {
     return (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
 }
+
+// Stands for the calling thread from its beginning to its end, and may stand for a later one.
+EBBI_INLINED const void *ebbi_thread_mark(void) { return (const void *)&ebb_self; }
 #endif
 
 #ifdef __cplusplus
