@@ -66,6 +66,10 @@ struct ebbi_note {
     struct ebb_region *region; // that it is in; atomic
     void *before, *after;      // objects of that region, under its lock
     size_t bytes;              // that the label counts
+    // See profile/profile.h: set before the block is handed out, and no more.
+    uint32_t sample; // 0: none; atomic
+    size_t sampled_bytes;
+    double sampled_objects;
 };
 
 // What the header of every span begins with. The rest of a used span's belongs to the layer above, which

@@ -234,10 +234,13 @@ void *ebbi_huge_resize(void *p, size_t bytes)
     }
     struct huge_record *record = unlink_record(p);
     EBBI_ASSERT(record != NULL);
+    const struct ebbi_note note = record->note;
     void *resized = fit_record(record, bytes);
     if (resized == NULL) {
         link_record(record);
+        return NULL;
     }
+    *ebbi_huge_note(resized) = note;
     return resized;
 }
 

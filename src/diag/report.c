@@ -12,6 +12,7 @@
 #include <ebbtide/reclaim.h>
 
 #include "diag/load.h"
+#include "diag/profiling.h"
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -201,4 +202,5 @@ __attribute__((constructor)) static void start_at_load(void)
     (void)ebbi_start();
     ebbi_options_report();
     reports_start();
+    ebbi_profile_at_load();
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer front: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
-//   malloc: size -> bin -> pop -> parked?  empty, large, no heap: ebbi_malloc_slow
+//   malloc: size -> bin -> pop -> parked?  empty, large, no heap, sampled: ebbi_malloc_slow
 //   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
 //   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow
@@ -11,24 +11,54 @@
 #include "front/front.h"
 #include "heap/lately.h"
 
+// A relaxed load of 16 bits. Clang widens what it has loaded atomically by an instruction more.
+#define LOAD_16(p) ebbi_load_relaxed(p) // relaxed: see set_lookup of registry.c
+#ifdef __clang__
+#if !__has_feature(thread_sanitizer)
+#undef LOAD_16
+#define LOAD_16(p) (*(const volatile uint16_t *)(p))
+#endif
+#endif
+
+// Of at most EBBI_SMALL_MAX bytes. gcc does not put the place of an array into the address of such a load; the
+// round-up takes it along: one instruction less.
+EBBI_INLINE size_t ebbi_bin_for(const struct ebbi_fast *heap, size_t bytes)
+{
+#ifdef EBB_MODEL
+    return heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
+#else
+    const size_t before = offsetof(struct ebbi_fast, bin_of) / sizeof heap->bin_of[0];
+    const uint16_t *table = (const uint16_t *)heap;
+    // relaxed: see set_lookup of registry.c
+    return LOAD_16(&table[(bytes + (before + 1) * EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+#endif
+}
+
+// From the magazine of `bin`; or by when_empty; or by when_parked, after a pop that is to be taken back.
+EBBI_INLINE void *ebbi_pop(struct ebbi_fast *heap, size_t bin, size_t bytes,
+                           void *(*when_empty)(size_t bytes), void *(*when_parked)(size_t bytes))
+{
+    ebbi_slot *top = heap->top[bin];
+    void *block = top[-1];
+    if (EBBI_UNLIKELY(block == NULL)) {
+        return when_empty(bytes);
+    }
+    ebbi_store_relaxed(&heap->top[bin], top - 1); // relaxed: others only count
+    ebbi_compiler_fence();
+    if (EBBI_UNLIKELY(ebbi_source_now() != heap)) { // parked: the block may have gone home
+        return when_parked(bytes);
+    }
+    return block;
+}
+
 EBBI_INLINE void *ebbi_malloc(size_t bytes)
 {
     if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX)) {
         return ebbi_malloc_slow(bytes);
     }
     struct ebbi_fast *heap = ebbi_source_now();
-    size_t bin = heap->bin_of[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
-    ebbi_slot *top = heap->top[bin];
-    void *block = top[-1];
-    if (EBBI_UNLIKELY(block == NULL)) {
-        return ebbi_malloc_slow(bytes);
-    }
-    ebbi_store_relaxed(&heap->top[bin], top - 1); // relaxed: others only count
-    ebbi_compiler_fence();
-    if (EBBI_UNLIKELY(ebbi_source_now() != heap)) { // parked: the block may have gone home
-        return ebbi_malloc_parked(bytes);
-    }
-    return block;
+    size_t bin = ebbi_bin_for(heap, bytes);
+    return ebbi_pop(heap, bin, bytes, ebbi_malloc_slow, ebbi_malloc_parked);
 }
 
 EBBI_INLINE void ebbi_free(void *p)

@@ -45,6 +45,8 @@ static void *take_class(unsigned class_number, size_t bytes)
     return block;
 }
 
+static void *take_any(size_t bytes) { return take_class(ebbi_class_for(bytes), bytes); }
+
 static void *large_object(size_t bytes, size_t align, bool zero)
 {
     // A thread's first heap sets up what fork() needs.
@@ -56,7 +58,68 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     return ebbi_large_alloc(bytes, align, zero, heap != NULL ? heap->own.label : NULL);
 }
 
-void *ebbi_large_zeroed(size_t bytes) { return large_object(bytes, 1, true); }
+// ---- while a profile is on ----------------------------------------------------------------------------
+
+// NULL: it is made as all others are.
+static EBBI_NOINLINE void *make_sample(struct ebbi_heap *mine, size_t bytes, size_t align,
+                                       bool zero)
+{
+    size_t mean = ebbi_load_relaxed(&ebbi_profile.mean); // relaxed: behind the round
+    int saved = errno;
+    if (mine->sampler.busy) {
+        return NULL;
+    }
+    mine->sampler.busy = true;
+    void *p = large_object(bytes, align, zero);
+    if (p != NULL) {
+        ebbi_profile_add(ebbi_large_note(p), bytes, mean);
+    } else {
+        errno = saved;
+    }
+    mine->sampler.busy = false;
+    return p;
+}
+
+// A sample, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
+static void *sample_of(size_t bytes, size_t align, bool zero)
+{
+    uint32_t round = ebbi_profile_round();
+    if (EBBI_LIKELY(round == 0)) {
+        return NULL;
+    }
+    struct ebbi_heap *mine = ebbi_heap_get();
+    return mine != NULL && ebbi_sampler_count(&mine->sampler, round, bytes)
+               ? make_sample(mine, bytes, align, zero)
+               : NULL;
+}
+
+static void *take_parked(size_t bytes)
+{
+    ebbi_unpop(bytes);
+    return take_any(bytes);
+}
+
+// Every malloc comes here then.
+static EBBI_NOINLINE void *malloc_counted(size_t bytes)
+{
+    void *p = sample_of(bytes, 1, false);
+    if (EBBI_UNLIKELY(p != NULL)) {
+        return p;
+    }
+    struct ebbi_heap *mine = ebbi_heap_mine();
+    if (mine == NULL || ebbi_source_now() != &mine->fast) {
+        return take_any(bytes);
+    }
+    return ebbi_pop(&mine->fast, ebbi_bin_by_class(mine, bytes), bytes, take_any, take_parked);
+}
+
+// ------------------------------------------------------------------------------------------------------
+
+void *ebbi_large_zeroed(size_t bytes)
+{
+    void *p = sample_of(bytes, 1, true);
+    return p != NULL ? p : large_object(bytes, 1, true);
+}
 
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 {
@@ -64,9 +127,10 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
         return from_region(1, bytes);
     }
     if (bytes > EBBI_CLASS_MAX) {
-        return large_object(bytes, 1, false);
+        void *p = sample_of(bytes, 1, false);
+        return p != NULL ? p : large_object(bytes, 1, false);
     }
-    return take_class(ebbi_class_for(bytes), bytes);
+    return EBBI_LIKELY(ebbi_profile_round() == 0) ? take_any(bytes) : malloc_counted(bytes);
 }
 
 EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)
@@ -79,6 +143,10 @@ void *ebbi_aligned(size_t align, size_t bytes)
 {
     if (ebbi_source_now() == &ebbi_heap_scoped) {
         return from_region(align, bytes);
+    }
+    void *p = sample_of(bytes, align, false);
+    if (EBBI_UNLIKELY(p != NULL)) {
+        return p;
     }
     if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
         unsigned class_number = ebbi_class_for_aligned(bytes, align);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: what a thread points to, and the static heaps of threads that have none.
 //
-// Bin 0 is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
+// Bin 0, here and in every heap, is empty (the NULL of limit[1] lies below its top) and full (its top is its limit); it is
 // where every size and every NULL leads. All other bins are full.
 #include "heap/blocks.h"
 

@@ -32,6 +32,7 @@
 #include "arena/arena.h"
 #include "heap/limbo.h"
 #include "heap/owner.h"
+#include "profile/profile.h"
 #include "region/region.h"
 
 #define EBBI_OUTBOX 64
@@ -48,7 +49,9 @@ struct ebbi_fast {
     struct ebb_participant pin; // in the default collector; at EBB_SELF_PIN
     void **limit[EBBI_TAG_COUNT];
     struct ebbi_bag_top limbo[EBBI_TAG_COUNT];
-    uint16_t bin_of[EBBI_LOOKUP_COUNT]; // by (bytes + 15) / 16; 0 in a heap that is none
+    // By (bytes + 15) / 16; 0, so that each malloc is a slow one, in a heap that is none and while
+    // allocations are sampled; atomic, and read by ebbi_bin_for.
+    uint16_t bin_of[EBBI_LOOKUP_COUNT];
 };
 
 struct ebbi_magazine {
@@ -115,6 +118,7 @@ struct ebbi_heap {
     struct ebbi_fast **slot;
     size_t budget_bytes;  // what magazines may still grow by
     uint64_t taken_bytes; // by refills, since the start
+    struct ebbi_sampler sampler;
     struct ebbi_seat seat;
     struct ebbi_heap *seats;   // that the thread of this heap has in domains
     struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
@@ -166,6 +170,12 @@ EBBI_INLINE void ebbi_heap_prepare(struct ebbi_fast *nobodys) // the registry's 
 EBBI_INLINE size_t ebbi_magazine_size(const struct ebbi_magazine *m) // of a block
 {
     return ebbi_classes[ebbi_tag_class(m->bin)].size;
+}
+
+// Of at most EBBI_CLASS_MAX bytes, sampled or not.
+EBBI_INLINE unsigned ebbi_bin_by_class(const struct ebbi_heap *heap, size_t bytes)
+{
+    return ebbi_class_bin(ebbi_class_for(bytes), heap->lane);
 }
 
 // The calling thread's heap: the static none before its first call and gone after its last.

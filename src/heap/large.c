@@ -128,6 +128,9 @@ void ebbi_large_free(void *p)
     if (labelled && !listed) {
         ebbi_region_forget(note);
     }
+    if (note != NULL) {
+        ebbi_profile_freed(note);
+    }
     if (large != NULL) {
         give_span(large);
         return;

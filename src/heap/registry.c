@@ -37,18 +37,36 @@ void ebbi_registry_assert(void) { ebbi_assert_held(&registry); }
 
 static void prepare_bins(struct ebbi_heap *heap)
 {
-    unsigned first_bin = heap->lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
-    for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
-        heap->fast.bin_of[i] = (uint16_t)(first_bin + ebbi_lookup[i]);
-    }
+    heap->fast.top[0] = heap->fast.limit[0] = (void **)&heap->nothing + 1;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         unsigned bin = ebbi_class_bin(c, heap->lane);
         heap->fast.top[bin] = (void **)&heap->nothing + 1;
         heap->fast.limit[bin] = (void **)&heap->nothing + 1;
     }
-    for (size_t i = 0; i <= EBBI_SHARING_MAX / EBBI_QUANTUM; i++) {
-        heap->fast.bin_of[i] = (uint16_t)ebbi_class_bin(ebbi_bin_class[ebbi_lookup[i]], heap->lane);
+}
+
+// Its thread may look meanwhile: it finds the bin or 0, and both are right.
+static void set_lookup(struct ebbi_heap *heap)
+{
+    bool sampled = ebbi_profile_round() != 0;
+    unsigned first_bin = heap->lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
+    for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
+        unsigned bin = i <= EBBI_SHARING_MAX / EBBI_QUANTUM
+                           ? ebbi_class_bin(ebbi_bin_class[ebbi_lookup[i]], heap->lane)
+                           : first_bin + ebbi_lookup[i];
+        // relaxed: see above
+        ebbi_store_relaxed(&heap->fast.bin_of[i], (uint16_t)(sampled ? 0 : bin));
     }
+}
+
+// Whoever changes the round comes here afterwards: the last one sees what holds.
+void ebbi_heaps_look_up(void)
+{
+    ebbi_lock_take(&registry);
+    for (struct ebbi_heap *heap = all_heaps; heap != NULL; heap = heap->next) {
+        set_lookup(heap);
+    }
+    ebbi_lock_drop(&registry);
 }
 
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
@@ -75,6 +93,7 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
     prepare_bins(heap);
+    set_lookup(heap);
     return heap;
 }
 
@@ -100,6 +119,10 @@ static void link_heap(struct ebbi_heap *heap)
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
     ebbi_places_prepare(heap->lane);
+    // relaxed: nobody else has it yet
+    if ((ebbi_load_relaxed(&heap->fast.bin_of[1]) == 0) != (ebbi_profile_round() != 0)) {
+        set_lookup(heap); // a profile has begun or ended since it was made
+    }
     EBBI_LIST_PUSH(all_heaps, heap, next, previous);
 }
 

@@ -15,6 +15,9 @@ void ebbi_registry_assert(void); // checked builds: aborts unless the calling th
 // arena's, and touches its pages first.
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane);
 
+// After a profile has begun or ended: where every heap's malloc leads. O(heaps), takes the registry's lock.
+void ebbi_heaps_look_up(void);
+
 // Takes the registry's lock and every owner's, for a reader of all slabs.
 void ebbi_owners_freeze(void);
 void ebbi_owners_thaw(void);

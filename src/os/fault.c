@@ -163,10 +163,10 @@ bool ebbi_os_watch_signal(int number, void (*look)(void))
 // ---- stacks --------------------------------------------------------------------------------------
 
 #ifdef HAVE_BACKTRACE
-void ebbi_os_stack_prepare(void)
+bool ebbi_os_stack_prepare(void)
 {
     uintptr_t call;
-    (void)ebbi_os_stack(&call, 1); // the first time it loads the unwinder
+    return ebbi_os_stack(&call, 1) == 1; // the first time it loads the unwinder
 }
 
 EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
@@ -181,7 +181,7 @@ EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
     return depth > 0 ? (size_t)depth : 0;
 }
 #else
-void ebbi_os_stack_prepare(void) {}
+bool ebbi_os_stack_prepare(void) { return false; }
 
 EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
 {
@@ -197,7 +197,7 @@ struct module_search {
 };
 
 // The end of the path, where it does not fit. An empty one is the program's.
-static void name_module(struct ebbi_os_module *module, const char *path)
+static void name_module(char *out, size_t room, const char *path)
 {
     char program[512];
     size_t length = strlen(path);
@@ -206,9 +206,9 @@ static void name_module(struct ebbi_os_module *module, const char *path)
         length = got > 0 ? (size_t)got : 0;
         path = program;
     }
-    size_t kept = ebbi_min(length, sizeof module->name - 1);
-    memcpy(module->name, path + length - kept, kept);
-    module->name[kept] = '\0';
+    size_t kept = ebbi_min(length, room - 1);
+    memcpy(out, path + length - kept, kept);
+    out[kept] = '\0';
 }
 
 static int match_module(struct dl_phdr_info *info, size_t size, void *context)
@@ -220,7 +220,7 @@ static int match_module(struct dl_phdr_info *info, size_t size, void *context)
         if (part->p_type == PT_LOAD &&
             search->address - (info->dlpi_addr + part->p_vaddr) < part->p_memsz) {
             search->module->base = info->dlpi_addr;
-            name_module(search->module, info->dlpi_name);
+            name_module(search->module->name, sizeof search->module->name, info->dlpi_name);
             return 1;
         }
     }
@@ -234,4 +234,103 @@ bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module)
     bool found = dl_iterate_phdr(match_module, &search) != 0;
     errno = saved;
     return found;
+}
+
+// ---- what is mapped to be executed ---------------------------------------------------------------------
+
+struct mapping_list {
+    struct ebbi_os_mapping *out;
+    size_t room, count;
+};
+
+// The GNU build id among the notes of one part: each is three words (lengths of name and content, type),
+// then both, padded to words.
+static void find_id(struct ebbi_os_mapping *mapping, const char *notes, size_t bytes)
+{
+    while (bytes >= sizeof(ElfW(Nhdr))) {
+        const ElfW(Nhdr) *note = (const void *)notes;
+        const char *name = notes + sizeof *note;
+        size_t whole = sizeof *note + ebbi_align_up(note->n_namesz, 4);
+        const char *content = notes + whole;
+        whole += ebbi_align_up(note->n_descsz, 4);
+        if (whole > bytes) {
+            return;
+        }
+        if (note->n_type == NT_GNU_BUILD_ID && note->n_namesz == 4 && memcmp(name, "GNU", 4) == 0) {
+            mapping->id_bytes = ebbi_min(note->n_descsz, sizeof mapping->id);
+            memcpy(mapping->id, content, mapping->id_bytes);
+        }
+        notes += whole;
+        bytes -= whole;
+    }
+}
+
+static void list_part(struct mapping_list *list, const struct dl_phdr_info *info,
+                      const ElfW(Phdr) * part)
+{
+    struct ebbi_os_mapping *mapping = &list->out[list->count++];
+    size_t before = part->p_vaddr % ebbi_os_page_size();
+    mapping->start = info->dlpi_addr + part->p_vaddr - before;
+    mapping->bytes = ebbi_align_up(part->p_memsz + before, ebbi_os_page_size());
+    mapping->offset = part->p_offset - before;
+    mapping->id_bytes = 0;
+    name_module(mapping->name, sizeof mapping->name, info->dlpi_name);
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *notes = &info->dlpi_phdr[i];
+        if (notes->p_type == PT_NOTE) {
+            find_id(mapping, (const char *)(info->dlpi_addr + notes->p_vaddr), notes->p_memsz);
+        }
+    }
+}
+
+static int list_module(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct mapping_list *list = context;
+    (void)size;
+    for (size_t i = 0; i < info->dlpi_phnum && list->count < list->room; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        if (part->p_type == PT_LOAD && (part->p_flags & PF_X) != 0) {
+            list_part(list, info, part);
+        }
+    }
+    return list->count == list->room;
+}
+
+size_t ebbi_os_mappings(struct ebbi_os_mapping *out, size_t room)
+{
+    int saved = errno;
+    struct mapping_list list = {out, room, 0};
+    (void)dl_iterate_phdr(list_module, &list);
+    errno = saved;
+    return list.count;
+}
+
+struct own_code {
+    uintptr_t start;
+    size_t bytes;
+};
+
+static int match_own(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct own_code *own = context;
+    (void)size;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + part->p_vaddr;
+        if (part->p_type == PT_LOAD && (uintptr_t)match_own - start < part->p_memsz) {
+            *own = (struct own_code){start, info->dlpi_name[0] != '\0' ? part->p_memsz : 0};
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void ebbi_os_own_code(uintptr_t *start, size_t *bytes)
+{
+    int saved = errno;
+    struct own_code own = {0};
+    (void)dl_iterate_phdr(match_own, &own);
+    *start = own.start;
+    *bytes = own.bytes;
+    errno = saved;
 }

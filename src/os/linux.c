@@ -365,19 +365,19 @@ void ebbi_os_streams_reset(void)
     }
 }
 
-void ebbi_os_write(int fd, const char *text, size_t length)
+int ebbi_os_write(int fd, const char *text, size_t length)
 {
     int saved = errno;
-    while (length > 0) {
+    int result = 0;
+    while (length > 0 && result == 0) {
         long written = syscall(SYS_write, fd, text, length);
-        if (written < 0 && errno == EINTR) {
-            continue;
+        if (written > 0) {
+            text += written;
+            length -= (size_t)written;
+        } else if (written == 0 || errno != EINTR) {
+            result = written == 0 ? -EIO : -errno;
         }
-        if (written <= 0) {
-            break;
-        }
-        text += written;
-        length -= (size_t)written;
     }
     errno = saved;
+    return result;
 }

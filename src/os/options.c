@@ -8,7 +8,7 @@
 
 #include "os/os.h"
 
-enum kind { SIZE, MS, FLAG, NUMBER, CHOICE };
+enum kind { SIZE, SIZE_FILE, MS, FLAG, NUMBER, CHOICE };
 
 struct option {
     const char *name;
@@ -29,6 +29,7 @@ static size_t values[EBBI_OPTION_COUNT] = {
 #undef OPTION
 
 static bool set[EBBI_OPTION_COUNT];
+static char profile_file[256] = "heap.%p.pb";
 
 static const char *const words[EBBI_OPTION_COUNT][5] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
@@ -47,6 +48,11 @@ static bool parse_word(size_t id, const char *text, size_t *value)
     return false;
 }
 
+static bool is_file_name(const char *text)
+{
+    return text[0] != '\0' && strlen(text) < sizeof profile_file;
+}
+
 // Decimal, with a suffix where the kind has one; false for anything else, overflow included.
 static bool parse_number(enum kind kind, const char *text, size_t *value)
 {
@@ -61,7 +67,8 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
     if (c == text) {
         return false;
     }
-    if (kind == SIZE && *c != '\0') {
+    bool sized = kind == SIZE || kind == SIZE_FILE;
+    if (sized && *c != '\0' && *c != ',') {
         unsigned shift = (*c | 0x20) == 'k'   ? 10
                          : (*c | 0x20) == 'm' ? 20
                          : (*c | 0x20) == 'g' ? 30
@@ -73,7 +80,7 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
         c++;
     }
     *value = number;
-    return *c == '\0';
+    return *c == '\0' || (kind == SIZE_FILE && *c == ',' && is_file_name(c + 1));
 }
 
 static bool parse(size_t id, const char *text, size_t *value)
@@ -101,6 +108,14 @@ static size_t find_option(const char *entry, const char **text)
 
 static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_secure(); }
 
+static void keep_file(size_t id, const char *text)
+{
+    const char *comma = options[id].kind == SIZE_FILE ? strchr(text, ',') : NULL;
+    if (comma != NULL) {
+        (void)snprintf(profile_file, sizeof profile_file, "%s", comma + 1);
+    }
+}
+
 void ebbi_options_read(void)
 {
     for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
@@ -111,6 +126,7 @@ void ebbi_options_read(void)
         if (id < EBBI_OPTION_COUNT && parse(id, text, &value)) {
             values[id] = value;
             set[id] = true;
+            keep_file(id, text);
         }
     }
 }
@@ -145,8 +161,9 @@ static void report_value(size_t id, const char *text)
         list_words(id, list, sizeof list);
         ebbi_message("%s=%.*s is not one of %s: ignored", o->name, length, text, list);
     } else {
-        ebbi_message("%s=%.*s is not a number from %zu to %zu: ignored", o->name, length, text,
-                     o->least, o->most);
+        ebbi_message("%s=%.*s is not a number from %zu to %zu%s: ignored", o->name, length, text,
+                     o->least, o->most,
+                     o->kind == SIZE_FILE ? ", perhaps with a comma and a file's name" : "");
     }
 }
 
@@ -173,6 +190,8 @@ size_t ebbi_option(enum ebbi_option_id id)
     EBBI_ASSERT(values[id] >= options[id].least && values[id] <= options[id].most);
     return values[id];
 }
+
+const char *ebbi_option_profile_file(void) { return profile_file; }
 
 const char *ebbi_option_name(enum ebbi_option_id id)
 {

@@ -21,6 +21,7 @@ void ebbi_options_report(void);
 
 // The value in force: the default until ebbi_options_read has found another.
 size_t ebbi_option(enum ebbi_option_id id);
+const char *ebbi_option_profile_file(void); // as it was given, or the default
 const char *ebbi_option_name(enum ebbi_option_id id);
 bool ebbi_option_is_set(enum ebbi_option_id id); // by the environment
 

@@ -124,8 +124,8 @@ void ebbi_os_watch_faults(void (*look)(uintptr_t address));
 // installs one later, that is the only one.
 bool ebbi_os_watch_signal(int number, void (*look)(void));
 
-// Once, before the next: may allocate.
-void ebbi_os_stack_prepare(void);
+// Once, before the next: may allocate. False: libc cannot tell a stack.
+bool ebbi_os_stack_prepare(void);
 // Where the calls on this thread's stack were made, innermost (this one) first: up to `room`. Returns
 // how many: 0 where libc cannot tell.
 size_t ebbi_os_stack(uintptr_t *calls, size_t room);
@@ -136,6 +136,19 @@ struct ebbi_os_module {
 };
 // The program or library that the address belongs to; false: none. Takes the dynamic loader's lock.
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
+
+// What a program or library has mapped to be executed.
+struct ebbi_os_mapping {
+    uintptr_t start;
+    size_t bytes, offset; // in the file
+    size_t id_bytes;      // 0: it has no build id
+    unsigned char id[20];
+    char name[256]; // path; its end, where it is longer
+};
+// Up to `room` of them, returns how many. Takes the dynamic loader's lock.
+size_t ebbi_os_mappings(struct ebbi_os_mapping *out, size_t room);
+// That of the library itself, if it is a shared one; else 0 bytes. Takes the loader's lock.
+void ebbi_os_own_code(uintptr_t *start, size_t *bytes);
 
 // How every line on standard error begins: "ebbtide: NAME[PID]: ", with a NUL. Returns its length. For
 // signal handlers too.
@@ -149,7 +162,7 @@ void ebbi_message(const char *format, ...) EBBI_PRINTF(1, 2);
 // Called by ebbi_fatal between its message and abort(). Set once, at start-up.
 extern EBBI_HIDDEN void (*ebbi_before_abort)(void);
 
-// Unbuffered, for messages; retried on EINTR, other failures are ignored.
-void ebbi_os_write(int fd, const char *text, size_t length);
+// Unbuffered, retried on EINTR; errno stays. 0, or why it failed, below 0.
+int ebbi_os_write(int fd, const char *text, size_t length);
 
 #endif

@@ -87,12 +87,14 @@ static void prepare(void)
     ebbi_labels_lock();
     ebbi_collectors_lock();
     ebbi_arena_lock();
+    ebbi_profile_lock();
     takes_locks = true;
 }
 
 static void drop_locks(void)
 {
     EBBI_ASSERT(takes_locks);
+    ebbi_profile_unlock();
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
     ebbi_labels_unlock();

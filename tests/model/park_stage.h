@@ -63,6 +63,11 @@ struct ebbi_heap {
     struct ebbi_magazine magazines[EBBI_ARRAYS];
 };
 
+static unsigned ebbi_bin_by_class(const struct ebbi_heap *heap, size_t bytes)
+{
+    return heap->fast.bin_of[bytes / EBBI_QUANTUM];
+}
+
 struct ebbi_tag {
     uint16_t bin;
 };

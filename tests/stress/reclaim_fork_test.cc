@@ -1,73 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // fork() and reclamation: the child goes on with its own pins, the others' are gone, and all that
-// waited can be reclaimed there. A child that hangs is ended by its alarm and so fails the test.
+// waited can be reclaimed there.
+#include "reclaim_fork_support.h"
+
 #include <algorithm>
 #include <array>
-
-#include <sys/wait.h>
-
-#include "../api/reclaim_support.h"
 
 namespace {
 
 using namespace reclaim;
 using support::KiB;
 using support::MiB;
-
-void expect_ends_well(pid_t child)
-{
-    int status = 0;
-    ASSERT_GT(child, 0);
-    ASSERT_EQ(waitpid(child, &status, 0), child);
-    ASSERT_TRUE(WIFEXITED(status)) << "the child was ended by signal " << WTERMSIG(status)
-                                   << (WTERMSIG(status) == SIGALRM ? ", it hung" : "");
-    ASSERT_EQ(WEXITSTATUS(status), 0);
-}
-
-// Everything that a program may do, and nothing left in the end.
-bool use_everything()
-{
-    std::atomic<int> calls{0};
-    for (int i = 0; i < 500; i++) {
-        const Pin pin;
-        ebb_retire(ebb_malloc(1 + static_cast<std::size_t>(i) * 7));
-        ebb_hook *const hook = static_cast<ebb_hook *>(ebb_calloc(1, sizeof(ebb_hook)));
-        ebb_retire_hooked(hook, hook, [](void *p, ebb_hook *) { ebb_free(p); });
-        if (ebb_retire_with(ebb_malloc(40), count_and_free, &calls) != 0)
-            return false;
-    }
-    ebb_retire(ebb_malloc(MiB));
-    ebb_synchronize();
-    ebb_barrier();
-    if (calls.load() != 500)
-        return false;
-    ebb_collector *collector = ebb_collector_create(0);
-    ebb_participant *me = ebb_collector_attach(collector);
-    ebb_participant_pin(me);
-    if (ebb_participant_retire_with(me, ebb_malloc(40), count_and_free, &calls) != 0)
-        return false;
-    ebb_participant_unpin(me);
-    ebb_collector_destroy(collector);
-    return calls.load() == 501 && drain();
-}
-
-[[noreturn]] void live_as_child(bool with_thread)
-{
-    alarm(30);
-    bool right = use_everything() && stats().pinned == 0 && stats().participants == 1;
-    // ASan's own allocator may have been locked at the fork, by a thread that was starting.
-    if (with_thread && !support::under_asan)
-        std::thread([&right] { right = use_everything() && right; }).join();
-    _exit(right && use_everything() ? 0 : 1);
-}
-
-pid_t fork_child(bool with_thread)
-{
-    const pid_t child = fork();
-    if (child == 0)
-        live_as_child(with_thread);
-    return child;
-}
 
 TEST(ReclaimFork, OfASingleThreadWithLimbo)
 {
@@ -299,142 +242,6 @@ TEST(ReclaimFork, WhatAnotherThreadHadTakenByHooksRunsInTheChild)
     EXPECT_EQ(count, how_many(1));
 }
 
-// The thread that set it will never clear it in the child.
-TEST(ReclaimFork, OthersHazardPointersAreGoneToo)
-{
-    if (support::under_tsan)
-        GTEST_SKIP() << "TSan ends a child forked from several threads";
-    std::atomic<int> calls{0};
-    std::atomic<bool> set{false}, leave{false};
-    void *block = ebb_malloc(64);
-    std::thread other([&] {
-        ebb_hazard *hazard = ebb_hazard_open();
-        ebb_hazard_set(hazard, block);
-        set.store(true);
-        set.notify_all();
-        leave.wait(false);
-        ebb_hazard_close(hazard);
-    });
-    set.wait(false);
-    ASSERT_EQ(0, ebb_retire_with(block, count_and_free, &calls));
-    const pid_t child = fork_child(false);
-    leave.store(true);
-    leave.notify_all();
-    other.join();
-    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
-    ebb_barrier();
-    EXPECT_EQ(1, calls.load());
-}
-
-// It was opened elsewhere, and handed to the thread that forks.
-TEST(ReclaimFork, AHazardPointerGoesOnWithWhoHasSetItLast)
-{
-    if (support::under_tsan)
-        GTEST_SKIP() << "TSan ends a child forked from several threads";
-    std::atomic<int> calls{0};
-    std::atomic<ebb_hazard *> handed[2] = {};
-    std::atomic<bool> leave{false};
-    std::thread other([&] {
-        handed[0] = ebb_hazard_open();
-        handed[1] = ebb_hazard_open();
-        handed[1].notify_all();
-        leave.wait(false);
-    });
-    handed[1].wait(nullptr);
-    void *blocks[] = {ebb_malloc(64), ebb_malloc(64)};
-    ebb_hazard_set(handed[0], blocks[0]);
-    ASSERT_EQ(0, ebb_retire_with(blocks[0], count_and_free, &calls));
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(30);
-        push_on();
-        if (calls.load() != 0)
-            _exit(1);
-        ebb_hazard_set(handed[1], blocks[1]); // the other one serves as well
-        if (ebb_retire_with(blocks[1], count_and_free, &calls) != 0)
-            _exit(2);
-        ebb_hazard_close(handed[0]);
-        push_on();
-        if (calls.load() != 1)
-            _exit(3);
-        ebb_hazard_close(handed[1]);
-        ebb_barrier();
-        _exit(calls.load() == 2 && stats().hazards == 0 ? 0 : 4);
-    }
-    leave = true;
-    leave.notify_all();
-    other.join();
-    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
-    ebb_hazard_close(handed[0]);
-    ebb_hazard_close(handed[1]);
-    ebb_free(blocks[1]);
-    ebb_barrier();
-}
-
-// Set before the library's first work in that thread, which comes before the fork, in it, or never.
-TEST(ReclaimFork, AHazardPointerSetByANewThreadIsItsOwn)
-{
-    if (support::under_tsan)
-        GTEST_SKIP() << "TSan ends a child forked from several threads";
-    for (const bool works : {false, true}) {
-        std::atomic<int> calls{0};
-        void *block = ebb_malloc(64);
-        ebb_hazard *hazard = ebb_hazard_open();
-        pid_t child = -1;
-        std::thread([&] {
-            ebb_hazard_set(hazard, block);
-            if (works)
-                ebb_free(ebb_malloc(1));
-            child = fork();
-            if (child == 0) {
-                alarm(30);
-                if (ebb_retire_with(block, count_and_free, &calls) != 0)
-                    _exit(1);
-                push_on();
-                _exit(calls.load() == 0 ? 0 : 2);
-            }
-        }).join();
-        expect_ends_well(child);
-        ebb_hazard_close(hazard);
-        ebb_free(block);
-    }
-}
-
-// Neither of the two has worked with the library otherwise.
-TEST(ReclaimFork, AHazardPointerSetByAnotherNewThreadIsNot)
-{
-    if (support::under_tsan)
-        GTEST_SKIP() << "TSan ends a child forked from several threads";
-    std::atomic<int> calls{0};
-    std::atomic<bool> set{false}, leave{false};
-    void *block = ebb_malloc(64);
-    ebb_hazard *hazard = ebb_hazard_open();
-    pid_t child = -1;
-    std::thread other([&] {
-        ebb_hazard_set(hazard, block);
-        set = true;
-        set.notify_all();
-        leave.wait(false);
-    });
-    set.wait(false);
-    std::thread([&] {
-        child = fork();
-        if (child == 0) {
-            alarm(30);
-            if (ebb_retire_with(block, count_and_free, &calls) != 0)
-                _exit(1);
-            push_on();
-            _exit(calls.load() == 1 ? 0 : 2);
-        }
-    }).join();
-    leave = true;
-    leave.notify_all();
-    other.join();
-    expect_ends_well(child);
-    ebb_hazard_close(hazard);
-    ebb_free(block);
-}
-
 TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)
 {
     if (support::under_tsan)
@@ -458,31 +265,6 @@ TEST(ReclaimFork, WhileAnotherThreadSetsTheLimit)
     stop.store(true);
     setter.join();
     ebb_reclaim_set_limit(0, nullptr, nullptr);
-}
-
-TEST(ReclaimFork, ItsOwnHazardPointersGoOn)
-{
-    std::atomic<int> calls{0};
-    void *block = ebb_malloc(64);
-    ebb_hazard *hazard = ebb_hazard_open();
-    ebb_hazard_set(hazard, block);
-    ASSERT_EQ(0, ebb_retire_with(block, count_and_free, &calls));
-    const pid_t child = fork();
-    if (child == 0) {
-        alarm(30);
-        push_on();
-        if (calls.load() != 0)
-            _exit(1);
-        ebb_hazard_close(hazard);
-        ebb_barrier();
-        if (calls.load() != 1)
-            _exit(2);
-        live_as_child(false);
-    }
-    ASSERT_NO_FATAL_FAILURE(expect_ends_well(child));
-    ebb_hazard_close(hazard);
-    ebb_barrier();
-    EXPECT_EQ(1, calls.load());
 }
 
 void stay_busy(const std::atomic<bool> &stop, unsigned seed, std::atomic<int> *calls)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-//! Raw bindings to Ebbtide's C interface: `<ebbtide.h>`, `<ebbtide/reclaim.h>` and
-//! `<ebbtide/region.h>`.
+//! Raw bindings to Ebbtide's C interface: `<ebbtide.h>`, `<ebbtide/reclaim.h>`,
+//! `<ebbtide/region.h>` and `<ebbtide/profile.h>`.
 //!
 //! The headers, which come with this crate's sources under `c/include`, say what each function asks
 //! for and gives; the lines here are a reminder. Names are those of C. The inline functions of C
@@ -20,10 +20,12 @@
 #![allow(non_camel_case_types)]
 
 mod malloc;
+mod profile;
 mod reclaim;
 mod region;
 
 pub use malloc::*;
+pub use profile::*;
 pub use reclaim::*;
 pub use region::*;
 

@@ -334,13 +334,13 @@ void ebbi_os_streams_lock(void) { real_os_streams_lock(); }
 void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }
 void ebbi_os_streams_reset(void) { real_os_streams_reset(); }
 
-void ebbi_os_write(int fd, const char *text, size_t length)
+int ebbi_os_write(int fd, const char *text, size_t length)
 {
     if (!fake.capturing) {
-        real_os_write(fd, text, length);
-        return;
+        return real_os_write(fd, text, length);
     }
     size_t part = ebbi_min(length, CAPTURE - 1 - captured_length);
     memcpy(captured + captured_length, text, part);
     captured_length += part;
+    return 0;
 }

@@ -48,6 +48,6 @@ bool real_os_is_own_thread(void *(*run)(void *));
 void real_os_streams_lock(void);
 void real_os_streams_unlock(void);
 void real_os_streams_reset(void);
-void real_os_write(int fd, const char *text, size_t length);
+int real_os_write(int fd, const char *text, size_t length);
 
 #endif

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer diag: the profile as a whole, and EBB_PROFILE.
+#define _GNU_SOURCE
+#include "diag/profiling.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "heap/registry.h"
+#include "os/options.h"
+#include "os/os.h"
+#include "process/process.h"
+
+int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
+
+int ebbi_profile_start(size_t mean)
+{
+    int error = ebbi_start();
+    if (error == 0) {
+        ebbi_fork_watch();
+        error = ebbi_profile_begin(mean);
+    }
+    if (error == 0) {
+        ebbi_heaps_look_up();
+    }
+    return error;
+}
+
+void ebbi_profile_stop(void)
+{
+    ebbi_profile_end();
+    ebbi_heaps_look_up();
+}
+
+int ebbi_profile_to_file(const char *file)
+{
+    int saved = errno;
+    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+    int error = fd < 0 ? -errno : ebbi_profile_write(fd);
+    if (fd >= 0 && close(fd) != 0 && error == 0) {
+        error = -errno;
+    }
+    errno = saved;
+    return error;
+}
+
+// ---- EBB_PROFILE -------------------------------------------------------------------------------------
+
+static pid_t profiled; // the process that writes
+
+// `%p` replaced. False: there is no room for it.
+static bool name_file(char *out, size_t room)
+{
+    size_t length = 0;
+    for (const char *c = ebbi_option_profile_file(); *c != '\0' && length < room; c++) {
+        if (c[0] == '%' && c[1] == 'p') {
+            length += (size_t)snprintf(out + length, room - length, "%d", (int)profiled);
+            c++;
+        } else {
+            out[length++] = *c;
+        }
+    }
+    if (length < room) {
+        out[length] = '\0';
+    }
+    return length < room;
+}
+
+static void write_at_exit(void *unused)
+{
+    char file[512];
+    (void)unused;
+    if (getpid() != profiled) {
+        return;
+    }
+    int error = name_file(file, sizeof file) ? ebbi_profile_to_file(file) : -ENAMETOOLONG;
+    if (error != 0) {
+        ebbi_message("no heap profile: %s: %s", file, strerror(-error));
+    } else {
+        ebbi_message("heap profile in %s", file);
+    }
+}
+
+void ebbi_profile_at_load(void)
+{
+    size_t mean = ebbi_option(EBBI_OPTION_PROFILE);
+    if (mean == 0) {
+        return;
+    }
+    int error = ebbi_profile_start(mean);
+    if (error != 0) {
+        ebbi_message("no heap profile: %s", strerror(-error));
+        return;
+    }
+    profiled = getpid();
+    (void)__cxa_atexit(write_at_exit, NULL, NULL);
+}

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer profile: the sums by stack.
+#include "profile/profile.h"
+
+#include <errno.h>
+
+#include "os/lock.h"
+#include "os/os.h"
+
+#define ENTRIES ((size_t)1 << 17)
+#define PLACES (2 * ENTRIES) // of the index, a power of two
+#define CALLS (32 * ENTRIES)
+#define OWN_CALLS 2 // the innermost at least: ebbi_os_stack and ebbi_profile_add
+
+struct profile_entry {
+    uint64_t key;
+    uint32_t first, depth; // of its calls
+    struct ebbi_profile_sums sums;
+};
+
+static struct {
+    struct ebbi_lock lock; // rank: arena, as it is taken with no other below
+    // The rest: under it; the memory once and for all at the first start.
+    struct profile_entry *entries; // [ENTRIES]
+    uint32_t *index;               // [PLACES]; 0: free
+    uintptr_t *calls;              // [CALLS]
+    size_t entry_count;            // atomic
+    size_t call_count;             // atomic
+    uint32_t rounds;
+    uintptr_t own_start; // of the code that this library is, where it is one by itself
+    size_t own_bytes;
+} book = {.lock = EBBI_LOCK(ARENA)};
+
+struct ebbi_profile_state ebbi_profile;
+
+void ebbi_profile_lock(void) { ebbi_lock_take(&book.lock); }
+void ebbi_profile_unlock(void) { ebbi_lock_drop(&book.lock); }
+
+// All of it or nothing.
+static bool reserve(void)
+{
+    const size_t sizes[] = {ENTRIES * sizeof *book.entries, PLACES * sizeof *book.index,
+                            CALLS * sizeof *book.calls};
+    char *memory = ebbi_os_map(NULL, sizes[0] + sizes[1] + sizes[2]);
+    if (memory != NULL) {
+        book.index = (uint32_t *)(void *)(memory + sizes[0]);
+        book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
+        book.entries = (struct profile_entry *)(void *)memory;
+        book.entry_count = 1; // P3
+    }
+    return memory != NULL;
+}
+
+int ebbi_profile_begin(size_t mean)
+{
+    uintptr_t own_start = 0;
+    size_t own_bytes = 0;
+    EBBI_ASSERT(mean > 0 && mean <= (size_t)1 << 40);
+    if (!ebbi_os_stack_prepare()) {
+        return -ENOSYS;
+    }
+    ebbi_os_own_code(&own_start, &own_bytes); // takes the loader's lock
+    ebbi_lock_take(&book.lock);
+    bool ready = book.entries != NULL || reserve();
+    if (ready) {
+        book.own_start = own_start;
+        book.own_bytes = own_bytes;
+        book.rounds = book.rounds == UINT32_MAX ? 1 : book.rounds + 1;
+        ebbi_store_relaxed(&ebbi_profile.mean, mean); // relaxed: behind the round
+        // release[profile-begin -> profile-seen]: the mean, the memory
+        ebbi_store_release(&ebbi_profile.round, book.rounds);
+    }
+    ebbi_lock_drop(&book.lock);
+    return ready ? 0 : -ENOMEM;
+}
+
+void ebbi_profile_end(void)
+{
+    ebbi_store_relaxed(&ebbi_profile.round, 0u); // relaxed: nothing ends with it
+}
+
+// FNV-1a, a word at a time.
+static uint64_t key_of(const uintptr_t *calls, size_t depth)
+{
+    uint64_t key = 0xCBF29CE484222325u;
+    for (size_t i = 0; i < depth; i++) {
+        key = (key ^ calls[i]) * 0x100000001B3u;
+        key ^= key >> 29;
+    }
+    return key;
+}
+
+static bool is_of(const struct profile_entry *entry, uint64_t key, const uintptr_t *calls,
+                  size_t depth)
+{
+    bool same = entry->key == key && entry->depth == depth;
+    for (size_t i = 0; same && i < depth; i++) {
+        same = book.calls[entry->first + i] == calls[i];
+    }
+    return same;
+}
+
+// The number of a new entry; 0: there is no room.
+static size_t add_entry(uint64_t key, const uintptr_t *calls, size_t depth)
+{
+    if (book.entry_count == ENTRIES || book.call_count + depth > CALLS) {
+        return 0;
+    }
+    struct profile_entry *entry = &book.entries[book.entry_count];
+    entry->key = key;
+    entry->first = (uint32_t)book.call_count;
+    entry->depth = (uint32_t)depth;
+    for (size_t i = 0; i < depth; i++) {
+        book.calls[entry->first + i] = calls[i];
+    }
+    // release[profile-entry -> profile-entries]: its calls; both are written under the lock alone
+    ebbi_store_release(&book.call_count, book.call_count + depth);
+    ebbi_store_release(&book.entry_count, book.entry_count + 1);
+    return book.entry_count - 1;
+}
+
+// Under the lock.
+static size_t find_entry(const uintptr_t *calls, size_t depth)
+{
+    uint64_t key = key_of(calls, depth);
+    ebbi_assert_held(&book.lock);
+    size_t place = key % PLACES;
+    while (book.index[place] != 0) { // ends: half of the places are free
+        if (is_of(&book.entries[book.index[place]], key, calls, depth)) {
+            return book.index[place];
+        }
+        place = (place + 1) % PLACES;
+    }
+    size_t number = depth > 0 ? add_entry(key, calls, depth) : 0;
+    book.index[place] = (uint32_t)number;
+    return number;
+}
+
+// Those of the library itself, as far as they are known by their place.
+static size_t own_calls(const uintptr_t *calls, size_t depth)
+{
+    size_t own = ebbi_min(OWN_CALLS, depth);
+    while (own < depth && calls[own] - book.own_start < book.own_bytes) {
+        own++;
+    }
+    return own;
+}
+
+EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean)
+{
+    uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
+    size_t depth = ebbi_os_stack(calls, sizeof calls / sizeof calls[0]);
+    double objects = ebbi_sample_objects(bytes, mean);
+    size_t own = own_calls(calls, depth);
+    ebbi_lock_take(&book.lock);
+    size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
+    struct ebbi_profile_sums *sums = &book.entries[number].sums;
+    sums->objects += objects;
+    sums->bytes += objects * (double)bytes;
+    ebbi_lock_drop(&book.lock);
+    note->sampled_objects = objects;
+    note->sampled_bytes = bytes;
+    ebbi_store_relaxed(&note->sample, (uint32_t)number + 1); // relaxed: with the block's hand-over
+}
+
+void ebbi_profile_freed_slow(struct ebbi_note *note)
+{
+    double objects = note->sampled_objects;
+    size_t bytes = note->sampled_bytes;
+    uint32_t sample = ebbi_load_relaxed(&note->sample);                 // relaxed: P2, a number
+    if (sample == 0 || !ebbi_cas_relaxed(&note->sample, &sample, 0u)) { // relaxed: as above
+        return; // another thread frees it as well
+    }
+    ebbi_lock_take(&book.lock);
+    struct ebbi_profile_sums *sums = &book.entries[sample - 1].sums;
+    sums->freed_objects += objects;
+    sums->freed_bytes += objects * (double)bytes;
+    ebbi_lock_drop(&book.lock);
+}
+
+bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uintptr_t **calls,
+                        size_t *depth)
+{
+    // acquire[profile-entries <- profile-entry]: its calls
+    if (number >= ebbi_load_acquire(&book.entry_count)) {
+        return false;
+    }
+    ebbi_lock_take(&book.lock);
+    *sums = book.entries[number].sums;
+    ebbi_lock_drop(&book.lock);
+    *calls = book.calls + book.entries[number].first;
+    *depth = book.entries[number].depth;
+    return true;
+}
+
+const uintptr_t *ebbi_profile_calls(size_t *count)
+{
+    // acquire[profile-entries <- profile-entry]: the calls
+    *count = ebbi_load_acquire(&book.call_count);
+    return book.calls;
+}

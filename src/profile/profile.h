@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer profile: a sampled heap profile: which stacks allocated what is in use, and what they have allocated.
+//
+// Of all the bytes that are asked for, points are chosen whose distances are exponential with a given mean
+// (a Poisson process). An allocation that covers one, or several, is a sample: it gets a span of its own with a
+// note (arena/note.c), so that the free of any other block pays nothing, and it stands for
+// 1 / (1 - exp(-bytes / mean)) allocations of its size, one over the odds that it was chosen: sums of that are
+// without bias, whatever the sizes. (The distances are a heap's own, see sampler; after a sample,
+// or at any moment, the next distance is as likely as the first.)
+//
+// What a sample is counted under is kept by stack, for ever:
+//
+//     index (hash of the stack) -> entry: sums, and where its calls are -> calls
+//
+// P1  an entry's calls do not change once its number has been given out; its sums are under the lock.
+// P2  what a note says of its sample (entry, objects, bytes) was added to its entry when it was made, and is
+//     added to what that entry freed by one of its frees, the one that takes the entry's number away.
+// P3  entry 0 has no stack: those that there was no room for.
+// Nothing here allocates from the heap. Every thread may call everything.
+#ifndef EBB_PROFILE_PROFILE_H
+#define EBB_PROFILE_PROFILE_H
+
+#include "arena/arena.h"
+
+#define EBBI_PROFILE_DEPTH 64 // calls of a stack that are kept, from the innermost
+
+struct ebbi_profile_state {
+    uint32_t round; // 0: off; else a number for each start; atomic
+    size_t mean;    // bytes between samples; atomic
+};
+extern EBBI_HIDDEN struct ebbi_profile_state ebbi_profile;
+
+EBBI_INLINE uint32_t ebbi_profile_round(void)
+{
+    // acquire[profile-seen <- profile-begin]: the mean, and all that begins with it
+    return ebbi_load_acquire(&ebbi_profile.round);
+}
+
+// ---- sampler.c: the thread's alone, in its heap ------------------------------------------------------
+struct ebbi_sampler {
+    int64_t until; // bytes to the next sample
+    uint64_t random;
+    uint32_t round; // in which `until` was drawn; 0: never
+    bool busy;      // a sample is being made: what that allocates is none
+};
+
+// Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one.
+bool ebbi_sampler_look(struct ebbi_sampler *sampler, uint32_t round, size_t bytes);
+
+// An allocation of so many bytes. True: it is a sample.
+EBBI_INLINE bool ebbi_sampler_count(struct ebbi_sampler *sampler, uint32_t round, size_t bytes)
+{
+    // Above PTRDIFF_MAX it will be refused.
+    int64_t until = sampler->until - (int64_t)ebbi_min(ebbi_max(bytes, 1), PTRDIFF_MAX / 2);
+    if (EBBI_LIKELY(sampler->round == round && until > 0)) {
+        sampler->until = until;
+        return false;
+    }
+    return ebbi_sampler_look(sampler, round, bytes);
+}
+
+// How many allocations of that size one sample stands for: at least 1.
+double ebbi_sample_objects(size_t bytes, size_t mean);
+double ebbi_profile_log(double x); // natural; of a positive normal number
+
+// ---- profile.c -----------------------------------------------------------------------------------
+// The mean is from 1 to 2^40. 0, -ENOMEM, or -ENOSYS where libc cannot tell a stack. The caller then sees to
+// it that allocations are counted.
+int ebbi_profile_begin(size_t mean);
+void ebbi_profile_end(void); // what was sampled stays known, and counts as freed when it is
+
+// A sample of `bytes`, whose note this is. Takes the stack.
+void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean);
+void ebbi_profile_freed_slow(struct ebbi_note *note);
+EBBI_INLINE void ebbi_profile_freed(struct ebbi_note *note) // whatever it is of
+{
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&note->sample) != 0)) { // relaxed: P2
+        ebbi_profile_freed_slow(note);
+    }
+}
+
+struct ebbi_profile_sums {
+    double objects, bytes;             // allocated
+    double freed_objects, freed_bytes; // of these
+};
+
+// By number from 0; false: there is none of that. `calls`: *depth of them, innermost first, for ever.
+bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uintptr_t **calls,
+                        size_t *depth);
+const uintptr_t *ebbi_profile_calls(size_t *count); // of all entries
+
+void ebbi_profile_lock(void); // fork()
+void ebbi_profile_unlock(void);
+
+// ---- proto.c -------------------------------------------------------------------------------------
+// The profile in pprof's format (github.com/google/pprof/proto/profile.proto), not compressed. 0, -ENOMEM,
+// or as write(2) says.
+int ebbi_profile_write(int fd);
+
+#endif

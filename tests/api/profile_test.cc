@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// The sampled heap profile, by the text of ebbtide/profile.h. With a mean of one byte every allocation of more than
+// 40 bytes is a sample and stands for itself alone, so that sums are exact.
+#include "support.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cmath>
+#include <cstdint>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "ebbtide/profile.h"
+#include "ebbtide/reclaim.h"
+#include "ebbtide/region.h"
+
+namespace {
+
+struct Values {
+    double alloc_objects = 0, alloc_bytes = 0, objects = 0, bytes = 0;
+};
+
+// As much of protocol buffers as a profile needs.
+class Message {
+public:
+    Message(const char *at, std::size_t bytes) : at_(at), end_(at + bytes) {}
+    bool next()
+    {
+        if (at_ >= end_)
+            return false;
+        const std::uint64_t key = number();
+        field = key >> 3;
+        if ((key & 7) == 0) {
+            value = number();
+        } else {
+            value = number();
+            text = std::string(at_, value);
+            at_ += value;
+        }
+        return at_ <= end_;
+    }
+    std::uint64_t field = 0, value = 0;
+    std::string text;
+
+private:
+    std::uint64_t number()
+    {
+        std::uint64_t n = 0;
+        for (unsigned shift = 0; at_ < end_; shift += 7) {
+            const auto byte = static_cast<unsigned char>(*at_++);
+            n |= std::uint64_t{byte & 0x7FU} << shift;
+            if (byte < 0x80)
+                break;
+        }
+        return n;
+    }
+    const char *at_, *end_;
+};
+
+// By the functions named below: the sums of the samples that have a call in them.
+using Function = void *(*)(std::size_t bytes);
+
+Values sums_of(const std::string &profile, Function function)
+{
+    Values sums;
+    const auto start = reinterpret_cast<std::uintptr_t>(function);
+    for (Message m(profile.data(), profile.size()); m.next();) {
+        if (m.field != 2)
+            continue;
+        bool is_in = false;
+        std::vector<double> values;
+        for (Message s(m.text.data(), m.text.size()); s.next();) {
+            if (s.field == 1)
+                is_in = is_in || s.value - start < 64;
+            else
+                values.push_back(static_cast<double>(s.value));
+        }
+        EXPECT_EQ(4U, values.size());
+        if (is_in && values.size() == 4) {
+            sums.alloc_objects += values[0];
+            sums.alloc_bytes += values[1];
+            sums.objects += values[2];
+            sums.bytes += values[3];
+        }
+    }
+    return sums;
+}
+
+std::string written()
+{
+    const std::string file = testing::TempDir() + "profile." + std::to_string(getpid());
+    EXPECT_EQ(0, ebb_profile_write(file.c_str())) << errno;
+    std::ifstream in(file, std::ios::binary);
+    std::string text{std::istreambuf_iterator<char>(in), {}};
+    (void)std::remove(file.c_str());
+    return text;
+}
+
+Values sums(Function function) { return sums_of(written(), function); }
+
+#define NOT_INLINE __attribute__((noinline, noclone))
+NOT_INLINE void *first(std::size_t bytes)
+{
+    void *p = ebb_malloc(bytes);
+    asm volatile("" : "+r"(p));
+    return p;
+}
+NOT_INLINE void *second(std::size_t bytes)
+{
+    void *p = ebb_calloc(1, bytes);
+    asm volatile("" : "+r"(p) : : "memory");
+    return p;
+}
+
+class Profile : public testing::Test {
+protected:
+    void SetUp() override
+    {
+        if (ebb_profile_start(1) != 0) {
+            ASSERT_EQ(ENOSYS, errno);
+            GTEST_SKIP() << "libc cannot tell a stack";
+        }
+    }
+};
+
+TEST(ProfileOff, IsEmptyBeforeTheFirstStart)
+{
+    ebb_free(first(100));
+    const std::string profile = written();
+    EXPECT_FALSE(profile.empty());
+    EXPECT_EQ(0, sums_of(profile, first).alloc_objects);
+    ebb_profile_stop();
+}
+
+TEST(ProfileOff, RefusesWhatItCannotDo)
+{
+    errno = 0;
+    EXPECT_EQ(-1, ebb_profile_start((std::size_t{1} << 40) + 1));
+    EXPECT_EQ(EINVAL, errno);
+    EXPECT_EQ(-1, ebb_profile_write("/nowhere/at/all"));
+    EXPECT_EQ(ENOENT, errno);
+    EXPECT_EQ(-1, ebb_profile_write("/dev/full"));
+    EXPECT_EQ(ENOSPC, errno);
+}
+
+TEST_F(Profile, KnowsWhatIsInUseAndWhatWas)
+{
+    void *kept = first(1000), *freed = first(3000), *other = second(100000);
+    ebb_free(freed);
+    const std::string profile = written();
+    const Values a = sums_of(profile, first), b = sums_of(profile, second);
+    EXPECT_EQ(2, a.alloc_objects);
+    EXPECT_EQ(4000, a.alloc_bytes);
+    EXPECT_EQ(1, a.objects);
+    EXPECT_EQ(1000, a.bytes);
+    EXPECT_EQ(1, b.objects);
+    EXPECT_EQ(100000, b.bytes);
+    ebb_profile_stop();
+    ebb_free(first(50)); // none any more
+    ebb_free(kept);
+    ebb_free(other);
+    const std::string after = written();
+    EXPECT_EQ(0, sums_of(after, first).bytes);
+    EXPECT_EQ(0, sums_of(after, second).objects);
+    EXPECT_EQ(2, sums_of(after, first).alloc_objects);
+}
+
+TEST_F(Profile, EveryKindOfBlockLeavesIt)
+{
+    ebb_domain *domain = ebb_domain_open("profiled");
+    ASSERT_NE(nullptr, domain);
+    for (const std::size_t bytes :
+         {std::size_t{64}, std::size_t{5000}, std::size_t{300000}, std::size_t{40} << 20}) {
+        ebb_free(first(bytes));
+        void *grown = ebb_realloc(first(bytes), bytes * 3);
+        support::fill_pattern(grown, 0, bytes * 3, 1);
+        grown = ebb_realloc(grown, bytes / 2);
+        EXPECT_EQ(bytes / 2, support::find_mismatch(grown, bytes / 2, 1));
+        ebb_free(grown);
+        ebb_retire(first(bytes));
+        std::thread([p = second(bytes)] { ebb_free(p); }).join();
+        const ebb_scope before = ebb_domain_enter(domain);
+        void *in_domain = second(bytes);
+        ebb_leave(before);
+        ebb_free(in_domain);
+    }
+    ebb_synchronize();
+    ebb_reclaim();
+    const std::string profile = written();
+    EXPECT_EQ(12, sums_of(profile, first).alloc_objects);
+    EXPECT_EQ(0, sums_of(profile, first).bytes);
+    EXPECT_EQ(0, sums_of(profile, first).objects);
+    EXPECT_EQ(8, sums_of(profile, second).alloc_objects);
+    EXPECT_EQ(0, sums_of(profile, second).bytes);
+}
+
+TEST_F(Profile, SampledBlocksAreBlocks)
+{
+    for (std::size_t bytes = 1; bytes < 1 << 20; bytes = bytes * 3 / 2 + 1) {
+        void *p = first(bytes);
+        EXPECT_GE(ebb_malloc_usable_size(p), bytes);
+        support::fill_pattern(p, 0, ebb_malloc_usable_size(p), 7);
+        void *aligned = ebb_aligned_alloc(4096, (bytes + 4095) / 4096 * 4096);
+        EXPECT_EQ(0U, reinterpret_cast<std::uintptr_t>(aligned) % 4096);
+        EXPECT_EQ(ebb_malloc_usable_size(p),
+                  support::find_mismatch(p, ebb_malloc_usable_size(p), 7));
+        ebb_free(p);
+        ebb_free(aligned);
+        auto *zeroed = static_cast<char *>(second(bytes));
+        for (std::size_t i = 0; i < bytes; i++)
+            ASSERT_EQ(0, zeroed[i]);
+        ebb_free(zeroed);
+    }
+}
+
+TEST_F(Profile, ADoubleFreeOfASampleIsFound)
+{
+    void *p = first(100);
+    EXPECT_DEATH(
+        {
+            ebb_free(p);
+            ebb_free(p);
+        },
+        "ebbtide: .*free");
+    ebb_free(p);
+}
+
+TEST_F(Profile, ItsEndAndBeginningReachEveryThread)
+{
+    std::atomic<int> phase{0};
+    std::thread other([&] {
+        for (int seen = 0; seen < 3;) {
+            phase.wait(seen);
+            seen = phase.load();
+            ebb_free(seen == 1 ? second(100) : first(100));
+            phase.store(-seen);
+            phase.notify_all();
+            phase.wait(-seen);
+        }
+    });
+    const auto let_run = [&](int number) {
+        phase.store(number);
+        phase.notify_all();
+        phase.wait(number);
+    };
+    let_run(1);
+    EXPECT_EQ(1, sums(second).alloc_objects);
+    ebb_profile_stop();
+    let_run(2);
+    EXPECT_EQ(0, sums(first).alloc_objects) << "off";
+    EXPECT_EQ(0, ebb_profile_start(1));
+    let_run(3);
+    EXPECT_EQ(1, sums(first).alloc_objects) << "on again";
+    phase.store(4);
+    phase.notify_all();
+    other.join();
+}
+
+TEST_F(Profile, GoesOnInAChild)
+{
+    void *kept = first(1000);
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(30);
+        void *more = first(2000);
+        ebb_free(kept);
+        const Values a = sums(first);
+        ebb_free(more);
+        _exit(a.alloc_bytes == 3000 && a.bytes == 2000 ? 0 : 1);
+    }
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
+    EXPECT_EQ(1000, sums(first).bytes);
+    ebb_free(kept);
+}
+
+// 2,000 samples or so: the sums are within five of their standard errors.
+TEST(ProfileSums, AreRightOnTheAverage)
+{
+    constexpr std::size_t mean = 16384;
+    if (ebb_profile_start(mean) != 0)
+        GTEST_SKIP() << "libc cannot tell a stack";
+    std::vector<void *> kept;
+    double objects = 0, bytes = 0, variance_objects = 0, variance_bytes = 0;
+    for (std::size_t i = 0; i < 400000; i++) {
+        const std::size_t size = 1 + i * 7919 % 200;
+        kept.push_back(first(size));
+        const double odds = -std::expm1(-static_cast<double>(size) / mean);
+        objects++;
+        bytes += static_cast<double>(size);
+        variance_objects += 1 / odds;
+        variance_bytes += static_cast<double>(size) * static_cast<double>(size) / odds;
+    }
+    const Values a = sums(first);
+    EXPECT_NEAR(objects, a.objects, 5 * std::sqrt(variance_objects));
+    EXPECT_NEAR(bytes, a.bytes, 5 * std::sqrt(variance_bytes));
+    for (void *p : kept)
+        ebb_free(p);
+    EXPECT_EQ(0, sums(first).bytes);
+}
+
+} // namespace
