@@ -11,6 +11,7 @@
 #include "os/linux.c"
 #include "os/thread.c"
 #include "os/fault.c"
+#include "os/modules.c"
 #include "os/lock.c"
 #include "os/fatal.c"
 #include "os/options.c"

@@ -14,8 +14,12 @@
 // in use; with a mean of 4 KiB each small block would be a page. Sums and stacks: up to 40 MiB of
 // address space, 300 bytes a stack.
 //
+// A realloc counts as a free and an allocation of the new size, whether or not the block moves.
+//
 // Not sampled: what regions allocate, what Ebbtide needs for itself, and allocations before the profile began, although they
-// may be in use. Everything is thread-safe, and none of it is for signal handlers.
+// may be in use. Everything is thread-safe, and none of it is for signal
+// handlers. The child of a fork() goes on with the profile, but where another thread was in dlopen or dlclose at the fork it must not
+// write one: the loader's lock is never free there again.
 #ifndef EBBTIDE_PROFILE_H
 #define EBBTIDE_PROFILE_H
 

@@ -3,7 +3,6 @@
 #include "debug/callstack.h"
 
 #include "arena/tags.h"
-#include "os/lock.h"
 #include "os/os.h"
 #include "region/sheet.h"
 
@@ -78,18 +77,10 @@ static bool claim_ready(const struct claim *place)
     return ebbi_load_acquire(&place->ready) != 0;
 }
 
-static struct ebbi_lock looking = EBBI_LOCK(STACKS); // whoever has it may wait for the loader
-
-void ebbi_stacks_lock(void) { ebbi_lock_take(&looking); }
-void ebbi_stacks_unlock(void) { ebbi_lock_drop(&looking); }
-
 static uint16_t module_number(uintptr_t call)
 {
     struct ebbi_os_module module;
-    ebbi_lock_take(&looking);
-    bool found = ebbi_os_module_find(call, &module);
-    ebbi_lock_drop(&looking);
-    if (!found) {
+    if (!ebbi_os_module_find(call, &module)) {
         return NO_MODULE;
     }
     uint64_t key = add_to_key(0, module.base);

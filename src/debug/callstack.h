@@ -3,8 +3,7 @@
 // block's number lies beside the address space, 4 bytes for each unit of 16.
 //
 // P1  what is kept stays as it is for ever: a signal handler may read all of it at any moment.
-// P2  a place is claimed by its key without a lock, filled by who claimed it, then marked as ready. The
-//     loader's lock, which is taken to find whose code a call is in, is not left to a child of fork().
+// P2  a place is claimed by its key without a lock, filled by who claimed it, then marked as ready.
 // Every thread may call everything; nothing allocates from the heap.
 #ifndef EBB_DEBUG_CALLSTACK_H
 #define EBB_DEBUG_CALLSTACK_H
@@ -16,9 +15,6 @@ bool ebbi_stacks_begin(void);
 // The calling thread's stack; where libc cannot tell it, `caller` alone, which may be NULL. 0: none, or
 // there was no room to keep it. O(its depth).
 uint32_t ebbi_stack_take(const void *caller);
-
-void ebbi_stacks_lock(void); // fork(): before all others
-void ebbi_stacks_unlock(void);
 
 // p is a block, or where one begins in a sheet.
 void ebbi_stack_note(const void *p, uint32_t stack);

@@ -25,6 +25,8 @@ void *ebbi_malloc_slow(size_t bytes);
 void *ebbi_malloc_parked(size_t bytes);         // after a pop that is to be taken back
 void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
 void *ebbi_large_zeroed(size_t bytes);          // above EBBI_CLASS_MAX
+// That is the next sample, for the calling thread's heap. NULL, errno as it was: it is made as all others are.
+void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero);
 void ebbi_free_slow(void *p);
 void ebbi_stay_slow(void *p); // may have been freed lately
 void ebbi_retire_slow(void *p);

@@ -50,12 +50,22 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes)
     return to;
 }
 
+// A block that stays in its place is for a profile as one that was freed and allocated.
+static void *end_sample(void *p)
+{
+    struct ebbi_note *note = ebbi_tag_of(p) != EBBI_TAG_REGION ? ebbi_large_note(p) : NULL;
+    if (note != NULL) {
+        ebbi_profile_freed(note);
+    }
+    return p;
+}
+
 // Resized in place: it is in use, as far as a free would see. (What is of no class has been looked at.)
 static void *stay(void *p)
 {
     unsigned bin = ebbi_tag_of(p);
     if (ebbi_tag_class(bin) == 0) {
-        return p;
+        return end_sample(p);
     }
     const struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
@@ -73,7 +83,7 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
         void *same =
             tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes) : ebbi_large_resize(p, bytes);
         if (same != NULL) {
-            return same;
+            return end_sample(same);
         }
     }
     int saved = errno;
@@ -81,6 +91,42 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
     if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
         return p;
+    }
+    return to;
+}
+
+static void *resize_any(void *p, size_t old_bytes, size_t bytes)
+{
+    bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
+                old_bytes <= EBBI_CLASS_MAX;
+    return fits ? stay(p) : resize_block(p, old_bytes, bytes);
+}
+
+// While a profile is on: an allocation of the new size, wherever the block lies then.
+static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t bytes)
+{
+    uint32_t round = ebbi_profile_round();
+    struct ebbi_heap *mine = ebbi_heap_get();
+    if (mine == NULL || mine->sampler.busy || ebbi_source_now() == &ebbi_heap_scoped ||
+        ebbi_tag_of(p) == EBBI_TAG_REGION) {
+        return resize_any(p, old_bytes, bytes);
+    }
+    bool is_sample = ebbi_sampler_count(&mine->sampler, round, bytes);
+    if (is_sample && bytes <= EBBI_CLASS_MAX) {
+        void *to = ebbi_sample_make(mine, bytes, 1, false);
+        if (to != NULL) {
+            memcpy(to, p, ebbi_min(old_bytes, bytes));
+            ebbi_free(p);
+            return to;
+        }
+    }
+    mine->sampler.busy = true; // what it takes to move the block is not counted once more
+    void *to = resize_any(p, old_bytes, bytes);
+    mine->sampler.busy = false;
+    struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
+    if (note != NULL) {
+        // relaxed: behind the round
+        ebbi_profile_add(note, bytes, ebbi_load_relaxed(&ebbi_profile.mean));
     }
     return to;
 }
@@ -98,9 +144,8 @@ void *ebbi_realloc(void *p, size_t bytes)
         return refuse_size();
     }
     size_t old_bytes = ebbi_usable_size(p);
-    bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
-                old_bytes <= EBBI_CLASS_MAX;
-    return fits ? stay(p) : resize_block(p, old_bytes, bytes);
+    return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes)
+                                                  : resize_counted(p, old_bytes, bytes);
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)

@@ -60,15 +60,10 @@ static void *large_object(size_t bytes, size_t align, bool zero)
 
 // ---- while a profile is on ----------------------------------------------------------------------------
 
-// NULL: it is made as all others are.
-static EBBI_NOINLINE void *make_sample(struct ebbi_heap *mine, size_t bytes, size_t align,
-                                       bool zero)
+EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
 {
     size_t mean = ebbi_load_relaxed(&ebbi_profile.mean); // relaxed: behind the round
     int saved = errno;
-    if (mine->sampler.busy) {
-        return NULL;
-    }
     mine->sampler.busy = true;
     void *p = large_object(bytes, align, zero);
     if (p != NULL) {
@@ -88,8 +83,8 @@ static void *sample_of(size_t bytes, size_t align, bool zero)
         return NULL;
     }
     struct ebbi_heap *mine = ebbi_heap_get();
-    return mine != NULL && ebbi_sampler_count(&mine->sampler, round, bytes)
-               ? make_sample(mine, bytes, align, zero)
+    return mine != NULL && !mine->sampler.busy && ebbi_sampler_count(&mine->sampler, round, bytes)
+               ? ebbi_sample_make(mine, bytes, align, zero)
                : NULL;
 }
 

@@ -7,7 +7,7 @@
 // Holding and its holder are one word, so that there is no moment between: a thread that waits for
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
-// Ranks, in the order in which they are taken: threads, stacks, start, parking, registry, owner, region,
+// Ranks, in the order in which they are taken: threads, loader, start, parking, registry, owner, region,
 // label, clock, arena. Checked builds know what a thread holds and refuse to wait for a lock whose
 // rank comes before one of these; to try it is allowed, and so is to wait for one of the same rank.
 #ifndef EBB_OS_LOCK_H
@@ -20,7 +20,7 @@
 enum ebbi_rank {
     EBBI_RANK_NONE, // not said: refused
     EBBI_RANK_THREADS,
-    EBBI_RANK_STACKS,
+    EBBI_RANK_LOADER,
     EBBI_RANK_START,
     EBBI_RANK_PARKING,
     EBBI_RANK_REGISTRY,

@@ -147,7 +147,10 @@ struct ebbi_os_mapping {
 };
 // Up to `room` of them, returns how many. Takes the dynamic loader's lock.
 size_t ebbi_os_mappings(struct ebbi_os_mapping *out, size_t room);
-// That of the library itself, if it is a shared one; else 0 bytes. Takes the loader's lock.
+// fork(), before all others but the threads': no thread of ours is in the loader then.
+void ebbi_os_loader_lock(void);
+void ebbi_os_loader_unlock(void);
+// That of the library itself, if it is a shared one; else 0 bytes.
 void ebbi_os_own_code(uintptr_t *start, size_t *bytes);
 
 // How every line on standard error begins: "ebbtide: NAME[PID]: ", with a NUL. Returns its length. For

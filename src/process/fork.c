@@ -15,7 +15,6 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "debug/callstack.h"
 #include "debug/quarantine.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
@@ -71,7 +70,7 @@ static void prepare(void)
         ebbi_lock_interrupted();
     }
     ebbi_os_streams_lock();
-    ebbi_stacks_lock();
+    ebbi_os_loader_lock();
     ebbi_lock_take(&ebbi_start_lock);
     ebbi_park_lock();
     ebbi_owners_freeze();
@@ -110,7 +109,7 @@ static void drop_locks(void)
     ebbi_owners_thaw();
     ebbi_park_unlock();
     ebbi_lock_drop(&ebbi_start_lock);
-    ebbi_stacks_unlock();
+    ebbi_os_loader_unlock();
 }
 
 static void parent(void)

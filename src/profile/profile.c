@@ -53,18 +53,14 @@ static bool reserve(void)
 
 int ebbi_profile_begin(size_t mean)
 {
-    uintptr_t own_start = 0;
-    size_t own_bytes = 0;
     EBBI_ASSERT(mean > 0 && mean <= (size_t)1 << 40);
     if (!ebbi_os_stack_prepare()) {
         return -ENOSYS;
     }
-    ebbi_os_own_code(&own_start, &own_bytes); // takes the loader's lock
     ebbi_lock_take(&book.lock);
     bool ready = book.entries != NULL || reserve();
     if (ready) {
-        book.own_start = own_start;
-        book.own_bytes = own_bytes;
+        ebbi_os_own_code(&book.own_start, &book.own_bytes);
         book.rounds = book.rounds == UINT32_MAX ? 1 : book.rounds + 1;
         ebbi_store_relaxed(&ebbi_profile.mean, mean); // relaxed: behind the round
         // release[profile-begin -> profile-seen]: the mean, the memory
@@ -136,7 +132,7 @@ static size_t find_entry(const uintptr_t *calls, size_t depth)
     return number;
 }
 
-// Those of the library itself, as far as they are known by their place.
+// Those of the library itself; where it is linked into the program, these alone.
 static size_t own_calls(const uintptr_t *calls, size_t depth)
 {
     size_t own = ebbi_min(OWN_CALLS, depth);

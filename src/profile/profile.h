@@ -41,7 +41,7 @@ struct ebbi_sampler {
     int64_t until; // bytes to the next sample
     uint64_t random;
     uint32_t round; // in which `until` was drawn; 0: never
-    bool busy;      // a sample is being made: what that allocates is none
+    bool busy;      // a sample is being made, or a block moved: what that allocates does not count
 };
 
 // Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one.

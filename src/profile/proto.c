@@ -18,7 +18,6 @@ enum { // fields of Profile
     MAPPING,
     LOCATION,
     STRING_TABLE = 6,
-    DROP_FRAMES,
     TIME_NANOS = 9,
     PERIOD_TYPE = 11,
     PERIOD,
@@ -102,8 +101,7 @@ static void proto_plain(struct output *out, unsigned field, uint64_t value)
 // The first texts of the table; those of mappings follow.
 static const char *const texts[] = {
     "", "alloc_objects", "count", "alloc_space", "bytes", "inuse_objects", "inuse_space", "space",
-    // Of a program that the library is linked into; those of the shared one are left out of the stacks.
-    "(m|c|re|memalign|posix_mem|aligned_|v|pv)?(alloc|align)|operator new.*|ebbi?_.*"};
+};
 enum {
     T_EMPTY,
     T_ALLOC_OBJECTS,
@@ -113,7 +111,6 @@ enum {
     T_INUSE_OBJECTS,
     T_INUSE_SPACE,
     T_SPACE,
-    T_DROP,
     T_MAPPINGS
 };
 _Static_assert(sizeof texts / sizeof texts[0] == T_MAPPINGS, "a name for each");
@@ -140,7 +137,6 @@ static void proto_head(struct output *out)
     proto_plain(out, DEFAULT_SAMPLE_TYPE, T_INUSE_SPACE);
     proto_type(out, PERIOD_TYPE, T_SPACE, T_BYTES);
     proto_plain(out, PERIOD, ebbi_load_relaxed(&ebbi_profile.mean)); // relaxed: any of them
-    proto_plain(out, DROP_FRAMES, T_DROP);
     proto_plain(out, TIME_NANOS, (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec);
 }
 

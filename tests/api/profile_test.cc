@@ -108,7 +108,7 @@ std::string written()
 
 Values sums(Function function) { return sums_of(written(), function); }
 
-#define NOT_INLINE __attribute__((noinline, noclone))
+#define NOT_INLINE __attribute__((noinline))
 NOT_INLINE void *first(std::size_t bytes)
 {
     void *p = ebb_malloc(bytes);
@@ -120,6 +120,19 @@ NOT_INLINE void *second(std::size_t bytes)
     void *p = ebb_calloc(1, bytes);
     asm volatile("" : "+r"(p) : : "memory");
     return p;
+}
+
+void *grown_to;
+NOT_INLINE void *grown_alone(std::size_t bytes)
+{
+    void *p = ebb_realloc(grown_to, bytes);
+    asm volatile("" : "+r"(p));
+    return p;
+}
+void *grown(void *p, std::size_t bytes)
+{
+    grown_to = p;
+    return grown_alone(bytes);
 }
 
 class Profile : public testing::Test {
@@ -202,6 +215,24 @@ TEST_F(Profile, EveryKindOfBlockLeavesIt)
     EXPECT_EQ(0, sums_of(profile, first).objects);
     EXPECT_EQ(8, sums_of(profile, second).alloc_objects);
     EXPECT_EQ(0, sums_of(profile, second).bytes);
+}
+
+// In place or elsewhere, up and down, from and to each kind of block.
+TEST_F(Profile, AReallocIsAFreeAndAnAllocation)
+{
+    for (const std::size_t from : {100, 4000, 100000, 1000000, 40000000})
+        for (const std::size_t to : {60, 3000, 90000, 1500000, 50000000}) {
+            const Values before = sums(first);
+            void *p = grown(first(from), to);
+            const Values in_use = sums(first), now = sums(grown_alone);
+            EXPECT_EQ(before.bytes, in_use.bytes) << from << " to " << to;
+            EXPECT_EQ(static_cast<double>(to), now.bytes) << from << " to " << to;
+            ebb_profile_stop();
+            p = ebb_realloc(p, to - 1); // where it is; not known any more
+            EXPECT_EQ(0, sums(grown_alone).bytes);
+            ebb_free(p);
+            ASSERT_EQ(0, ebb_profile_start(1));
+        }
 }
 
 TEST_F(Profile, SampledBlocksAreBlocks)
