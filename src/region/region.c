@@ -147,6 +147,20 @@ void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
     sheet->next = sheet->previous = NULL;
 }
 
+void ebbi_region_shed(struct ebb_region *region)
+{
+    ebbi_assert_held(&region->lock);
+    struct ebbi_sheet *next;
+    for (struct ebbi_sheet *sheet = region->sheets; sheet != NULL; sheet = next) {
+        next = sheet->next;
+        // relaxed: it changes under the lock alone
+        if (ebbi_load_relaxed(&sheet->cursor) == NULL && ebbi_sheet_live(sheet) == 0) {
+            ebbi_region_unlink(region, sheet);
+            ebbi_sheet_destroy(sheet);
+        }
+    }
+}
+
 struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool open_only)
 {
     // relaxed: a child that is opened beside its parent's end is in error

@@ -136,6 +136,8 @@ void ebbi_closings_forget(void); // in the child of a fork: nobody else frees, s
 
 // Under the region's lock: the sheet leaves it.
 void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);
+// Likewise: drained sheets in which no cursor is go back.
+void ebbi_region_shed(struct ebb_region *region);
 
 // pool.c: handles
 struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused
