@@ -64,7 +64,7 @@ static bool search(struct ebb_region *region, struct ebbi_cursor *cursor, const 
     return false;
 }
 
-static bool is_mine(const struct ebb_region *region)
+static bool is_owned_here(const struct ebb_region *region)
 {
     return ebbi_load_relaxed(&region->front.owner) == ebb_self; // relaxed: if so, it knows
 }
@@ -80,7 +80,7 @@ static size_t room_left(const struct ebb_region *region)
 static EBBI_NOINLINE void make_way(struct ebb_region *region)
 {
     ebbi_assert_held(&region->lock);
-    if (is_mine(region) && ebbi_cursor_is_drained(&region->front.cursor)) {
+    if (is_owned_here(region) && ebbi_cursor_is_drained(&region->front.cursor)) {
         ebbi_cursor_seal(&region->front.cursor);
     }
     if (ebbi_cursor_is_drained(&region->common)) {
@@ -167,7 +167,7 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
     size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
     size_t reach = size + (align > EBBI_UNIT ? align - EBBI_UNIT : 0);
     ebbi_lock_take(&region->lock);
-    bool mine = is_mine(region);
+    bool mine = is_owned_here(region);
     struct ebbi_cursor *cursor = mine ? &region->front.cursor : &region->common;
     const void **owner = mine ? &region->front.owner : &ebbi_sheet_owner_nobody;
     *refusal = EBBI_REGION_GIVEN;
