@@ -153,6 +153,7 @@ static bool walk_name(struct walk *walk, const char *name, size_t *mib, size_t *
     return true;
 }
 
+// oldp: NULL, or where the value goes.
 static int read_value(const struct ebbi_compat_name *name, size_t arena, void *oldp,
                       size_t *oldlenp)
 {
@@ -160,7 +161,7 @@ static int read_value(const struct ebbi_compat_name *name, size_t arena, void *o
     union ebbi_compat_value value;
     memset(&value, 0, sizeof value);
     int error = name->read(arena, &value);
-    if (error != 0) {
+    if (error != 0 || oldp == NULL || oldlenp == NULL) {
         return error;
     }
     if (*oldlenp != bytes) {
@@ -196,9 +197,13 @@ static int answer(const struct walk *walk, void *oldp, size_t *oldlenp, const vo
     if (name->write == NULL && (newp != NULL || newlen != 0)) {
         return EPERM;
     }
-    // As jemalloc: a new epoch is what the same call reads, and of other values the old one.
-    int error = newp != NULL ? write_value(name, walk->arena, newp, newlen) : 0;
-    if (error == 0 && oldp != NULL && oldlenp != NULL) {
+    // As jemalloc: a new epoch is what the same call reads, and of a decay the old one, whatever is wrong with the new.
+    bool reads_first = name->type == EBBI_SSIZE;
+    int error = reads_first ? read_value(name, walk->arena, oldp, oldlenp) : 0;
+    if (error == 0 && newp != NULL) {
+        error = write_value(name, walk->arena, newp, newlen);
+    }
+    if (error == 0 && !reads_first && oldp != NULL) {
         error = read_value(name, walk->arena, oldp, oldlenp);
     }
     return error;

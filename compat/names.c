@@ -180,7 +180,7 @@ static int keep_helpers(size_t arena, const union ebbi_compat_value *value)
 {
     union ebbi_compat_value now;
     (void)read_helpers(arena, &now);
-    return value->size == now.size ? 0 : EPERM;
+    return value->size > now.size ? EINVAL : value->size == now.size ? 0 : EPERM;
 }
 
 static int keep_delay(size_t arena, const union ebbi_compat_value *value)

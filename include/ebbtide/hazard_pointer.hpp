@@ -24,8 +24,13 @@ template <typename T, typename D = std::default_delete<T>> class hazard_pointer_
 
 namespace detail {
 
-template <typename T, typename D> T *hazard_base(const volatile hazard_pointer_obj_base<T, D> *);
-void hazard_base(const volatile void *); // there is none, or more than one
+struct hazard_base_mark {}; // whoever has it has such a base, if only an ambiguous one
+
+template <typename T, typename D,
+          typename = decltype(static_cast<const volatile T *>(
+              std::declval<const volatile hazard_pointer_obj_base<T, D> *>()))>
+T *hazard_base(const volatile hazard_pointer_obj_base<T, D> *);
+void hazard_base(const volatile void *); // there is none, or more than one, or it is virtual
 
 // A T * of the hazard_pointer_obj_base<T, D>; void.
 template <typename T> using hazard_base_t = decltype(hazard_base(static_cast<T *>(nullptr)));
@@ -34,7 +39,7 @@ template <typename T> using hazard_base_t = decltype(hazard_base(static_cast<T *
 
 // Of T, once and publicly: gives it retire, which never throws and allocates nothing. 24 bytes, and the
 // deleter.
-template <typename T, typename D> class hazard_pointer_obj_base {
+template <typename T, typename D> class hazard_pointer_obj_base : detail::hazard_base_mark {
 public:
     void retire(D d = D()) noexcept
     {
@@ -97,7 +102,8 @@ public:
     template <typename T> void reset_protection(const T *p) noexcept
     {
         using base = detail::hazard_base_t<const T>;
-        static_assert(std::is_void_v<base> || std::is_same_v<base, std::remove_cv_t<T> *>,
+        static_assert(std::is_same_v<base, std::remove_cv_t<T> *> ||
+                          !std::is_base_of_v<detail::hazard_base_mark, T>, // nor is T incomplete
                       "what is protected is the T of its hazard_pointer_obj_base<T, D>");
         ebb_hazard_set(hazard_, detail::address_of(p));
     }

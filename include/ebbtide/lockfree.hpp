@@ -8,6 +8,7 @@
 
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include <ebbtide.hpp>
@@ -31,7 +32,7 @@ template <typename T> struct carrier {
         if constexpr (in_place) {
             const T copy(std::forward<U>(value));
             void *item = nullptr;
-            std::memcpy(&item, &copy, sizeof copy);
+            std::memcpy(&item, std::addressof(copy), sizeof copy);
             return item;
         } else {
             return make<T>(std::forward<U>(value));
@@ -40,7 +41,7 @@ template <typename T> struct carrier {
     static T read(void *item)
     {
         T value;
-        std::memcpy(&value, &item, sizeof value);
+        std::memcpy(static_cast<void *>(std::addressof(value)), &item, sizeof value);
         return value;
     }
     static std::optional<T> unpack(void *item)

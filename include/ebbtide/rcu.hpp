@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Ebbtide for C++17: read-copy update under the names of C++26 (<rcu>, [saferecl.rcu]), in namespace ebb. Over
 // ebbtide/reclaim.h, whose default collector is the domain. Beyond the standard:
-// - what hazard pointers point to is not deleted either; rcu_barrier does not wait for objects that retired
-//   themselves and are held back so;
+// - what hazard pointers point to is not deleted either. rcu_barrier does not wait for objects that are held back
+//   so, if they retired themselves or came to rcu_retire with a deleter that has state. With a stateless one, it
+//   waits for them, and for up to 39 that came beside: whoever calls rcu_barrier protects no such object itself.
+//   Stateless is what is empty and trivial as std::default_delete is (a lambda without captures, from C++20 on);
 // - rcu_synchronize and rcu_barrier inside a reader of their thread abort, and rcu_barrier inside a deleter;
 // - deleters run in retire, in unlock, in the functions below or in the library's thread, never inside a reader;
 // - an object that waits and retires itself again aborts. A deleter that throws ends the process.
@@ -45,7 +47,8 @@ __attribute__((visibility("hidden"))) inline rcu_domain &rcu_default_domain() no
 
 // Waits until the readers that are there have ended.
 inline void rcu_synchronize(rcu_domain & = rcu_default_domain()) noexcept { ebb_synchronize(); }
-// Waits until the deleters of all that was retired before have run. A library calls it before it is unloaded.
+// Waits until the deleters of all that was retired before have run, but for some that hazard pointers hold back
+// (above). A library calls it before it is unloaded.
 inline void rcu_barrier(rcu_domain & = rcu_default_domain()) noexcept { ebb_barrier(); }
 
 template <typename T, typename D = std::default_delete<T>> class rcu_obj_base;

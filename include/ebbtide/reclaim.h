@@ -120,7 +120,8 @@ EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
 // own: that would be waited for, too.
 EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
 // Frees and destroys what can go now, of all threads' but for the youngest few blocks that the
-// other threads still collect. Does not wait. Returns the bytes of blocks freed.
+// other threads still collect. Does not wait. Returns the bytes of blocks freed. In a destructor it runs others
+// inside of that; eight deep it runs none (they wait on) and frees blocks alone.
 EBB_EXPORT size_t ebb_reclaim(void) EBB_NOEXCEPT;
 // A point in time, and whether it is certain that every pin that was there then has ended: for as long as
 // a pin lasts that began soon after, it is not. Allowed inside a pin.

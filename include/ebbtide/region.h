@@ -96,7 +96,9 @@ EBB_EXPORT void ebb_region_reset(struct ebb_region *region) EBB_NOEXCEPT;
 // they are freed one by one. Memory whose blocks have all been freed is free again at once, and wholly free pages of memory
 // that survivors pin after the purge delay. Children are closed first. NULL is allowed.
 // A thread in which the region is current goes on: what it allocates comes from the parent, or from
-// the heap, and is counted; the handle ends when the last thread has left it.
+// the heap, and is counted; the handle ends when the last thread has left it. But where another thread than the
+// owner closes the region, blocks that fit go on coming from the 64 KiB at most that the owner is filling, uncounted,
+// until one does not: they live on as the others do.
 EBB_EXPORT void ebb_region_close(struct ebb_region *region) EBB_NOEXCEPT;
 
 // Calls call(argument) at the region's release, reset or close, newest first, in the thread that ends
@@ -108,7 +110,7 @@ EBB_EXPORT int ebb_region_cleanup(struct ebb_region *region, void (*call)(void *
 // ---- regions: allocating -------------------------------------------------------------------------
 // As ebb_malloc and its family, in a region: 16-byte aligned, sizes up to PTRDIFF_MAX, NULL with
 // errno = ENOMEM when memory is refused or the hard limit is reached. A region that is closed while it
-// is still current somewhere allocates from its parent, or from the heap. Blocks above 128 KiB have
+// is still current somewhere allocates from its parent, or from the heap (as ebb_region_close says). Blocks above 128 KiB have
 // memory of their own, which is part of the region. O(1) but for calls that need more memory.
 EBB_EXPORT void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB_NOEXCEPT;
 EBB_EXPORT void *ebb_region_calloc(struct ebb_region *region, size_t count,
@@ -203,7 +205,7 @@ struct ebb_region_stats {
     size_t resident_bytes; // of it in memory
     size_t slabs;
     size_t large_blocks;
-    size_t late;      // allocations after the close
+    size_t late;      // allocations after the close, from elsewhere
     size_t refused;   // by the hard limit
     size_t pressed;   // times that it grew beyond the soft limit
     uint64_t open_ms; // since it was opened
@@ -226,7 +228,7 @@ struct ebb_lifetime_stats {
     uint64_t closed;    // regions, or epochs
     uint64_t drained;   // of them gave back everything by their close: the drain share
     uint64_t released;  // regions, resets included
-    uint64_t late;      // allocations after a close
+    uint64_t late;      // allocations after a close, from elsewhere
     uint64_t refused;   // by hard limits
     uint64_t oldest_ms; // age of the oldest slab that is still in use: no survivor is older
 };

@@ -106,7 +106,7 @@ struct ebbi_heap {
     uint8_t exit_rounds; // of the thread's destructors
     bool attached;       // under the registry lock
     bool alone;          // serves a thread in abort(): takes no other owner's lock
-    bool runs_calls;     // its thread is in ebbi_calls_run
+    uint8_t runs_calls;  // how often its thread is in ebbi_calls_run
     bool buries;         // and in ebbi_collectors_bury
     bool amid;           // its thread is between ebbi_lock_owner and ebbi_unlock_owner
     bool counted;        // its thread, among those that helper.c counts

@@ -92,7 +92,7 @@ static bool parse(size_t id, const char *text, size_t *value)
     return known && *value >= option->least && *value <= option->most;
 }
 
-// The option that an entry "NAME=value" of the environment sets, or EBBI_OPTION_COUNT.
+// The option that an entry "NAME=value" of the environment names, or EBBI_OPTION_COUNT.
 static size_t find_option(const char *entry, const char **text)
 {
     const char *equals = strchr(entry, '=');
@@ -104,6 +104,14 @@ static size_t find_option(const char *entry, const char **text)
         }
     }
     return EBBI_OPTION_COUNT;
+}
+
+// Of several entries of one name the first counts, as for getenv.
+static bool is_first(bool *seen, size_t id)
+{
+    bool first = !seen[id];
+    seen[id] = true;
+    return first;
 }
 
 static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_secure(); }
@@ -118,12 +126,13 @@ static void keep_file(size_t id, const char *text)
 
 void ebbi_options_read(void)
 {
+    bool seen[EBBI_OPTION_COUNT] = {false};
     for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
         const char *text;
         size_t id =
             strncmp(*entry, "EBB_", 4) == 0 ? find_option(*entry, &text) : EBBI_OPTION_COUNT;
         size_t value;
-        if (id < EBBI_OPTION_COUNT && parse(id, text, &value)) {
+        if (id < EBBI_OPTION_COUNT && is_first(seen, id) && parse(id, text, &value)) {
             values[id] = value;
             set[id] = true;
             keep_file(id, text);
@@ -169,6 +178,7 @@ static void report_value(size_t id, const char *text)
 
 void ebbi_options_report(void)
 {
+    bool seen[EBBI_OPTION_COUNT] = {false};
     for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
         if (strncmp(*entry, "EBB_", 4) != 0) {
             continue;
@@ -178,7 +188,7 @@ void ebbi_options_report(void)
         size_t id = find_option(*entry, &text);
         if (id == EBBI_OPTION_COUNT) {
             ebbi_message("unknown option %.*s: ignored", printable(*entry, "="), *entry);
-        } else if (!parse(id, text, &value)) {
+        } else if (is_first(seen, id) && !parse(id, text, &value)) {
             report_value(id, text);
         }
     }

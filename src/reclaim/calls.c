@@ -4,6 +4,8 @@
 
 #include "reclaim/queues.h"
 
+#define NESTED_MOST 8 // ebbtide/reclaim.h says so
+
 static void taken_begin(struct ebbi_calls *calls)
 {
     ebbi_lock_take(&ebbi_calls_taken.lock);
@@ -53,6 +55,11 @@ static void run_taken(struct ebbi_heap *heap, struct ebbi_calls **list,
     ebbi_hooks_run(heap, expired->hooks_at, hooks);
 }
 
+bool ebbi_calls_may_nest(const struct ebbi_heap *heap)
+{
+    return heap == NULL || heap->runs_calls < NESTED_MOST;
+}
+
 void ebbi_calls_run(struct ebbi_expired *expired)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
@@ -61,14 +68,15 @@ void ebbi_calls_run(struct ebbi_expired *expired)
         run_taken(NULL, &list, expired);
         return;
     }
-    bool nested = heap->runs_calls;
-    if (!nested) {
+    uint8_t outer = heap->runs_calls;
+    EBBI_ASSERT(outer < NESTED_MOST);
+    if (outer == 0) {
         heap->run_frame = __builtin_frame_address(0);
     }
-    heap->runs_calls = true;
+    heap->runs_calls = outer + 1;
     run_taken(heap, &heap->running, expired);
-    heap->runs_calls = nested;
-    if (!nested) {
+    heap->runs_calls = outer;
+    if (outer == 0) {
         ebbi_collectors_bury(heap);
     }
 }
@@ -85,7 +93,8 @@ static void put_back(struct ebbi_calls *calls)
 
 void ebbi_calls_attach(struct ebbi_heap *heap)
 {
-    heap->runs_calls = heap->buries = false;
+    heap->runs_calls = 0;
+    heap->buries = false;
     heap->running = NULL;
     heap->hooks = (struct ebbi_hooks_taken){0};
     heap->doomed = NULL;
@@ -104,7 +113,8 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
         }
     }
     ebbi_hooks_abandon(heap);
-    heap->runs_calls = heap->buries = false;
+    heap->runs_calls = 0;
+    heap->buries = false;
     ebbi_collectors_bury(heap);
 }
 

@@ -96,6 +96,8 @@ void ebbi_hooks_forked(struct ebbi_heap *heap);  // as ebbi_calls_forked
 // No lock held: runs what has been taken. What has been begun and what not is in memory at any time: a call
 // may end the thread.
 void ebbi_calls_run(struct ebbi_expired *expired);
+// False: the thread is so deep in destructors that run others that it takes no more.
+bool ebbi_calls_may_nest(const struct ebbi_heap *heap);
 // For barriers: what has been taken before, by any thread, has an earlier turn than this returns.
 uint64_t ebbi_calls_ask(void);
 bool ebbi_calls_in_flight(uint64_t turn); // of an earlier turn, and not run yet

@@ -226,8 +226,8 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
     if (heap != NULL && collector == NULL) {
         ebbi_limbo_seal(heap);
     }
-    bool runs =
-        !ebbi_is_pinned(NULL); // another collector, inside a pin of the default one: they wait
+    // They wait in another collector inside a pin of the default one, and in the depth of destructors.
+    bool runs = !ebbi_is_pinned(NULL) && ebbi_calls_may_nest(heap);
     bool done = !runs || run_calls(&walk); // seals
     for (int i = 0; i < ADVANCES; i++) {
         (void)ebbi_clock_advance(clock_of(collector), true);

@@ -226,15 +226,7 @@ static void purge_region(struct ebb_region *region, void *context)
     if (ebbi_load_acquire(&region->state) != EBBI_REGION_OPEN || !ebbi_lock_try(&region->lock)) {
         return;
     }
-    struct ebbi_sheet *next;
-    for (struct ebbi_sheet *sheet = region->sheets; sheet != NULL; sheet = next) {
-        next = sheet->next;
-        // relaxed: it changes under the lock alone
-        if (ebbi_load_relaxed(&sheet->cursor) == NULL && ebbi_sheet_live(sheet) == 0) {
-            ebbi_region_unlink(region, sheet);
-            ebbi_sheet_destroy(sheet);
-        }
-    }
+    ebbi_region_shed(region);
     ebbi_lock_drop(&region->lock);
 }
 

@@ -134,7 +134,7 @@ struct ebb_region *ebbi_region_open(struct ebb_region *parent, const char *label
     return region;
 }
 
-void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
+static void unlink_sheet(struct ebb_region *region, struct ebbi_sheet *sheet)
 {
     ebbi_assert_held(&region->lock);
     EBBI_ASSERT(region->sheet_count > 0 && region->held_bytes >= ebbi_sheet_bytes(sheet));
@@ -145,6 +145,20 @@ void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet)
     region->sheet_count--;
     region->held_bytes -= ebbi_sheet_bytes(sheet);
     sheet->next = sheet->previous = NULL;
+}
+
+void ebbi_region_shed(struct ebb_region *region)
+{
+    ebbi_assert_held(&region->lock);
+    struct ebbi_sheet *next;
+    for (struct ebbi_sheet *sheet = region->sheets; sheet != NULL; sheet = next) {
+        next = sheet->next;
+        // relaxed: it changes under the lock alone
+        if (ebbi_load_relaxed(&sheet->cursor) == NULL && ebbi_sheet_live(sheet) == 0) {
+            unlink_sheet(region, sheet);
+            ebbi_sheet_destroy(sheet);
+        }
+    }
 }
 
 struct ebb_region *ebbi_region_youngest_child(struct ebb_region *region, bool open_only)
@@ -177,7 +191,7 @@ static struct ebbi_sheet *keep_first(struct ebb_region *region)
         ebbi_sheet_bytes(kept) > EBBI_GRANULE) {
         return NULL;
     }
-    ebbi_region_unlink(region, kept);
+    unlink_sheet(region, kept);
     return kept;
 }
 

@@ -134,8 +134,8 @@ bool ebbi_closings_any(void); // a hint
 void ebbi_closing_wait(const struct ebb_region *region);
 void ebbi_closings_forget(void); // in the child of a fork: nobody else frees, so they can end
 
-// Under the region's lock: the sheet leaves it.
-void ebbi_region_unlink(struct ebb_region *region, struct ebbi_sheet *sheet);
+// Under the region's lock: drained sheets in which no cursor is go back.
+void ebbi_region_shed(struct ebb_region *region);
 
 // pool.c: handles
 struct ebb_region *ebbi_handle_take(void); // free, perhaps with a sheet; NULL: memory refused

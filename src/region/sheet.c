@@ -216,6 +216,12 @@ static size_t count_starts(uintptr_t from, uintptr_t to)
     return total;
 }
 
+bool ebbi_cursor_is_drained(const struct ebbi_cursor *cursor)
+{
+    return cursor->sheet != NULL &&
+           ebbi_sheet_live(cursor->sheet) + (int64_t)count_starts(cursor->from, cursor->next) == 0;
+}
+
 void ebbi_cursor_seal(struct ebbi_cursor *cursor)
 {
     struct ebbi_sheet *sheet = cursor->sheet;

@@ -113,6 +113,8 @@ uintptr_t ebbi_cursor_cross(struct ebbi_cursor *cursor, size_t size);
 bool ebbi_cursor_align(struct ebbi_cursor *cursor, size_t align, size_t bytes);
 // No more blocks here for now.
 void ebbi_cursor_seal(struct ebbi_cursor *cursor);
+// Whether its sheet would hold no block once it is sealed.
+bool ebbi_cursor_is_drained(const struct ebbi_cursor *cursor);
 // The same for a sheet that will be destroyed or restarted: it is not counted any more, and stays
 // until then.
 void ebbi_cursor_forget(struct ebbi_cursor *cursor);

@@ -64,6 +64,31 @@ static bool search(struct ebb_region *region, struct ebbi_cursor *cursor, const 
     return false;
 }
 
+static bool is_owned_here(const struct ebb_region *region)
+{
+    return ebbi_load_relaxed(&region->front.owner) == ebb_self; // relaxed: if so, it knows
+}
+
+static size_t room_left(const struct ebb_region *region)
+{
+    return region->hard_limit == 0
+               ? SIZE_MAX
+               : region->hard_limit - ebbi_min(region->hard_limit, region->held_bytes);
+}
+
+// The limit refuses: what holds no block goes back first, but for the sheet of another thread's cursor.
+static EBBI_NOINLINE void make_way(struct ebb_region *region)
+{
+    ebbi_assert_held(&region->lock);
+    if (is_owned_here(region) && ebbi_cursor_is_drained(&region->front.cursor)) {
+        ebbi_cursor_seal(&region->front.cursor);
+    }
+    if (ebbi_cursor_is_drained(&region->common)) {
+        ebbi_cursor_seal(&region->common);
+    }
+    ebbi_region_shed(region);
+}
+
 // Granules for a sheet in which `bytes` fit: more the more the region holds, within its limit. 0: none.
 static size_t next_granules(const struct ebb_region *region, size_t bytes)
 {
@@ -71,10 +96,7 @@ static size_t next_granules(const struct ebb_region *region, size_t bytes)
     size_t half = region->held_bytes >> (EBBI_GRANULE_SHIFT + 1);
     size_t steps = half > 1 ? (size_t)1 << ebbi_highest_bit(half) : 1;
     size_t wanted = ebbi_max(least, ebbi_min(steps, EBBI_SHEET_MOST));
-    if (region->hard_limit != 0) {
-        size_t left = region->hard_limit - ebbi_min(region->hard_limit, region->held_bytes);
-        wanted = ebbi_min(wanted, left >> EBBI_GRANULE_SHIFT);
-    }
+    wanted = ebbi_min(wanted, room_left(region) >> EBBI_GRANULE_SHIFT);
     return wanted >= least ? wanted : 0;
 }
 
@@ -105,6 +127,10 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
     ebbi_assert_held(&region->lock);
     EBBI_ASSERT(cursor->sheet == NULL);
     size_t granules = next_granules(region, bytes);
+    if (granules == 0) {
+        make_way(region);
+        granules = next_granules(region, bytes);
+    }
     if (granules == 0) {
         region->refused++;
         ebbi_count(&region->label->refused, 1);
@@ -141,8 +167,7 @@ void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,
     size_t size = ebbi_align_up(ebbi_max(bytes, 1), EBBI_UNIT);
     size_t reach = size + (align > EBBI_UNIT ? align - EBBI_UNIT : 0);
     ebbi_lock_take(&region->lock);
-    // relaxed: if this thread is the owner, it knows
-    bool mine = ebbi_load_relaxed(&region->front.owner) == ebb_self;
+    bool mine = is_owned_here(region);
     struct ebbi_cursor *cursor = mine ? &region->front.cursor : &region->common;
     const void **owner = mine ? &region->front.owner : &ebbi_sheet_owner_nobody;
     *refusal = EBBI_REGION_GIVEN;
@@ -186,12 +211,15 @@ enum ebbi_region_refusal ebbi_region_adopt(struct ebb_region *region, void *p, s
     enum ebbi_region_refusal refusal = EBBI_REGION_GIVEN;
     ebbi_lock_take(&region->lock);
     ebbi_region_check(region, "allocation in");
-    if (!ebbi_region_is_open(region)) {
+    bool is_open = ebbi_region_is_open(region);
+    if (is_open && bytes > room_left(region)) {
+        make_way(region);
+    }
+    if (!is_open) {
         refusal = EBBI_REGION_IS_CLOSED;
         region->late++;
         ebbi_count(&region->label->late, 1);
-    } else if (region->hard_limit != 0 &&
-               bytes > region->hard_limit - ebbi_min(region->hard_limit, region->held_bytes)) {
+    } else if (bytes > room_left(region)) {
         refusal = EBBI_REGION_NO_MEMORY;
         region->refused++;
         ebbi_count(&region->label->refused, 1);

@@ -4,6 +4,7 @@
 
 #include "reclaim_support.h"
 
+#include "ebbtide/hazard_pointer.hpp"
 #include "ebbtide/rcu.hpp"
 
 namespace {
@@ -161,6 +162,15 @@ struct Assigned {
     int set = 1;
 };
 struct ByAssigned : ebb::rcu_obj_base<ByAssigned, Assigned> {};
+struct Unaddressed {
+    void operator&() const = delete;
+    void operator()(auto *p) const
+    {
+        delete p;
+        deleted++;
+    }
+};
+struct ByUnaddressed : ebb::rcu_obj_base<ByUnaddressed, Unaddressed> {};
 static_assert(sizeof(WithState) == 4 * sizeof(void *) && sizeof(Plain) == 4 * sizeof(void *));
 
 TEST_F(Rcu, EveryKindOfDeleter)
@@ -178,9 +188,10 @@ TEST_F(Rcu, EveryKindOfDeleter)
     });
     (new ByFinal)->retire();
     (new ByAssigned)->retire();
+    (new ByUnaddressed)->retire();
     ebb::rcu_barrier();
     EXPECT_EQ(1, count.load());
-    EXPECT_EQ(4, deleted.load());
+    EXPECT_EQ(5, deleted.load());
     EXPECT_EQ(1, shared.use_count()) << "the deleter has gone, too";
 }
 
@@ -204,6 +215,50 @@ TEST_F(Rcu, RetireOfObjectsWithoutTheBase)
     ebb::rcu_barrier();
     EXPECT_EQ(3 + 1 + 5, count.load());
     EXPECT_EQ(2, deleted.load());
+}
+
+std::atomic<bool> unprotected{false};
+
+struct SeesProtection {
+    void operator()(int *p) const
+    {
+        EXPECT_TRUE(unprotected.load());
+        delete p;
+        deleted++;
+    }
+};
+struct SeesProtectionToo : SeesProtection {
+    int state = 1;
+};
+
+// A stateless deleter waits in a record with others, one with state in a hook of its own.
+TEST_F(Rcu, BarrierWaitsForAHazardPointerOnlyWithAStatelessDeleter)
+{
+    ebb::hazard_pointer hazard = ebb::make_hazard_pointer();
+    unprotected = false;
+    int *const with_state = new int(1);
+    hazard.reset_protection(with_state);
+    ebb::rcu_retire(with_state, SeesProtectionToo());
+    in_thread([] { ebb::rcu_barrier(); });
+    EXPECT_EQ(0, deleted.load());
+    unprotected = true;
+    hazard.reset_protection();
+    EXPECT_TRUE(drain());
+    EXPECT_EQ(1, deleted.load());
+
+    unprotected = false;
+    int *const stateless = new int(2);
+    hazard.reset_protection(stateless);
+    ebb::rcu_retire(stateless, SeesProtection());
+    std::thread waits([] {
+        ebb::rcu_barrier();
+        EXPECT_EQ(2, deleted.load());
+    });
+    push_on();
+    EXPECT_EQ(1, deleted.load());
+    unprotected = true;
+    hazard.reset_protection();
+    waits.join();
 }
 
 struct ThrowsWhenMoved {

@@ -320,4 +320,47 @@ TEST(Destructors, EachMayEndTheThreadThatDestroysItsCollector)
     ebb_barrier(); // does not hang
 }
 
+struct Again {
+    int left = 100000, depth = 0, deepest = 0;
+    bool by_hook = false;
+    ebb_hook hook{};
+
+    void retire()
+    {
+        if (by_hook)
+            ebb_retire_hooked(&hook, this, [](void *p, ebb_hook *) { run(p, nullptr); });
+        else
+            ASSERT_EQ(0, ebb_retire_with(this, run, nullptr));
+    }
+    static void run(void *p, void *)
+    {
+        Again *const me = static_cast<Again *>(p);
+        me->deepest = std::max(me->deepest, ++me->depth);
+        if (--me->left > 0) {
+            me->retire();
+            ebb_reclaim();
+        }
+        me->depth--;
+    }
+};
+
+// Each ebb_reclaim in a destructor would run the next one.
+TEST(Destructors, OnesThatReclaimNestEightDeepAtMost)
+{
+    setenv("EBB_PURGE_THREAD", "0", 1);
+    for (const bool by_hook : {false, true}) {
+        Again again;
+        again.by_hook = by_hook;
+        again.retire();
+        EXPECT_TRUE(eventually([&] {
+            ebb_reclaim();
+            return again.left == 0;
+        }));
+        EXPECT_EQ(0, again.depth);
+        EXPECT_LE(again.deepest, 8);
+        EXPECT_GT(again.deepest, 1) << "they do nest";
+        ebb_barrier();
+    }
+}
+
 } // namespace

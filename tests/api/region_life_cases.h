@@ -250,6 +250,33 @@ TEST(RegionLimit, HardLimitRefusesAndIsCounted)
     }
 }
 
+// The sheet that a handle comes with, that a reset leaves, or whose blocks have gone.
+TEST(RegionLimit, AnEmptySheetGivesWayBeforeARefusal)
+{
+    for (const std::size_t bytes : {200 * KiB, 120 * KiB}) { // of its own, or in a sheet of 128 KiB
+        const std::size_t limit = bytes > 128 * KiB ? bytes + 32 * KiB : 160 * KiB;
+        ebb_region *warm = open("warm");
+        EXPECT_NE(take(warm, 16), nullptr);
+        ebb_region_release(warm);
+        ebb_region *region = open("fits", nullptr, 0, limit);
+        EXPECT_NE(take(region, bytes), nullptr) << "what the handle came with";
+        ebb_region_reset(region);
+        void *small = take(region, 16);
+        ASSERT_NE(small, nullptr);
+        api::release(small);
+        void *large = take(region, bytes);
+        ASSERT_NE(large, nullptr) << "no block is there";
+        EXPECT_LE(stats(region).held_bytes, limit);
+        ebb_region_reset(region);
+        ASSERT_NE(take(region, 16), nullptr);
+        EXPECT_EQ(stats(region).refused, 0U);
+        EXPECT_EQ(take(region, bytes), nullptr) << "a block is there";
+        EXPECT_NE(take(region, 16), nullptr) << "beside it";
+        EXPECT_EQ(stats(region).refused, 1U);
+        ebb_region_release(region);
+    }
+}
+
 TEST(RegionLimit, FreedMemoryCountsNoMore)
 {
     ebb_region *region = open("hard and freed", nullptr, 0, MiB);

@@ -112,9 +112,34 @@ TEST(Mallctl, WhatIsInForceMayBeWritten)
     EXPECT_EQ(EPERM, set<ssize_t>("arena.0.dirty_decay_ms", -1));
     EXPECT_EQ(EPERM, set<ssize_t>("arenas.muzzy_decay_ms", 10));
     EXPECT_EQ(EPERM, set("background_thread", false));
-    EXPECT_EQ(EPERM, set<size_t>("max_background_threads", 4));
+    EXPECT_EQ(EINVAL, set<size_t>("max_background_threads", 4));
+    EXPECT_EQ(EPERM, set<size_t>("max_background_threads", 0));
     EXPECT_EQ(EPERM, set("thread.tcache.enabled", false));
     EXPECT_EQ(EFAULT, set("thread.arena", 1U));
+}
+
+// The others write before they read.
+TEST(Mallctl, ADecayIsReadBeforeItIsWritten)
+{
+    for (const char *name : {"arena.0.dirty_decay_ms", "arenas.dirty_decay_ms",
+                             "arena.0.muzzy_decay_ms", "arenas.muzzy_decay_ms"}) {
+        const ssize_t now = get<ssize_t>(name);
+        for (size_t newlen : {size_t{0}, sizeof now - 1, sizeof now + 1, sizeof now}) {
+            ssize_t value = 77, other[2] = {12345, 0};
+            size_t length = sizeof value;
+            int error = newlen == sizeof now ? EPERM : EINVAL;
+            EXPECT_EQ(error, mallctl(name, &value, &length, other, newlen)) << name;
+            EXPECT_EQ(now, value) << name;
+            char wide[9];
+            length = sizeof wide;
+            EXPECT_EQ(EINVAL, mallctl(name, wide, &length, other, newlen)) << name;
+            EXPECT_EQ(sizeof value, length) << name;
+        }
+    }
+    bool flag = true, kept = false;
+    size_t length = 1;
+    EXPECT_EQ(EINVAL, mallctl("background_thread", &kept, &length, &flag, 2));
+    EXPECT_FALSE(kept);
 }
 
 TEST(Mallctl, NullsAreNoRequests)
@@ -206,6 +231,9 @@ TEST(Mallctl, AllArenasAreOne)
         size_t length = sizeof value;
         EXPECT_EQ(EFAULT, mallctl(name, &value, &length, nullptr, 0)) << name;
         EXPECT_EQ(77, value);
+        EXPECT_EQ(EFAULT, set<ssize_t>(name, 0)) << name;
+        EXPECT_EQ(EFAULT, mallctl(name, nullptr, nullptr, &value, 1)) << name;
+        EXPECT_EQ(EFAULT, call(name)) << name;
     }
 }
 

@@ -238,6 +238,29 @@ TEST_F(Faces, BlocksBoxWhatIsLarge)
     EXPECT_EQ(result, EBB_STEAL_EMPTY);
 }
 
+struct Unaddressed {
+    void operator&() const = delete;
+    int value = 0;
+};
+
+TEST_F(Faces, BlocksTakeNoAddressByAnOverload)
+{
+    ebb::queue<Unaddressed> queue;
+    queue.push(Unaddressed{3});
+    EXPECT_EQ(queue.pop()->value, 3);
+    ebb::map<int, Unaddressed> map;
+    map.insert(1, Unaddressed{4});
+    struct Visitor {
+        void operator&() const = delete;
+        void operator()(int, const Unaddressed &seen) { sum += seen.value; }
+        int sum = 0;
+    } visitor;
+    map.for_each(visitor);
+    EXPECT_EQ(visitor.sum, 4);
+    const ebb::guard guard;
+    EXPECT_EQ(map.find(guard, 1)->value, 4);
+}
+
 TEST_F(Faces, QueueOfBoxesUnderThreads)
 {
     ebb::queue<Big> queue;

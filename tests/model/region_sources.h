@@ -186,14 +186,7 @@ inline void disown(struct ebb_region *region)
 inline void purge(struct ebb_region *region)
 {
     ebbi_lock_take(&region->lock);
-    struct ebbi_sheet *next;
-    for (struct ebbi_sheet *sheet = region->sheets; sheet != NULL; sheet = next) {
-        next = sheet->next;
-        if (ebbi_load_relaxed(&sheet->cursor) == NULL && ebbi_sheet_live(sheet) == 0) {
-            ebbi_region_unlink(region, sheet);
-            ebbi_sheet_destroy(sheet);
-        }
-    }
+    ebbi_region_shed(region);
     ebbi_lock_drop(&region->lock);
 }
 

@@ -39,6 +39,20 @@ PAIRS = {
         HAZARD + "struct A : ebb::hazard_pointer_obj_base<A> {}; struct B : A {};"
         " B *f(ebb::hazard_pointer &h, std::atomic<B *> &s) { return h.protect(s); }",
         "what is protected is the T of its hazard_pointer_obj_base<T, D>"),
+    "protection of what has a virtual base": (
+        HAZARD + "struct A : ebb::hazard_pointer_obj_base<A> {}; void f(ebb::hazard_pointer &h, A *a) { h.reset_protection(a); }",
+        HAZARD + "struct A : virtual ebb::hazard_pointer_obj_base<A> {};"
+        " void f(ebb::hazard_pointer &h, A *a) { h.reset_protection(a); }",
+        "what is protected is the T of its hazard_pointer_obj_base<T, D>"),
+    "protection of what has two bases": (
+        HAZARD + "struct X {}; struct A : ebb::hazard_pointer_obj_base<A>, X {};"
+        " A *f(ebb::hazard_pointer &h, std::atomic<A *> &s) { return h.protect(s); }",
+        HAZARD + "struct X : ebb::hazard_pointer_obj_base<X> {}; struct A : ebb::hazard_pointer_obj_base<A>, X {};"
+        " A *f(ebb::hazard_pointer &h, std::atomic<A *> &s) { return h.protect(s); }",
+        "what is protected is the T of its hazard_pointer_obj_base<T, D>"),
+    "protection of an incomplete type": (
+        HAZARD + "struct A {}; A *f(ebb::hazard_pointer &h, std::atomic<A *> &s) { return h.protect(s); }",
+        HAZARD + "struct A; A *f(ebb::hazard_pointer &h, std::atomic<A *> &s) { return h.protect(s); }", "incomplete"),
     "a copied hazard pointer": (
         HAZARD + "ebb::hazard_pointer f(ebb::hazard_pointer &h) { return std::move(h); }",
         HAZARD + "ebb::hazard_pointer f(ebb::hazard_pointer &h) { return h; }", ""),

@@ -127,6 +127,23 @@ TEST_F(Options, AGoodValueAmongBadOnesHolds)
     EXPECT_EQ(2U, lines(report()));
 }
 
+TEST_F(Options, OfOneNameTheFirstCountsAsForGetenv)
+{
+    char first[] = "EBB_CACHE=1k", second[] = "EBB_CACHE=2k", bad[] = "EBB_PURGE_DELAY_MS=soon",
+         good[] = "EBB_PURGE_DELAY_MS=77", worse[] = "EBB_PURGE_DELAY_MS=later";
+    char *entries[] = {first, bad, second, good, worse, nullptr};
+    const std::size_t delay = ebbi_option(EBBI_OPTION_PURGE_DELAY);
+    char **saved = environ;
+    environ = entries;
+    ebbi_options_read();
+    const std::string text = report();
+    EXPECT_STREQ("1k", getenv("EBB_CACHE"));
+    environ = saved;
+    EXPECT_EQ(KiB, ebbi_option(EBBI_OPTION_CACHE));
+    EXPECT_EQ(delay, ebbi_option(EBBI_OPTION_PURGE_DELAY)) << "the first one is malformed";
+    EXPECT_EQ(1U, lines(text)) << text;
+}
+
 TEST_F(Options, ASecureProcessHeedsAndReportsNothing)
 {
     fake_os_secure(true);

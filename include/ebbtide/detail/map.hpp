@@ -45,8 +45,9 @@ public:
     const V *find(const guard &, const K &key) const noexcept
     {
         void *found = nullptr;
-        return ebb_map_find(map_, name(key), &found) ? &static_cast<entry *>(found)->value
-                                                     : nullptr;
+        return ebb_map_find(map_, name(key), &found)
+                   ? std::addressof(static_cast<entry *>(found)->value)
+                   : nullptr;
     }
     // Calls function(const V &) inside a pin. False: no such key.
     template <typename F> bool visit(const K &key, F &&function) const
@@ -70,7 +71,8 @@ public:
             (*static_cast<std::remove_reference_t<F> *>(context))(pair->key, pair->value);
             return true;
         };
-        ebb_map_each(map_, call, const_cast<void *>(static_cast<const void *>(&function)));
+        ebb_map_each(map_, call,
+                     const_cast<void *>(static_cast<const void *>(std::addressof(function))));
     }
 
 private:
