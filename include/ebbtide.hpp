@@ -22,7 +22,7 @@ namespace ebb {
 
 namespace detail {
 
-template <typename T> void destroy_later(void *p, void *) { destroy(static_cast<T *>(p)); }
+template <typename T> void destroy_later(void *p, void *) { ebb::destroy(static_cast<T *>(p)); }
 
 template <typename T>
 inline constexpr bool plain_block =
@@ -170,7 +170,7 @@ public:
     // exchange and retire the caller keeps it.
     void replace(value_type p) noexcept(detail::plain_block<T>)
     {
-        retire(detail::plain(exchange(p)));
+        ebb::retire(detail::plain(exchange(p)));
     }
     // For hazard_pointer::protect, without tags.
     const std::atomic<value_type> &source() const noexcept { return pointer_; }

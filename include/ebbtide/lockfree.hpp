@@ -57,7 +57,7 @@ template <typename T> struct carrier {
     static void drop(void *item) noexcept
     {
         if constexpr (!in_place)
-            destroy(static_cast<T *>(item));
+            ebb::destroy(static_cast<T *>(item));
     }
     // Throws if the push was refused.
     static void check(int result, void *item)

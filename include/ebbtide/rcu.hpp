@@ -76,7 +76,7 @@ template <typename T, typename D> void delete_from_block(void *p, ebb_hook *hook
 {
     deleter_block<D> *const block = static_cast<deleter_block<D> *>(hook);
     block->deleter(static_cast<T *>(p));
-    destroy(block);
+    ebb::destroy(block);
 }
 
 } // namespace detail

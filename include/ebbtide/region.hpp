@@ -68,7 +68,7 @@ inline void *allocate_in(ebb_region *region, std::size_t bytes, std::size_t alig
                             : ebb_region_aligned_alloc(region, align, bytes));
 }
 
-template <typename T> void destroy_at_end(void *p) noexcept { destroy(static_cast<T *>(p)); }
+template <typename T> void destroy_at_end(void *p) noexcept { ebb::destroy(static_cast<T *>(p)); }
 
 template <typename F> struct end_call {
     explicit end_call(F &&f) : call(std::move(f)) {}
@@ -86,7 +86,7 @@ struct freer {
 
 // The deleter of make_unique: destructor and ebb_free.
 struct destroyer {
-    template <typename T> void operator()(T *p) const noexcept { destroy(p); }
+    template <typename T> void operator()(T *p) const noexcept { ebb::destroy(p); }
 };
 
 template <typename T> class region_allocator;

@@ -7,6 +7,7 @@
 
 #include "ebbtide.hpp"
 #include "ebbtide/lockfree.hpp"
+#include "ebbtide/region.hpp"
 #include "lockfree/support.h"
 
 namespace {
@@ -259,6 +260,33 @@ TEST_F(Faces, BlocksTakeNoAddressByAnOverload)
     EXPECT_EQ(visitor.sum, 4);
     const ebb::guard guard;
     EXPECT_EQ(map.find(guard, 1)->value, 4);
+}
+
+// A namespace whose own functions of these names must not be found beside its types.
+namespace own {
+struct Odd : Counted {
+    using Counted::Counted;
+};
+void destroy(Odd *) = delete;
+void retire(Odd *) = delete;
+struct Deleter {
+    int state = 1;
+    void operator()(Odd *p) const { ebb::destroy(p); }
+};
+template <typename T> void destroy(T *) = delete;
+} // namespace own
+
+TEST_F(Faces, CallTheirOwnFunctions)
+{
+    ebb::queue<own::Odd> left_behind;
+    left_behind.push(own::Odd(1));
+    ebb::retire(ebb::make<own::Odd>());
+    ebb::atomic_ptr<own::Odd> current(ebb::make<own::Odd>());
+    current.replace(nullptr);
+    ebb::rcu_retire(ebb::make<own::Odd>(), own::Deleter());
+    ebb::region region;
+    region.make<own::Odd>();
+    EXPECT_EQ(region.make_unique<own::Odd>(2)->value, 2);
 }
 
 TEST_F(Faces, QueueOfBoxesUnderThreads)
