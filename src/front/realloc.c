@@ -107,7 +107,7 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
 {
     uint32_t round = ebbi_profile_round();
     struct ebbi_heap *mine = ebbi_heap_get();
-    if (mine == NULL || mine->sampler.busy || ebbi_source_now() == &ebbi_heap_scoped ||
+    if (mine == NULL || ebbi_source_now() == &ebbi_heap_scoped ||
         ebbi_tag_of(p) == EBBI_TAG_REGION) {
         return resize_any(p, old_bytes, bytes);
     }
@@ -120,13 +120,14 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
             return to;
         }
     }
-    mine->sampler.busy = true; // what it takes to move the block is not counted once more
+    int64_t until = mine->sampler.until; // what it takes to move the block is not counted once more
+    mine->sampler.busy = true;
     void *to = resize_any(p, old_bytes, bytes);
     mine->sampler.busy = false;
+    mine->sampler.until = until;
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
-        // relaxed: behind the round
-        ebbi_profile_add(note, bytes, ebbi_load_relaxed(&ebbi_profile.mean));
+        ebbi_profile_add(note, bytes, mine->sampler.mean);
     }
     return to;
 }

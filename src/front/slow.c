@@ -62,16 +62,17 @@ static void *large_object(size_t bytes, size_t align, bool zero)
 
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
 {
-    size_t mean = ebbi_load_relaxed(&ebbi_profile.mean); // relaxed: behind the round
     int saved = errno;
+    int64_t until = mine->sampler.until;
     mine->sampler.busy = true;
     void *p = large_object(bytes, align, zero);
     if (p != NULL) {
-        ebbi_profile_add(ebbi_large_note(p), bytes, mean);
+        ebbi_profile_add(ebbi_large_note(p), bytes, mine->sampler.mean);
     } else {
         errno = saved;
     }
     mine->sampler.busy = false;
+    mine->sampler.until = until;
     return p;
 }
 
@@ -83,7 +84,7 @@ static void *sample_of(size_t bytes, size_t align, bool zero)
         return NULL;
     }
     struct ebbi_heap *mine = ebbi_heap_get();
-    return mine != NULL && !mine->sampler.busy && ebbi_sampler_count(&mine->sampler, round, bytes)
+    return mine != NULL && ebbi_sampler_count(&mine->sampler, round, bytes)
                ? ebbi_sample_make(mine, bytes, align, zero)
                : NULL;
 }
@@ -94,18 +95,21 @@ static void *take_parked(size_t bytes)
     return take_any(bytes);
 }
 
-// Every malloc comes here then.
-static EBBI_NOINLINE void *malloc_counted(size_t bytes)
+static EBBI_NOINLINE void *malloc_sampled(size_t bytes)
 {
     void *p = sample_of(bytes, 1, false);
-    if (EBBI_UNLIKELY(p != NULL)) {
-        return p;
-    }
+    return p != NULL ? p : take_any(bytes);
+}
+
+// Every malloc comes here then.
+static EBBI_NOINLINE void *malloc_counted(size_t bytes, uint32_t round)
+{
     struct ebbi_heap *mine = ebbi_heap_mine();
-    if (mine == NULL || ebbi_source_now() != &mine->fast) {
-        return take_any(bytes);
+    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || mine == NULL || ebbi_source_now() != &mine->fast ||
+                      !ebbi_sampler_skips(&mine->sampler, round, bytes))) {
+        return malloc_sampled(bytes);
     }
-    return ebbi_pop(&mine->fast, ebbi_bin_by_class(mine, bytes), bytes, take_any, take_parked);
+    return ebbi_pop(&mine->fast, ebbi_lookup_bin(bytes, mine->lane), bytes, take_any, take_parked);
 }
 
 // ------------------------------------------------------------------------------------------------------
@@ -118,6 +122,11 @@ void *ebbi_large_zeroed(size_t bytes)
 
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
 {
+    uint32_t round = ebbi_profile_round();
+    if (EBBI_UNLIKELY(round != 0) && bytes <= EBBI_CLASS_MAX &&
+        ebbi_source_now() != &ebbi_heap_scoped) {
+        return malloc_counted(bytes, round);
+    }
     if (ebbi_source_now() == &ebbi_heap_scoped) {
         return from_region(1, bytes);
     }
@@ -125,7 +134,7 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
         void *p = sample_of(bytes, 1, false);
         return p != NULL ? p : large_object(bytes, 1, false);
     }
-    return EBBI_LIKELY(ebbi_profile_round() == 0) ? take_any(bytes) : malloc_counted(bytes);
+    return take_any(bytes);
 }
 
 EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)

@@ -172,12 +172,6 @@ EBBI_INLINE size_t ebbi_magazine_size(const struct ebbi_magazine *m) // of a blo
     return ebbi_classes[ebbi_tag_class(m->bin)].size;
 }
 
-// Of at most EBBI_CLASS_MAX bytes, sampled or not.
-EBBI_INLINE unsigned ebbi_bin_by_class(const struct ebbi_heap *heap, size_t bytes)
-{
-    return ebbi_class_bin(ebbi_class_for(bytes), heap->lane);
-}
-
 // The calling thread's heap: the static none before its first call and gone after its last.
 EBBI_INLINE struct ebbi_fast *ebbi_current(void) { return (struct ebbi_fast *)ebb_self; }
 

@@ -72,7 +72,7 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 void ebbi_unpop(size_t bytes)
 {
     struct ebbi_fast *own = ebbi_current();
-    unsigned bin = ebbi_bin_by_class((struct ebbi_heap *)own, bytes);
+    unsigned bin = ebbi_lookup_bin(bytes, ((struct ebbi_heap *)own)->lane);
     ebbi_store_relaxed(&own->top[bin], own->top[bin] + 1); // relaxed: others only count
 }
 

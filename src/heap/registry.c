@@ -49,11 +49,8 @@ static void prepare_bins(struct ebbi_heap *heap)
 static void set_lookup(struct ebbi_heap *heap)
 {
     bool sampled = ebbi_profile_round() != 0;
-    unsigned first_bin = heap->lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
     for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
-        unsigned bin = i <= EBBI_SHARING_MAX / EBBI_QUANTUM
-                           ? ebbi_class_bin(ebbi_bin_class[ebbi_lookup[i]], heap->lane)
-                           : first_bin + ebbi_lookup[i];
+        unsigned bin = ebbi_lookup_bin(i * EBBI_QUANTUM, heap->lane);
         // relaxed: see above
         ebbi_store_relaxed(&heap->fast.bin_of[i], (uint16_t)(sampled ? 0 : bin));
     }

@@ -40,23 +40,31 @@ EBBI_INLINE uint32_t ebbi_profile_round(void)
 struct ebbi_sampler {
     int64_t until; // bytes to the next sample
     uint64_t random;
+    size_t mean;    // of that round; what a sample stands for
     uint32_t round; // in which `until` was drawn; 0: never
     bool busy;      // a sample is being made, or a block moved: what that allocates does not count
 };
 
-// Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one.
+// Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one, but while
+// `busy`, when whoever set that puts `until` back afterwards.
 bool ebbi_sampler_look(struct ebbi_sampler *sampler, uint32_t round, size_t bytes);
+
+// Whether an allocation of so many bytes is certainly none, which it has counted then; else count it.
+EBBI_INLINE bool ebbi_sampler_skips(struct ebbi_sampler *sampler, uint32_t round, size_t bytes)
+{
+    // Above PTRDIFF_MAX it will be refused.
+    int64_t until = sampler->until - (int64_t)ebbi_min(ebbi_max(bytes, 1), PTRDIFF_MAX / 2);
+    bool skips = sampler->round == round && until > 0;
+    if (EBBI_LIKELY(skips)) {
+        sampler->until = until;
+    }
+    return skips;
+}
 
 // An allocation of so many bytes. True: it is a sample.
 EBBI_INLINE bool ebbi_sampler_count(struct ebbi_sampler *sampler, uint32_t round, size_t bytes)
 {
-    // Above PTRDIFF_MAX it will be refused.
-    int64_t until = sampler->until - (int64_t)ebbi_min(ebbi_max(bytes, 1), PTRDIFF_MAX / 2);
-    if (EBBI_LIKELY(sampler->round == round && until > 0)) {
-        sampler->until = until;
-        return false;
-    }
-    return ebbi_sampler_look(sampler, round, bytes);
+    return !ebbi_sampler_skips(sampler, round, bytes) && ebbi_sampler_look(sampler, round, bytes);
 }
 
 // How many allocations of that size one sample stands for: at least 1.

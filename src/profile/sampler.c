@@ -68,9 +68,7 @@ static uint64_t next_random(uint64_t *state)
 static int64_t draw(struct ebbi_sampler *sampler)
 {
     double uniform = ((double)(next_random(&sampler->random) >> 11) + 1) * 0x1p-53; // (0, 1]
-    // relaxed: behind the round
-    double distance =
-        -ebbi_profile_log(uniform) * (double)ebbi_load_relaxed(&ebbi_profile.mean) + 1;
+    double distance = -ebbi_profile_log(uniform) * (double)sampler->mean + 1;
     return distance < MOST_DISTANCE ? (int64_t)distance : (int64_t)MOST_DISTANCE;
 }
 
@@ -81,10 +79,12 @@ bool ebbi_sampler_look(struct ebbi_sampler *sampler, uint32_t round, size_t byte
             sampler->random = ebbi_os_now_ns() ^ (uintptr_t)sampler;
         }
         sampler->round = round;
+        sampler->mean =
+            ebbi_load_relaxed(&ebbi_profile.mean); // relaxed: of that round or a later one
         sampler->until = draw(sampler);
     }
     sampler->until -= (int64_t)ebbi_min(ebbi_max(bytes, 1), PTRDIFF_MAX / 2);
-    if (sampler->until > 0) {
+    if (sampler->until > 0 || sampler->busy) {
         return false;
     }
     sampler->until = draw(sampler);

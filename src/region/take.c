@@ -148,15 +148,33 @@ static bool grow(struct ebb_region *region, struct ebbi_cursor *cursor, const vo
     return true;
 }
 
+// What was refused may have been large: smaller blocks go on in this sheet, unless it was empty and has gone.
+static void go_back(struct ebb_region *region, struct ebbi_cursor *cursor,
+                    struct ebbi_sheet *before)
+{
+    ebbi_assert_held(&region->lock);
+    struct ebbi_sheet *sheet = region->sheets;
+    while (sheet != NULL && sheet != before) {
+        sheet = sheet->next;
+    }
+    if (sheet != NULL) {
+        (void)ebbi_cursor_find(cursor, sheet, EBBI_UNIT);
+    }
+}
+
 static bool make_room(struct ebb_region *region, struct ebbi_cursor *cursor, const void **owner,
                       size_t bytes)
 {
     ebbi_assert_held(&region->lock);
     struct ebbi_sheet *before = cursor->sheet;
     ebbi_cursor_seal(cursor);
-    return (before != NULL && reopen(cursor, owner, before, bytes)) ||
-           search(region, cursor, owner, bytes, LOOKS) || press(region, cursor, owner, bytes) ||
-           grow(region, cursor, owner, bytes);
+    bool made = (before != NULL && reopen(cursor, owner, before, bytes)) ||
+                search(region, cursor, owner, bytes, LOOKS) ||
+                press(region, cursor, owner, bytes) || grow(region, cursor, owner, bytes);
+    if (!made && before != NULL) {
+        go_back(region, cursor, before);
+    }
+    return made;
 }
 
 void *ebbi_region_take(struct ebb_region *region, size_t bytes, size_t align,

@@ -53,6 +53,15 @@ EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
     return lane - number + c->bin + (c->shares_lines ? number * EBBI_SHARING_BINS : 0);
 }
 
+// The bin for at most EBBI_SMALL_MAX bytes: what a heap's table holds while it leads to bins.
+EBBI_INLINE unsigned ebbi_lookup_bin(size_t bytes, unsigned lane)
+{
+    unsigned bin = ebbi_lookup[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM];
+    unsigned number = lane % EBBI_TAG_DOMAIN;
+    EBBI_ASSERT(bytes <= EBBI_SMALL_MAX);
+    return lane - number + bin + (bin > EBBI_EXCLUSIVE_BINS ? number * EBBI_SHARING_BINS : 0);
+}
+
 EBBI_INLINE size_t ebbi_class_colour(const struct ebbi_class *c)
 {
     return c->align < EBBI_AHEAD_UNIT ? EBBI_AHEAD_UNIT : c->align;

@@ -229,6 +229,23 @@ TEST(RegionReset, KeepsWorkingAHundredThousandTimes)
     ebb_region_release(region);
 }
 
+TEST(RegionLimit, SmallerBlocksFitBehindARefusal)
+{
+    for (std::size_t limit : {64 * KiB, 128 * KiB}) {
+        ebb_region *region = open("hard and part full", nullptr, 0, limit);
+        auto *first = static_cast<char *>(take(region, 1000));
+        ASSERT_NE(first, nullptr);
+        memset(first, 7, 1000);
+        for (unsigned i = 1; i <= 30; i++) {
+            EXPECT_EQ(take(region, 100 * KiB), nullptr) << "the first block's slab is not empty";
+            EXPECT_EQ(stats(region).refused, i);
+            EXPECT_EQ(take(region, 1000), first + i * 1008U);
+        }
+        EXPECT_EQ(first[0] + first[999], 14);
+        ebb_region_release(region);
+    }
+}
+
 TEST(RegionLimit, HardLimitRefusesAndIsCounted)
 {
     for (std::size_t limit : {64 * KiB, 256 * KiB, MiB, 5 * MiB}) {

@@ -56,6 +56,7 @@ struct ebbi_owner {
 
 struct ebbi_heap {
     struct ebbi_fast fast;
+    uint16_t lane = 0;
     struct ebbi_owner own;
     Own<uint32_t> inside, parked;
     Own<struct ebbi_fast *> *slot;
@@ -63,10 +64,7 @@ struct ebbi_heap {
     struct ebbi_magazine magazines[EBBI_ARRAYS];
 };
 
-static unsigned ebbi_bin_by_class(const struct ebbi_heap *heap, size_t bytes)
-{
-    return heap->fast.bin_of[bytes / EBBI_QUANTUM];
-}
+static unsigned ebbi_lookup_bin(size_t, unsigned) { return 1; }
 
 struct ebbi_tag {
     uint16_t bin;
