@@ -3,7 +3,7 @@
 // steps in one corner is found when little else happens between them.
 #pragma once
 
-#include "ops_misuse.h"
+#include "ops_profile.h"
 
 namespace random_test {
 
@@ -82,6 +82,9 @@ inline constexpr Operation operations[] = {
     {"part", "nap", 1, op_part},
     {"flood", "retire", 1, op_flood},
     {"labels", "info", 1, op_labels},
+    {"profile_start", "info", 1, op_profile_start},
+    {"profile_stop", "info", 1, op_profile_stop},
+    {"profile_write", "info", 1, op_profile_write},
 };
 
 inline constexpr const char *groups[] = {"heap",   "odd",    "huge",    "check", "info",  "trim",

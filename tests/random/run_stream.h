@@ -239,6 +239,7 @@ inline void finish_run(Worker &w)
     await_closes(run);
     check_sums();
     require_nothing_left(run);
+    require_no_samples(w);
 }
 
 inline void run_here(const Record &first, Stream stream)
