@@ -384,6 +384,41 @@ TEST(ProfileBeside, RefusedMemoryChangesNothing)
     ASSERT_EQ(child, waitpid(child, &status, 0));
     EXPECT_EQ(0, status);
 }
+
+// Refused, a block that shrinks stays where it is.
+[[noreturn]] void shrink_without_memory(rlimit limit)
+{
+    std::array<void *, 100> blocks;
+    std::vector<void *> fill;
+    fill.reserve(1 << 20);
+    for (void *&p : blocks)
+        p = ebb_malloc(200000);
+    const rlimit none = {0, limit.rlim_max};
+    setrlimit(RLIMIT_AS, &none);
+    while (void *const p = ebb_malloc(1000))
+        fill.push_back(p);
+    for (void *&p : blocks)
+        p = ebb_realloc(p, 1000);
+    setrlimit(RLIMIT_AS, &limit);
+    for (void *const p : blocks)
+        ebb_free(p);
+    for (void *const p : fill)
+        ebb_free(p);
+    _exit(take().sum(2) == 0 && take().sum(3) == 0 ? 0 : 1);
+}
+
+TEST(ProfileBeside, ABlockThatCannotMove)
+{
+    ASSERT_EQ(0, ebb_profile_start(1));
+    rlimit limit;
+    getrlimit(RLIMIT_AS, &limit);
+    const pid_t child = fork();
+    if (child == 0)
+        shrink_without_memory(limit);
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status) << "sampled blocks are in use after all was freed";
+}
 #endif
 
 // ---- stacks ----------------------------------------------------------------------------------------
