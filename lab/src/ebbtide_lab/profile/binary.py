@@ -17,6 +17,7 @@ from elftools.elf.sections import NoteSection, SymbolTableSection
 CODE = ("STT_FUNC", "STT_GNU_IFUNC")
 TABLES = (".symtab", ".dynsym")  # the first that has functions
 EXECUTABLE = 1
+MANGLED = ("_Z", "_R")  # C++, Rust
 BROKEN = (ELFError, DWARFError, OSError, ValueError, KeyError, IndexError, AssertionError)
 
 
@@ -72,6 +73,8 @@ class Binary:
 
 
 def demangled(name: str) -> str:
+    if not name.startswith(MANGLED):
+        return name  # the library takes a plain `f` for the type float
     try:
         return pycxxfilt.demangle(name) or name
     except ValueError:  # it looks like a mangled name and is none

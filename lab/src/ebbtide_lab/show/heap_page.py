@@ -6,6 +6,7 @@ import json
 from ebbtide_lab.profile.stacks import Frame
 from ebbtide_lab.profile.weights import Node, functions, tree
 from ebbtide_lab.show import templates
+from ebbtide_lab.show.function_names import brief
 from ebbtide_lab.show.heap_profile import Shown, headline, share
 
 LISTED = 50  # functions in the table below the graph
@@ -16,7 +17,13 @@ def render(shown: Shown) -> str:
     drawn = [each for each in shown.weights if each.grew > 0]
     whole = sum(each.grew for each in drawn)
     rows = [
-        (each, shown.plain(each.flat), share(each.flat, whole), shown.plain(each.cumulative))
+        (
+            brief(each.frame.name),
+            each,
+            shown.plain(each.flat),
+            share(each.flat, whole),
+            shown.plain(each.cumulative),
+        )
         for each in functions(drawn)[:LISTED]
     ]
     return (
@@ -46,7 +53,7 @@ def _flat(root: Node) -> dict[str, object]:
             frames.append(names.setdefault(child.frame, len(names)))
             values.append(child.value)
             pending.append((child, len(values) - 1))
-    texts = [(each.name, each.module) for each in names]
+    texts = [(brief(each.name), each.name, each.module) for each in names]
     return {"names": texts, "parents": parents, "frames": frames, "values": values}
 
 

@@ -13,6 +13,7 @@ from rich.tree import Tree
 from ebbtide_lab.profile.stacks import Profile
 from ebbtide_lab.profile.weights import Function, Node, Weight, functions, tree, type_of
 from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.function_names import brief
 from ebbtide_lab.show.status import human_bytes
 from ebbtide_lab.show.units import ABSENT
 
@@ -64,8 +65,10 @@ def headline(shown: Shown) -> list[str]:
         lines = [
             f"{what}; in {base.path}: {shown.plain(before)}."
             f" Difference: {shown.signed(now - before)}.",
-            f"{_stacks(len(new))} not in {base.path}: {shown.plain(sum(w.now for w in new))}.",
         ]
+        if new:
+            held = shown.plain(sum(each.now for each in new))
+            lines.append(f"{_stacks(len(new))} not in {base.path}: {held}.")
     if profile.period and profile.period_unit == BYTES:
         lines.append(f"Estimated from samples, one in {human_bytes(profile.period)} allocated.")
     return lines
@@ -109,7 +112,7 @@ def print_functions(shown: Shown, top: int, console: Console) -> None:
 
 def _named(function: Function) -> str:
     where = f"\n[dim]{escape(function.where)}[/]" if function.where and function.flat else ""
-    return escape(function.frame.name) + where
+    return escape(brief(function.frame.name)) + where
 
 
 def _print_rest(count: int, what: str, console: Console) -> None:
@@ -124,7 +127,7 @@ def print_growth(shown: Shown, top: int, console: Console) -> None:
     _print_head(shown, console)
     changed = [each for each in shown.weights if each.grew]
     table = Grid(
-        "What grew: new stacks first, then those that grew most",
+        "What changed: new stacks first, then those that grew most",
         ["stack", "grew by", "before", "now", "new"],
         lines=True,
     )
@@ -133,7 +136,7 @@ def print_growth(shown: Shown, top: int, console: Console) -> None:
         table.add(
             _innermost(each),
             *(shown.signed(each.grew), before, shown.plain(each.now)),
-            "new" if each.is_new else "",
+            "yes" if each.is_new else ABSENT,
         )
     if changed:
         table.print(console)
@@ -143,7 +146,7 @@ def print_growth(shown: Shown, top: int, console: Console) -> None:
 
 
 def _innermost(weight: Weight) -> str:
-    names = [each.name for each in reversed(weight.frames)]
+    names = [brief(each.name) for each in reversed(weight.frames)]
     first, more = names[:FRAMES_SHOWN], len(names) - FRAMES_SHOWN
     lines = [escape(first[0]) + (f" [dim]{escape(weight.where)}[/]" if weight.where else "")]
     lines += [f"< {escape(name)}" for name in first[1:]]
@@ -177,10 +180,10 @@ def _heavy(node: Node, whole: int) -> list[Node]:
 
 
 def _chain(node: Node, whole: int) -> tuple[list[str], Node]:
-    names = [node.frame.name]
+    names = [brief(node.frame.name)]
     while len(found := _heavy(node, whole)) == 1 and found[0].value == node.value:
         (node,) = found
-        names.append(node.frame.name)
+        names.append(brief(node.frame.name))
     return names, node
 
 
