@@ -42,7 +42,7 @@ EBB_EXPORT void ebb_profile_stop(void) EBB_NOEXCEPT;
 // Writes what is known to a file, new or in place of what it held: pprof's profile.proto, not compressed, which
 // `go tool pprof`, Grafana, Parca and speedscope read. Four values a stack: alloc_objects, alloc_space,
 // inuse_objects, inuse_space. Functions have no names in it: whoever reads it finds them in the programs and libraries,
-// whose build ids are in it. Other threads go on meanwhile, and what they change may be in it. An
+// whose build ids are in it (of a library that has been closed meanwhile it does not). Other threads go on meanwhile, and what they change may be in it. An
 // empty profile before the first start. 0; or -1 with errno: ENOMEM, or as open(2) and write(2) say. O(stacks).
 EBB_EXPORT int ebb_profile_write(const char *file) EBB_NOEXCEPT;
 

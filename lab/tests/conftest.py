@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Shared by the tests: made-up arms and rows, and the real programs of bench/."""
+"""Shared by the tests: made-up arms and rows, the real programs of bench/, a browser."""
 
+import shutil
 import subprocess
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from playwright.sync_api import Browser, sync_playwright
 
 from ebbtide_lab.arms.allocators import Allocator
 from ebbtide_lab.base.layout import Layout, find_root
@@ -15,6 +18,8 @@ from ebbtide_lab.measure.replaying import FLOOR_LIBRARY
 from ebbtide_lab.results.model import Row, Sample
 from ebbtide_lab.scenarios.model import Bar, Scenario
 
+BROWSER = "chromium"
+BROWSER_FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 COMPILE = ("gcc", "-std=gnu17", "-O2", "-fPIC", "-fno-builtin-malloc", "-pthread")
 SHARED = tuple(f"harness/{name}.c" for name in ("common", "histogram", "timer"))
 SCOPE = tuple(f"lifetimes/{name}.c" for name in ("scope", "scope_report", "scope_sampler"))
@@ -105,3 +110,14 @@ def floored(traced: Layout, tmp_path_factory: pytest.TempPathFactory) -> Layout:
     flags = ("-D_GNU_SOURCE", "-shared", "-fvisibility=hidden")
     compile_c([floor], folder / FLOOR_LIBRARY, *flags)
     return replace(traced, programs=folder)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """A missing browser fails the tests: a check that did not run proves nothing."""
+    path = shutil.which(BROWSER)
+    assert path, f"{BROWSER} is not installed; `apt-get install {BROWSER}` installs it"
+    with sync_playwright() as driver:
+        launched = driver.chromium.launch(executable_path=path, args=BROWSER_FLAGS)
+        yield launched
+        launched.close()

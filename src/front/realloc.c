@@ -90,7 +90,7 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
     void *to = move_block(p, old_bytes, bytes);
     if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
-        return p;
+        return end_sample(p);
     }
     return to;
 }
@@ -120,14 +120,13 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
             return to;
         }
     }
-    int64_t until = mine->sampler.until; // what it takes to move the block is not counted once more
-    mine->sampler.busy = true;
+    // What it takes to move the block is not counted once more.
+    struct ebbi_sampler before = ebbi_sampler_rest(&mine->sampler);
     void *to = resize_any(p, old_bytes, bytes);
-    mine->sampler.busy = false;
-    mine->sampler.until = until;
+    ebbi_sampler_go_on(&mine->sampler, &before);
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
-        ebbi_profile_add(note, bytes, mine->sampler.mean);
+        ebbi_profile_add(note, bytes, before.mean);
     }
     return to;
 }

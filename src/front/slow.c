@@ -63,16 +63,14 @@ static void *large_object(size_t bytes, size_t align, bool zero)
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
 {
     int saved = errno;
-    int64_t until = mine->sampler.until;
-    mine->sampler.busy = true;
+    struct ebbi_sampler before = ebbi_sampler_rest(&mine->sampler);
     void *p = large_object(bytes, align, zero);
     if (p != NULL) {
-        ebbi_profile_add(ebbi_large_note(p), bytes, mine->sampler.mean);
+        ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
     } else {
         errno = saved;
     }
-    mine->sampler.busy = false;
-    mine->sampler.until = until;
+    ebbi_sampler_go_on(&mine->sampler, &before);
     return p;
 }
 

@@ -46,7 +46,7 @@ struct ebbi_sampler {
 };
 
 // Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one, but while
-// `busy`, when whoever set that puts `until` back afterwards.
+// `busy`.
 bool ebbi_sampler_look(struct ebbi_sampler *sampler, uint32_t round, size_t bytes);
 
 // Whether an allocation of so many bytes is certainly none, which it has counted then; else count it.
@@ -59,6 +59,21 @@ EBBI_INLINE bool ebbi_sampler_skips(struct ebbi_sampler *sampler, uint32_t round
         sampler->until = until;
     }
     return skips;
+}
+
+// Around what is not to be counted: nothing is a sample meanwhile. Gives the sampler as it was, whose round may end.
+EBBI_INLINE struct ebbi_sampler ebbi_sampler_rest(struct ebbi_sampler *sampler)
+{
+    struct ebbi_sampler before = *sampler;
+    sampler->busy = true;
+    return before;
+}
+EBBI_INLINE void ebbi_sampler_go_on(struct ebbi_sampler *sampler, const struct ebbi_sampler *before)
+{
+    sampler->busy = false;
+    if (sampler->round == before->round) {
+        sampler->until = before->until;
+    }
 }
 
 // An allocation of so many bytes. True: it is a sample.

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The report in a real browser: it renders, fetches nothing, and all can reach it."""
 
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -10,13 +9,11 @@ from pathlib import Path
 import pytest
 import report_data
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page
 
 from ebbtide_lab.results import journal
 from ebbtide_lab.show.report import files
 
-BROWSER = "chromium"
-FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
 HEIGHT = 1000
 VIEWS = [(1280, "light"), (390, "light"), (1280, "dark")]
 TABS = 1200
@@ -39,17 +36,6 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = folder / "report.html"
     path.write_text(files.of_results(journal.load(folder))[files.HTML], encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    """A missing browser fails the tests: a check that did not run proves nothing."""
-    path = shutil.which(BROWSER)
-    assert path, f"{BROWSER} is not installed; `apt-get install {BROWSER}` installs it"
-    with sync_playwright() as driver:
-        launched = driver.chromium.launch(executable_path=path, args=FLAGS)
-        yield launched
-        launched.close()
 
 
 @pytest.fixture(params=VIEWS, ids=lambda view: f"{view[0]}-{view[1]}")

@@ -22,6 +22,7 @@ VERBS = {
     "compare": "compare",
     "doctor": "doctor",
     "status": "status",
+    "profile": "profile",
     "published": "published",
     "record": "record",
     "replay": "replay",

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb profile: which functions allocated what a heap profile counts."""
+
+import json
+from pathlib import Path
+from typing import TypedDict, Unpack
+
+import click
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.cli.outputs import OutputFile
+from ebbtide_lab.profile import stacks, weights
+from ebbtide_lab.profile.stacks import Profile
+from ebbtide_lab.show import heap_page, heap_profile
+from ebbtide_lab.show.console import open_console
+from ebbtide_lab.show.heap_profile import Shown
+
+TOP = 20
+A_PATH = click.Path(path_type=Path)
+
+
+class Asked(TypedDict):
+    """The options, as click hands them over."""
+
+    base: Path | None
+    view: str
+    top: int
+    focus: str | None
+    as_tree: bool
+    page: Path | None
+    as_json: bool
+
+
+@click.command("profile")
+@click.argument("file", type=A_PATH)
+@click.option("--base", "base", type=A_PATH, metavar="FILE2", help="Show what grew since.")
+@click.option(
+    "--view",
+    type=click.Choice(list(weights.VIEWS)),
+    default="in-use",
+    show_default=True,
+    help="What to count.",
+)
+@click.option(
+    "--top",
+    type=click.IntRange(1),
+    metavar="N",
+    default=TOP,
+    show_default=True,
+    help="How many functions (with --base: stacks) to show.",
+)
+@click.option("--focus", metavar="REGEX", help="Only stacks with a function like this.")
+@click.option("--tree", "as_tree", is_flag=True, help="Print who calls whom, down to 1 %.")
+@click.option(
+    "--html", "page", type=OutputFile(), metavar="OUT", help="Write a flame graph instead."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all stacks.")
+def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
+    """Show which functions allocated what the heap profile FILE counts.
+
+    FILE is in pprof's format, as EBB_PROFILE and ebb_profile_write make it; it may be packed
+    by gzip. Names come from the programs' files.
+    """
+    if sum((asked["as_tree"], asked["as_json"], asked["page"] is not None)) > 1:
+        raise click.UsageError("--tree, --html and --json exclude each other")
+    profile = _read(file)
+    base = stacks.read(asked["base"]) if asked["base"] else None
+    found = weights.weigh(profile, base, asked["view"])
+    if not found:
+        raise LabError(f"{file} counts nothing for the view {asked['view']}")
+    if asked["focus"]:
+        found = weights.focus(found, asked["focus"])
+    warnings = list(dict.fromkeys([*profile.warnings, *(base.warnings if base else [])]))
+    for each in warnings:
+        click.echo(f"Warning: {each}", err=True)
+    shown = Shown(profile, base, asked["view"], found, warnings)
+    if asked["as_json"]:
+        click.echo(json.dumps(heap_profile.as_json(shown)))
+    elif asked["page"]:
+        _write(asked["page"], heap_page.render(shown))
+    elif asked["as_tree"]:
+        heap_profile.print_tree(shown, open_console())
+    elif base is not None:
+        heap_profile.print_growth(shown, asked["top"], open_console())
+    else:
+        heap_profile.print_functions(shown, asked["top"], open_console())
+
+
+def _read(file: Path) -> Profile:
+    """One that is compared with may be empty, the one that is shown not."""
+    profile = stacks.read(file)
+    if not profile.stacks:
+        raise LabError(f"{file} holds no sample: was anything allocated while the profile was on?")
+    return profile
+
+
+def _write(page: Path, text: str) -> None:
+    try:
+        page.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise LabError(f"cannot write {page}: {error.strerror}") from error

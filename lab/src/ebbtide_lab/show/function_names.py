@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Names of C++ functions for a line of text: without parameters, template arguments and results."""
+
+OPERATOR = "operator"
+NAMELESS = "(anonymous namespace)"
+
+
+def brief(name: str) -> str:
+    """As it is where it is none of C++."""
+    is_cxx = "::" in name or name.endswith((")", ") const"))
+    if not is_cxx or name.startswith("<"):  # that is Rust's
+        return name
+    head, operator, tail = name.rpartition(OPERATOR)
+    if operator:
+        sign = "()" if tail.startswith("()") else tail.partition("(")[0]
+        return _flat(head) + operator + sign
+    return _flat(name) or name  # a result that is a function leaves nothing
+
+
+def _flat(name: str) -> str:
+    kept, depth, is_argument = [], 0, False
+    for letter in name.replace(NAMELESS, "{anonymous}"):
+        if letter in "<(":
+            if depth == 0:
+                is_argument = letter == "<"
+            depth += 1
+        elif letter in ">)" and depth:
+            depth -= 1
+            if depth == 0 and is_argument:
+                kept.append("<>")
+        elif depth == 0:
+            kept.append(letter)
+    return "".join(kept).removesuffix(" const").rpartition(" ")[2]

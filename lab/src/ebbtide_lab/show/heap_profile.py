@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What `ebb profile` prints: totals, functions or grown stacks, a tree, or JSON."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.text import Text
+from rich.tree import Tree
+
+from ebbtide_lab.profile.stacks import Profile
+from ebbtide_lab.profile.weights import Function, Node, Weight, functions, tree, type_of
+from ebbtide_lab.show.fit import Grid
+from ebbtide_lab.show.function_names import brief
+from ebbtide_lab.show.status import human_bytes
+from ebbtide_lab.show.units import ABSENT
+
+WORDS = {
+    "in-use": "in use",
+    "allocated": "allocated since the profile began",
+    "in-use-objects": "objects in use",
+    "allocated-objects": "objects allocated since the profile began",
+}
+TREE_LEAST = 0.01  # of the whole: what weighs less is not in the tree
+FRAMES_SHOWN = 6  # of a stack that grew
+BYTES = "bytes"
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A view of a profile, perhaps beside a base."""
+
+    profile: Profile
+    base: Profile | None
+    view: str
+    weights: list[Weight]
+    warnings: list[str]
+
+    @property
+    def unit(self) -> str:
+        return self.profile.units[type_of(self.profile, self.view)]
+
+    @property
+    def in_bytes(self) -> bool:
+        return self.unit == BYTES
+
+    def plain(self, value: int) -> str:
+        size = human_bytes(abs(value)) if self.in_bytes else f"{abs(value):,}"
+        return f"-{size}" if value < 0 else size
+
+    def signed(self, value: int) -> str:
+        return f"+{self.plain(value)}" if value > 0 else self.plain(value)
+
+
+def headline(shown: Shown) -> list[str]:
+    profile, base, weights = shown.profile, shown.base, shown.weights
+    now, before = sum(each.now for each in weights), sum(each.before for each in weights)
+    what = f"{profile.path}: {shown.plain(now)} {WORDS[shown.view]}"
+    if base is None:
+        lines = [f"{what}, by {_stacks(len(weights))}."]
+    else:
+        new = [each for each in weights if each.is_new]
+        lines = [
+            f"{what}; in {base.path}: {shown.plain(before)}."
+            f" Difference: {shown.signed(now - before)}.",
+        ]
+        if new:
+            held = shown.plain(sum(each.now for each in new))
+            lines.append(f"{_stacks(len(new))} not in {base.path}: {held}.")
+    if profile.period and profile.period_unit == BYTES:
+        lines.append(f"Estimated from samples, one in {human_bytes(profile.period)} allocated.")
+    return lines
+
+
+def _stacks(count: int) -> str:
+    return f"{count:,} {'stack' if count == 1 else 'stacks'}"
+
+
+def _print_head(shown: Shown, console: Console) -> None:
+    for line in headline(shown):
+        console.print(Text(line), overflow="fold")
+
+
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ABSENT
+
+
+# --- functions ------------------------------------------------------------------------
+
+
+def print_functions(shown: Shown, top: int, console: Console) -> None:
+    _print_head(shown, console)
+    found = functions(shown.weights)
+    whole = sum(each.grew for each in shown.weights)
+    table = Grid(
+        "Which functions allocated it, the most first",
+        ["function", "flat", "flat %", "cumulative", "cumulative %"],
+    )
+    for each in found[:top]:
+        flat, cumulative = each.flat, each.cumulative
+        table.add(
+            _named(each),
+            *(shown.plain(flat), share(flat, whole)),
+            *(shown.plain(cumulative), share(cumulative, whole)),
+        )
+    table.print(console)
+    console.print("flat: by the function itself; cumulative: by it and all that it calls.")
+    _print_rest(len(found) - top, "functions", console)
+
+
+def _named(function: Function) -> str:
+    where = f"\n[dim]{escape(function.where)}[/]" if function.where and function.flat else ""
+    return escape(brief(function.frame.name)) + where
+
+
+def _print_rest(count: int, what: str, console: Console) -> None:
+    if count > 0:
+        console.print(f"{count:,} more {what}: --top N shows N, --json all.", style="dim")
+
+
+# --- what grew ------------------------------------------------------------------------
+
+
+def print_growth(shown: Shown, top: int, console: Console) -> None:
+    _print_head(shown, console)
+    changed = [each for each in shown.weights if each.grew]
+    table = Grid(
+        "What changed: new stacks first, then those that grew most",
+        ["stack", "grew by", "before", "now", "new"],
+        lines=True,
+    )
+    for each in changed[:top]:
+        before = ABSENT if each.is_new else shown.plain(each.before)
+        table.add(
+            _innermost(each),
+            *(shown.signed(each.grew), before, shown.plain(each.now)),
+            "yes" if each.is_new else ABSENT,
+        )
+    if changed:
+        table.print(console)
+    else:
+        console.print("No stack differs.")
+    _print_rest(len(changed) - top, "stacks", console)
+
+
+def _innermost(weight: Weight) -> str:
+    names = [brief(each.name) for each in reversed(weight.frames)]
+    first, more = names[:FRAMES_SHOWN], len(names) - FRAMES_SHOWN
+    lines = [escape(first[0]) + (f" [dim]{escape(weight.where)}[/]" if weight.where else "")]
+    lines += [f"< {escape(name)}" for name in first[1:]]
+    if more > 0:
+        lines.append(f"[dim]< {more} more[/]")
+    return "\n".join(lines)
+
+
+# --- the tree -------------------------------------------------------------------------
+
+
+def print_tree(shown: Shown, console: Console) -> None:
+    """Calls that lead to one call alone share a line."""
+    _print_head(shown, console)
+    root = tree(shown.weights)
+    whole = sum(abs(each.grew) for each in shown.weights)
+    top = Tree(Text(_told(root, whole, shown, ["all"])), highlight=False)
+    pending = [(root, top)]
+    while pending:
+        node, drawn = pending.pop()
+        for child in _heavy(node, whole):
+            names, last = _chain(child, whole)
+            pending.append((last, drawn.add(Text(_told(child, whole, shown, names)))))
+    console.print(top)
+    console.print(f"Calls that weigh less than {TREE_LEAST:.0%} are left out.", style="dim")
+
+
+def _heavy(node: Node, whole: int) -> list[Node]:
+    found = [each for each in node.children.values() if abs(each.value) >= whole * TREE_LEAST]
+    return sorted(found, key=lambda each: -abs(each.value))
+
+
+def _chain(node: Node, whole: int) -> tuple[list[str], Node]:
+    names = [brief(node.frame.name)]
+    while len(found := _heavy(node, whole)) == 1 and found[0].value == node.value:
+        (node,) = found
+        names.append(brief(node.frame.name))
+    return names, node
+
+
+def _told(node: Node, whole: int, shown: Shown, names: list[str]) -> str:
+    return f"{share(node.value, whole):>6} {shown.plain(node.value)}  {' > '.join(names)}"
+
+
+# --- JSON -----------------------------------------------------------------------------
+
+
+def as_json(shown: Shown) -> dict[str, Any]:
+    """All of it. With a base the values of functions and `total` are differences."""
+    return {
+        "file": str(shown.profile.path),
+        "base": str(shown.base.path) if shown.base else None,
+        "view": shown.view,
+        "unit": shown.unit,
+        "period": shown.profile.period,
+        "total": sum(each.grew for each in shown.weights),
+        "warnings": shown.warnings,
+        "functions": [_function(each) for each in functions(shown.weights)],
+        "stacks": list(_all_stacks(shown.weights, shown.base is not None)),
+    }
+
+
+def _function(found: Function) -> dict[str, Any]:
+    return {
+        "name": found.frame.name,
+        "module": found.frame.module,
+        "where": found.where,
+        "flat": found.flat,
+        "cumulative": found.cumulative,
+    }
+
+
+def _all_stacks(weights: list[Weight], compares: bool) -> Iterator[dict[str, Any]]:
+    for each in weights:
+        frames = [{"name": frame.name, "module": frame.module} for frame in each.frames]
+        found = {"frames": frames, "where": each.where, "value": each.now}
+        if compares:
+            found |= {"before": each.before, "grew": each.grew, "new": each.is_new}
+        yield found
