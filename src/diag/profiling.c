@@ -64,9 +64,7 @@ static bool name_file(char *out, size_t room)
             out[length++] = *c;
         }
     }
-    if (length < room) {
-        out[length] = '\0';
-    }
+    out[ebbi_min(length, room - 1)] = '\0';
     return length < room;
 }
 

@@ -27,7 +27,8 @@ static struct {
     size_t entry_count;            // atomic
     size_t call_count;             // atomic
     uint32_t rounds;
-    uintptr_t own_start; // of the code that this library is, where it is one by itself
+    uintptr_t
+        own_start; // of the code that this library is, where it is one by itself; constant, as is the next
     size_t own_bytes;
 } book = {.lock = EBBI_LOCK(ARENA)};
 
@@ -47,6 +48,7 @@ static bool reserve(void)
         book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
         book.entries = (struct profile_entry *)(void *)memory;
         book.entry_count = 1; // P3
+        ebbi_os_own_code(&book.own_start, &book.own_bytes);
     }
     return memory != NULL;
 }
@@ -60,7 +62,6 @@ int ebbi_profile_begin(size_t mean)
     ebbi_lock_take(&book.lock);
     bool ready = book.entries != NULL || reserve();
     if (ready) {
-        ebbi_os_own_code(&book.own_start, &book.own_bytes);
         book.rounds = book.rounds == UINT32_MAX ? 1 : book.rounds + 1;
         ebbi_store_relaxed(&ebbi_profile.mean, mean); // relaxed: behind the round
         // release[profile-begin -> profile-seen]: the mean, the memory
