@@ -229,6 +229,18 @@ def test_what_cannot_be_replayed_is_one_line(traced: Layout, works: Path, tmp_pa
         assert message in line
 
 
+def wait_for_children(pid: int, count: int) -> None:
+    """Until the process has had so many, one after the other: all but the last have ended."""
+    seen: set[str] = set()
+    for _ in range(60_000):
+        for task in Path(f"/proc/{pid}/task").glob("*/children"):
+            seen.update(task.read_text().split())
+        if len(seen) >= count:
+            return
+        time.sleep(0.001)
+    raise AssertionError(seen)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_the_runs_that_were_finished(
     traced: Layout, works: Path, tmp_path: Path, number: signal.Signals
@@ -239,7 +251,7 @@ def test_a_signal_keeps_the_runs_that_were_finished(
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as lab:
-        time.sleep(2)
+        wait_for_children(lab.pid, 10)
         lab.send_signal(number)
         output, errors = lab.communicate(timeout=30)
     assert lab.returncode == 128 + number
