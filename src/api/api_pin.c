@@ -6,7 +6,9 @@
 
 void ebb_pin_slow(struct ebb_participant *me)
 {
-    (void)ebbi_heap_get();
+    if (ebbi_heap_get() == NULL) {
+        ebbi_thread_without();
+    }
     ebbi_pin_slow(me);
 }
 

@@ -63,9 +63,12 @@ int ebbi_start(void)
     return result;
 }
 
-// What the key holds in a thread that is counted and has no heap: first, and in the last round.
+// What the key holds in a thread that has no heap: first, and in the last round. One that is counted, or else one
+// that was refused a heap and pins without.
 #define BORN ((void *)&ebbi_heap_none)
 #define ENDS ((void *)&ebbi_heap_gone)
+#define WITHOUT ((void *)&ebbi_heap_scoped)
+#define ENDS_WITHOUT ((void *)&ebbi_heap_parked)
 
 void ebbi_thread_begins(void)
 {
@@ -74,7 +77,19 @@ void ebbi_thread_begins(void)
     }
 }
 
-static bool is_counted(void) { return has_exit_key && pthread_getspecific(exit_key) != NULL; }
+static bool is_counted(void)
+{
+    const void *held = has_exit_key ? pthread_getspecific(exit_key) : NULL;
+    return held != NULL && held != WITHOUT && held != ENDS_WITHOUT;
+}
+
+void ebbi_thread_without(void)
+{
+    if (ebbi_current() == &ebbi_heap_none && has_exit_key &&
+        pthread_getspecific(exit_key) == NULL) {
+        (void)pthread_setspecific(exit_key, WITHOUT);
+    }
+}
 
 // Counted from now on, if it is not yet and is of the program, but not its first thread.
 static bool count_thread(void)
@@ -246,11 +261,14 @@ static void end_round(struct ebbi_heap *heap)
 static void thread_exit(void *argument)
 {
     struct ebbi_heap *heap = argument;
-    if (argument == BORN) {
-        (void)pthread_setspecific(exit_key, ENDS); // once more, as others may allocate meanwhile
-    } else if (argument == ENDS) {
+    if (argument == BORN || argument == WITHOUT) { // once more, as others may allocate meanwhile
+        (void)pthread_setspecific(exit_key, argument == BORN ? ENDS : ENDS_WITHOUT);
+    } else if (argument == ENDS || argument == ENDS_WITHOUT) {
         have_none();
-        ebbi_threads_less();
+        ebbi_late_abandon();
+        if (argument == ENDS) {
+            ebbi_threads_less();
+        }
     } else {
         end_round(heap);
     }

@@ -3,7 +3,8 @@
 //
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
-// thread that joins an older pin is as safe as if it had been pinned all along.
+// thread that joins an older pin is as safe as if it had been pinned all along. Each knows its own depth, which its
+// end and a fork take off the sum.
 #include "os/options.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -15,8 +16,9 @@ static struct {
     struct ebbi_lock lock; // rank: owner
     struct ebb_participant participant;
     bool joined;
-    size_t pins;
+    size_t pins; // of all
 } late = {.lock = EBBI_LOCK(OWNER)};
+static _Thread_local size_t late_depth;
 
 void ebbi_clock_choose(void)
 {
@@ -38,31 +40,45 @@ void ebbi_late_pin(void)
     if (late.pins++ == 0) {
         ebbi_announce(&late.participant, 0);
     }
+    late_depth++;
+    ebbi_lock_drop(&late.lock);
+}
+
+// Under the lock, or as the only thread.
+static void take_off(size_t pins)
+{
+    EBBI_ASSERT(pins > 0 && late.pins >= pins);
+    late.pins -= pins;
+    if (late.pins == 0) {
+        // release[unpin -> scan]: as in ebbi_unpin
+        ebbi_store_release(&late.participant.state, ebbi_pin_state(&late.participant) - 1);
+    }
+}
+
+static void unpin(size_t pins)
+{
+    ebbi_lock_take(&late.lock);
+    take_off(pins);
+    late_depth -= pins;
     ebbi_lock_drop(&late.lock);
 }
 
 void ebbi_late_unpin(void)
 {
-    ebbi_lock_take(&late.lock);
-    bool pinned = late.pins > 0;
-    if (pinned && --late.pins == 0) {
-        // release[unpin -> scan]: as in ebbi_unpin
-        ebbi_store_release(&late.participant.state, ebbi_pin_state(&late.participant) - 1);
-    }
-    ebbi_lock_drop(&late.lock);
-    if (!pinned) {
+    if (late_depth == 0) {
         ebbi_fatal("unpin without a pin");
+    }
+    unpin(1);
+}
+
+void ebbi_late_abandon(void)
+{
+    if (late_depth > 0) {
+        unpin(late_depth);
     }
 }
 
-// Which of its kind is pinned is not known.
-bool ebbi_late_is_pinned(void)
-{
-    ebbi_lock_take(&late.lock);
-    bool pinned = late.pins > 0;
-    ebbi_lock_drop(&late.lock);
-    return pinned;
-}
+bool ebbi_late_is_pinned(void) { return late_depth > 0; }
 
 void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
 void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
@@ -74,9 +90,11 @@ struct ebb_participant *ebbi_late_participant(void)
 
 void ebbi_late_forget(void)
 {
+    if (late.pins > late_depth) {
+        take_off(late.pins - late_depth);
+    }
     if (ebbi_late_participant() == NULL) {
         late.joined = false;
-        late.pins = 0;
     }
 }
 

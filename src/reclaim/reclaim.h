@@ -46,6 +46,7 @@ void ebbi_give_way(bool naps); // to whoever holds up the default clock
 void ebbi_late_lock(void);     // fork()
 void ebbi_late_unlock(void);
 void ebbi_late_forget(void);     // in the child of a fork
+void ebbi_late_abandon(void);    // the calling thread ends: it is pinned no more
 void ebbi_late_calls_lock(void); // fork(); deferred.c
 void ebbi_late_calls_unlock(void);
 

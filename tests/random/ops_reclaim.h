@@ -15,7 +15,8 @@ inline bool attach(Worker &w, unsigned number)
         clock.collector = w.run.collectors[number];
     if (clock.collector != nullptr && clock.me == nullptr)
         clock.me = ebb_collector_attach(clock.collector);
-    RANDOM_CHECK(clock.me != nullptr || clock.collector == nullptr || w.may_be_refused(),
+    RANDOM_CHECK(clock.me != nullptr || clock.collector == nullptr || w.may_be_refused() ||
+                     w.may_go_without,
                  "no record");
     return clock.me != nullptr;
 }
@@ -62,9 +63,10 @@ inline void op_pin(Worker &w, const Record &r)
     if (!attach(w, number) || w.clocks[number].depth > 40)
         return;
     for (unsigned deeper = r.y() % 16 == 0 ? 9 : 1; deeper > 0; deeper--) {
-        if (number == 0)
+        if (number == 0) {
             ebb_pin();
-        else
+            w.pinned();
+        } else
             ebb_participant_pin(w.clocks[number].me);
         if (w.clocks[number].depth++ == 0)
             announce(w, number);

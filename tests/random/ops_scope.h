@@ -25,7 +25,7 @@ inline void op_enter(Worker &w, const Record &r)
     if (region == nullptr || region->closed || w.scopes.size() >= (r.y() == 0 ? deepest : 5))
         return;
     const ebb_scope before = ebb_region_enter(region->handle);
-    if (w.may_be_refused() && !is_current(region->handle)) {
+    if ((w.may_be_refused() || w.may_go_without) && !is_current(region->handle)) {
         ebb_leave(before);
         return;
     }
@@ -41,7 +41,7 @@ inline void op_domain_enter(Worker &w, const Record &r)
     ebb_domain *const domain = w.run.domains[r.x() % 2];
     const ebb_scope before = ebb_domain_enter(domain);
     // Where memory is refused what was current stays so.
-    if (!w.may_be_refused() || (source_of(w) == nullptr && !in_flock(w)))
+    if ((!w.may_be_refused() && !w.may_go_without) || (source_of(w) == nullptr && !in_flock(w)))
         w.scopes.push_back({Scope::Kind::domain, nullptr, before});
     else
         ebb_leave(before);
@@ -59,7 +59,7 @@ inline void op_flock_enter(Worker &w, const Record &)
     if (w.scopes.size() >= 6 || w.run.flock == nullptr)
         return;
     const ebb_scope before = ebb_region_enter(w.run.flock);
-    if (w.may_be_refused() && !is_current(w.run.flock))
+    if ((w.may_be_refused() || w.may_go_without) && !is_current(w.run.flock))
         ebb_leave(before);
     else
         w.scopes.push_back({Scope::Kind::flock, nullptr, before});

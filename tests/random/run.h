@@ -167,6 +167,14 @@ struct Worker {
     std::vector<Cookie> cookies;
     bool abandons = false; // ends as it is, inside of scopes and pins
     unsigned raises = 0;   // when the operation began
+    // A thread that first pins while memory is refused may go without a heap of its own for good.
+    bool has_heap = false, may_go_without = false;
+    void worked() { has_heap = has_heap || (!may_be_refused() && !may_go_without); }
+    void pinned()
+    {
+        worked();
+        may_go_without = !has_heap;
+    }
 
     // Another thread may have raised the limit in the middle of the operation.
     bool may_be_refused() const { return run.refusing || run.raises != raises; }
@@ -244,6 +252,7 @@ inline Block *admit(Worker &worker, void *p, std::size_t size, std::size_t align
         expect_refused(worker, source, size);
         return nullptr;
     }
+    worker.worked();
     Region *home = nullptr;
     if (!in_flock(worker) || source != nullptr)
         home = find_home(p, source);

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer reclaim: threads that were refused a heap when they first pinned, and go without for good.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "support/engine.h"
+
+#include "ebbtide/reclaim.h"
+
+namespace {
+
+using namespace unit;
+
+struct Late : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_pretend_threads();
+        ebb_free(ebb_malloc(1)); // this thread has one
+    }
+};
+
+ebb_reclaim_stats now()
+{
+    ebb_reclaim_stats stats;
+    ebb_reclaim_stats_get(nullptr, &stats);
+    return stats;
+}
+
+void refuse_everything()
+{
+    for (fake_call call : {FAKE_COMMIT, FAKE_RESERVE, FAKE_MAP})
+        fake_os_refuse(call, 1, true);
+    for (const std::size_t bytes : {1 * MiB, 256 * KiB, 60 * KiB, std::size_t{16}})
+        while (ebb_malloc(bytes) != nullptr) {
+        }
+}
+
+// In a thread whose first call it is.
+void pin_without_a_heap()
+{
+    ebb_pin();
+    EXPECT_EQ(ebbi_current(), &ebbi_heap_gone);
+    EXPECT_EQ(1, ebb_is_pinned());
+    EXPECT_EQ(1U, now().pinned);
+}
+
+TEST_F(Late, AThreadThatEndsIsNotPinnedAnyMore)
+{
+    refuse_everything();
+    std::thread([] {
+        pin_without_a_heap();
+        ebb_pin();
+    }).join();
+    fake_os_allow();
+    EXPECT_EQ(0U, now().pinned);
+    ebb_synchronize(); // does not hang
+}
+
+TEST_F(Late, EachKnowsItsOwnPins)
+{
+    refuse_everything();
+    std::thread([] {
+        pin_without_a_heap();
+        std::thread([] {
+            ebb_pin();
+            ebb_unpin();
+            EXPECT_EQ(0, ebb_is_pinned());
+            EXPECT_DEATH(ebb_unpin(), "unpin without a pin");
+        }).join();
+        EXPECT_EQ(1U, now().pinned);
+        ebb_unpin();
+        EXPECT_EQ(0U, now().pinned);
+    }).join();
+}
+
+TEST_F(Late, AForkTakesAwayThePinsOfOthers)
+{
+    refuse_everything();
+    pid_t child = -1;
+    std::thread([&] {
+        pin_without_a_heap();
+        ebb_unpin();
+        std::atomic<bool> pinned{false}, leave{false};
+        std::thread other([&] {
+            ebb_pin();
+            pinned = true;
+            pinned.notify_all();
+            leave.wait(false);
+            ebb_unpin();
+        });
+        pinned.wait(false);
+        child = fork();
+        if (child == 0) {
+            alarm(20);
+            fake_os_allow();
+            const bool right = now().pinned == 0 && ebb_is_pinned() == 0;
+            ebb_synchronize();
+            ebb_pin();
+            _exit(right && now().pinned == 1 ? 0 : 1);
+        }
+        leave = true;
+        leave.notify_all();
+        other.join();
+    }).join();
+    int status = 0;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
+}
+
+} // namespace
