@@ -35,8 +35,21 @@ void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
 void ebbi_registry_assert(void) { ebbi_assert_held(&registry); }
 #endif
 
+// In two loops, of which the first is one for vector instructions: each thread's first heap waits for it.
+static void fill_lookup(uint16_t *bins, unsigned lane)
+{
+    unsigned first_bin = lane / EBBI_TAG_DOMAIN * EBBI_TAG_DOMAIN;
+    for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
+        bins[i] = (uint16_t)(first_bin + ebbi_lookup[i]);
+    }
+    for (size_t i = 0; i <= EBBI_SHARING_MAX / EBBI_QUANTUM; i++) {
+        bins[i] = (uint16_t)ebbi_lookup_bin(i * EBBI_QUANTUM, lane);
+    }
+}
+
 static void prepare_bins(struct ebbi_heap *heap)
 {
+    fill_lookup(heap->fast.bin_of, heap->lane);
     heap->fast.top[0] = heap->fast.limit[0] = (void **)&heap->nothing + 1;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         unsigned bin = ebbi_class_bin(c, heap->lane);
@@ -48,11 +61,12 @@ static void prepare_bins(struct ebbi_heap *heap)
 // Its thread may look meanwhile: it finds the bin or 0, and both are right.
 static void set_lookup(struct ebbi_heap *heap)
 {
-    bool sampled = ebbi_profile_round() != 0;
+    uint16_t bins[EBBI_LOOKUP_COUNT] = {0};
+    if (ebbi_profile_round() == 0) {
+        fill_lookup(bins, heap->lane);
+    }
     for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
-        unsigned bin = ebbi_lookup_bin(i * EBBI_QUANTUM, heap->lane);
-        // relaxed: see above
-        ebbi_store_relaxed(&heap->fast.bin_of[i], (uint16_t)(sampled ? 0 : bin));
+        ebbi_store_relaxed(&heap->fast.bin_of[i], bins[i]); // relaxed: see above
     }
 }
 
@@ -90,7 +104,6 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->slot_end = (void **)(start + EBBI_GRANULE);
     EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
     prepare_bins(heap);
-    set_lookup(heap);
     return heap;
 }
 
@@ -116,9 +129,8 @@ static void link_heap(struct ebbi_heap *heap)
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
     ebbi_places_prepare(heap->lane);
-    // relaxed: nobody else has it yet
-    if ((ebbi_load_relaxed(&heap->fast.bin_of[1]) == 0) != (ebbi_profile_round() != 0)) {
-        set_lookup(heap); // a profile has begun or ended since it was made
+    if (ebbi_profile_round() != 0) {
+        set_lookup(heap);
     }
     EBBI_LIST_PUSH(all_heaps, heap, next, previous);
 }
