@@ -39,6 +39,9 @@ void ebbi_profile_stop(void)
 int ebbi_profile_to_file(const char *file)
 {
     int saved = errno;
+    if (file == NULL) { // open(2) would say so, but its header forbids to ask
+        return -EFAULT;
+    }
     int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int error = fd < 0 ? -errno : ebbi_profile_write(fd);
     if (fd >= 0 && close(fd) != 0 && error == 0) {

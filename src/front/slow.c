@@ -74,17 +74,19 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     return p;
 }
 
-// A sample, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
-static void *sample_of(size_t bytes, size_t align, bool zero)
+static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align, bool zero)
 {
-    uint32_t round = ebbi_profile_round();
-    if (EBBI_LIKELY(round == 0)) {
-        return NULL;
-    }
     struct ebbi_heap *mine = ebbi_heap_get();
     return mine != NULL && ebbi_sampler_count(&mine->sampler, round, bytes)
                ? ebbi_sample_make(mine, bytes, align, zero)
                : NULL;
+}
+
+// A sample, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
+static void *sample_of(size_t bytes, size_t align, bool zero)
+{
+    uint32_t round = ebbi_profile_round();
+    return EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero);
 }
 
 static void *take_parked(size_t bytes)

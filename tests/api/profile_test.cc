@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The sampled heap profile, by the text of ebbtide/profile.h. With a mean of one byte every allocation of more than
 // 40 bytes is a sample and stands for itself alone, so that sums are exact.
+#include "profile_file.h"
 #include "support.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
-#include <map>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -30,80 +30,40 @@ struct Values {
     double alloc_objects = 0, alloc_bytes = 0, objects = 0, bytes = 0;
 };
 
-// As much of protocol buffers as a profile needs.
-class Message {
-public:
-    Message(const char *at, std::size_t bytes) : at_(at), end_(at + bytes) {}
-    bool next()
-    {
-        if (at_ >= end_)
-            return false;
-        const std::uint64_t key = number();
-        field = key >> 3;
-        if ((key & 7) == 0) {
-            value = number();
-        } else {
-            value = number();
-            text = std::string(at_, value);
-            at_ += value;
-        }
-        return at_ <= end_;
-    }
-    std::uint64_t field = 0, value = 0;
-    std::string text;
-
-private:
-    std::uint64_t number()
-    {
-        std::uint64_t n = 0;
-        for (unsigned shift = 0; at_ < end_; shift += 7) {
-            const auto byte = static_cast<unsigned char>(*at_++);
-            n |= std::uint64_t{byte & 0x7FU} << shift;
-            if (byte < 0x80)
-                break;
-        }
-        return n;
-    }
-    const char *at_, *end_;
-};
-
 // By the functions named below: the sums of the samples that have a call in them.
 using Function = void *(*)(std::size_t bytes);
 
-Values sums_of(const std::string &profile, Function function)
+bool is_in(const profile_file::Sample &sample, Function function)
+{
+    const auto start = reinterpret_cast<std::uintptr_t>(function);
+    return std::any_of(sample.calls.begin(), sample.calls.end(),
+                       [=](std::uint64_t call) { return call - start < 64; });
+}
+
+Values sums_of(const profile_file::Profile &profile, Function function)
 {
     Values sums;
-    const auto start = reinterpret_cast<std::uintptr_t>(function);
-    for (Message m(profile.data(), profile.size()); m.next();) {
-        if (m.field != 2)
-            continue;
-        bool is_in = false;
-        std::vector<double> values;
-        for (Message s(m.text.data(), m.text.size()); s.next();) {
-            if (s.field == 1)
-                is_in = is_in || s.value - start < 64;
-            else
-                values.push_back(static_cast<double>(s.value));
-        }
-        EXPECT_EQ(4U, values.size());
-        if (is_in && values.size() == 4) {
-            sums.alloc_objects += values[0];
-            sums.alloc_bytes += values[1];
-            sums.objects += values[2];
-            sums.bytes += values[3];
+    for (const profile_file::Sample &sample : profile.samples) {
+        if (is_in(sample, function)) {
+            sums.alloc_objects += static_cast<double>(sample.alloc_objects());
+            sums.alloc_bytes += static_cast<double>(sample.alloc_space());
+            sums.objects += static_cast<double>(sample.inuse_objects());
+            sums.bytes += static_cast<double>(sample.inuse_space());
         }
     }
     return sums;
 }
 
-std::string written()
+profile_file::Profile written()
 {
-    const std::string file = testing::TempDir() + "profile." + std::to_string(getpid());
-    EXPECT_EQ(0, ebb_profile_write(file.c_str())) << errno;
-    std::ifstream in(file, std::ios::binary);
-    std::string text{std::istreambuf_iterator<char>(in), {}};
-    (void)std::remove(file.c_str());
-    return text;
+    const std::string name = testing::TempDir() + "profile." + std::to_string(getpid());
+    EXPECT_EQ(0, ebb_profile_write(name.c_str())) << errno;
+    const int file = open(name.c_str(), O_RDONLY | O_CLOEXEC);
+    profile_file::Profile profile = profile_file::read(profile_file::contents(file));
+    EXPECT_EQ("", profile.wrong);
+    close(file);
+    (void)std::remove(name.c_str());
+    return profile;
 }
 
 Values sums(Function function) { return sums_of(written(), function); }
@@ -149,9 +109,9 @@ protected:
 TEST(ProfileOff, IsEmptyBeforeTheFirstStart)
 {
     ebb_free(first(100));
-    const std::string profile = written();
-    EXPECT_FALSE(profile.empty());
-    EXPECT_EQ(0, sums_of(profile, first).alloc_objects);
+    const profile_file::Profile profile = written();
+    EXPECT_TRUE(profile.samples.empty());
+    EXPECT_EQ(4U, profile.types.size());
     ebb_profile_stop();
 }
 
@@ -160,6 +120,8 @@ TEST(ProfileOff, RefusesWhatItCannotDo)
     errno = 0;
     EXPECT_EQ(-1, ebb_profile_start((std::size_t{1} << 40) + 1));
     EXPECT_EQ(EINVAL, errno);
+    EXPECT_EQ(-1, ebb_profile_write(nullptr));
+    EXPECT_EQ(EFAULT, errno);
     EXPECT_EQ(-1, ebb_profile_write("/nowhere/at/all"));
     EXPECT_EQ(ENOENT, errno);
     EXPECT_EQ(-1, ebb_profile_write("/dev/full"));
@@ -170,7 +132,7 @@ TEST_F(Profile, KnowsWhatIsInUseAndWhatWas)
 {
     void *kept = first(1000), *freed = first(3000), *other = second(100000);
     ebb_free(freed);
-    const std::string profile = written();
+    const profile_file::Profile profile = written();
     const Values a = sums_of(profile, first), b = sums_of(profile, second);
     EXPECT_EQ(2, a.alloc_objects);
     EXPECT_EQ(4000, a.alloc_bytes);
@@ -182,7 +144,7 @@ TEST_F(Profile, KnowsWhatIsInUseAndWhatWas)
     ebb_free(first(50)); // none any more
     ebb_free(kept);
     ebb_free(other);
-    const std::string after = written();
+    const profile_file::Profile after = written();
     EXPECT_EQ(0, sums_of(after, first).bytes);
     EXPECT_EQ(0, sums_of(after, second).objects);
     EXPECT_EQ(2, sums_of(after, first).alloc_objects);
@@ -209,7 +171,7 @@ TEST_F(Profile, EveryKindOfBlockLeavesIt)
     }
     ebb_synchronize();
     ebb_reclaim();
-    const std::string profile = written();
+    const profile_file::Profile profile = written();
     EXPECT_EQ(12, sums_of(profile, first).alloc_objects);
     EXPECT_EQ(0, sums_of(profile, first).bytes);
     EXPECT_EQ(0, sums_of(profile, first).objects);

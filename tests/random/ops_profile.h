@@ -8,7 +8,7 @@
 #include <sys/mman.h>
 
 #include "ops_misuse.h"
-#include "stress/profile_file.h"
+#include "api/profile_file.h"
 
 namespace random_test {
 

@@ -23,7 +23,7 @@
 #include "ebbtide/profile.h"
 #include "ebbtide/reclaim.h"
 #include "ebbtide/region.h"
-#include "profile_file.h"
+#include "../api/profile_file.h"
 
 namespace {
 

@@ -78,13 +78,27 @@ TEST(ReclaimForkHazard, AHazardPointerGoesOnWithWhoHasSetItLast)
     ebb_barrier();
 }
 
+// The child of this thread retires the block, and ends well if that runs so many destructors.
+pid_t fork_and_retire(void *block, int expected)
+{
+    const pid_t child = fork();
+    if (child == 0) {
+        std::atomic<int> calls{0};
+        alarm(30);
+        if (ebb_retire_with(block, count_and_free, &calls) != 0)
+            _exit(1);
+        push_on();
+        _exit(calls.load() == expected ? 0 : 2);
+    }
+    return child;
+}
+
 // Set before the library's first work in that thread, which comes before the fork, in it, or never.
 TEST(ReclaimForkHazard, AHazardPointerSetByANewThreadIsItsOwn)
 {
     if (support::under_tsan)
         GTEST_SKIP() << "TSan ends a child forked from several threads";
     for (const bool works : {false, true}) {
-        std::atomic<int> calls{0};
         void *block = ebb_malloc(64);
         ebb_hazard *hazard = ebb_hazard_open();
         pid_t child = -1;
@@ -92,14 +106,7 @@ TEST(ReclaimForkHazard, AHazardPointerSetByANewThreadIsItsOwn)
             ebb_hazard_set(hazard, block);
             if (works)
                 ebb_free(ebb_malloc(1));
-            child = fork();
-            if (child == 0) {
-                alarm(30);
-                if (ebb_retire_with(block, count_and_free, &calls) != 0)
-                    _exit(1);
-                push_on();
-                _exit(calls.load() == 0 ? 0 : 2);
-            }
+            child = fork_and_retire(block, 0);
         }).join();
         expect_ends_well(child);
         ebb_hazard_close(hazard);
@@ -112,7 +119,6 @@ TEST(ReclaimForkHazard, AHazardPointerSetByAnotherNewThreadIsNot)
 {
     if (support::under_tsan)
         GTEST_SKIP() << "TSan ends a child forked from several threads";
-    std::atomic<int> calls{0};
     std::atomic<bool> set{false}, leave{false};
     void *block = ebb_malloc(64);
     ebb_hazard *hazard = ebb_hazard_open();
@@ -124,16 +130,7 @@ TEST(ReclaimForkHazard, AHazardPointerSetByAnotherNewThreadIsNot)
         leave.wait(false);
     });
     set.wait(false);
-    std::thread([&] {
-        child = fork();
-        if (child == 0) {
-            alarm(30);
-            if (ebb_retire_with(block, count_and_free, &calls) != 0)
-                _exit(1);
-            push_on();
-            _exit(calls.load() == 1 ? 0 : 2);
-        }
-    }).join();
+    std::thread([&] { child = fork_and_retire(block, 1); }).join();
     leave = true;
     leave.notify_all();
     other.join();
