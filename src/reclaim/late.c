@@ -45,7 +45,7 @@ void ebbi_late_pin(void)
 }
 
 // Under the lock, or as the only thread.
-static void take_off(size_t pins)
+static void pins_less(size_t pins)
 {
     EBBI_ASSERT(pins > 0 && late.pins >= pins);
     late.pins -= pins;
@@ -58,7 +58,7 @@ static void take_off(size_t pins)
 static void unpin(size_t pins)
 {
     ebbi_lock_take(&late.lock);
-    take_off(pins);
+    pins_less(pins);
     late_depth -= pins;
     ebbi_lock_drop(&late.lock);
 }
@@ -91,7 +91,7 @@ struct ebb_participant *ebbi_late_participant(void)
 void ebbi_late_forget(void)
 {
     if (late.pins > late_depth) {
-        take_off(late.pins - late_depth);
+        pins_less(late.pins - late_depth);
     }
     if (ebbi_late_participant() == NULL) {
         late.joined = false;

@@ -7,8 +7,8 @@
 
 #include <sys/mman.h>
 
-#include "ops_misuse.h"
 #include "api/profile_file.h"
+#include "ops_misuse.h"
 
 namespace random_test {
 

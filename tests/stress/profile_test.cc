@@ -20,10 +20,10 @@
 
 #include <gtest/gtest.h>
 
+#include "../api/profile_file.h"
 #include "ebbtide/profile.h"
 #include "ebbtide/reclaim.h"
 #include "ebbtide/region.h"
-#include "../api/profile_file.h"
 
 namespace {
 
