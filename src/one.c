@@ -10,6 +10,7 @@
 // clang-format off
 #include "os/linux.c"
 #include "os/thread.c"
+#include "os/word.c"
 #include "os/fault.c"
 #include "os/modules.c"
 #include "os/lock.c"

@@ -106,6 +106,13 @@ uintptr_t ebbi_os_own_thread(void);               // the calling thread's handle
 bool ebbi_os_thread_lives(uint32_t number);       // of ebbi_os_thread_number
 bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
 
+// A word of each thread's own, 0 at first. One that is not 0 where its thread ends becomes 0, and `ends` gets it; as
+// often as libc runs destructors anew it may be set again. To be started once, before threads share this; false, and
+// each word stays 0, where libc has no key left.
+bool ebbi_os_word_start(void (*ends)(uintptr_t word));
+uintptr_t ebbi_os_word(void);
+bool ebbi_os_word_set(uintptr_t word); // may allocate at a thread's first; false: refused
+
 // fork(): libc's lock of all streams; and in the child.
 void ebbi_os_streams_lock(void);
 void ebbi_os_streams_unlock(void);

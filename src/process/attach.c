@@ -3,13 +3,10 @@
 //
 // Start-up happens in the first call that needs memory, which may come before any constructor.
 //
-// A thread gets a heap at its first allocation and leaves it in the destructor of a pthread key, in
+// A thread gets a heap at its first allocation and leaves it in the destructor of a pthread key (os/word.c), in
 // the second round of them, as others may allocate. After it the thread has none for good: glibc
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
-#define _GNU_SOURCE
-#include <pthread.h>
-
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
@@ -30,10 +27,9 @@
 #define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
 
 static bool started;
-static pthread_key_t exit_key;
-static bool has_exit_key;
+static bool has_words;
 
-static void thread_exit(void *argument);
+static void thread_exit(uintptr_t word);
 
 int ebbi_start(void)
 {
@@ -50,8 +46,8 @@ int ebbi_start(void)
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
             ebbi_before_abort = ebbi_fork_abort;
-            // Without a key a thread's heap is not handed on: memory stays usable.
-            has_exit_key = pthread_key_create(&exit_key, thread_exit) == 0;
+            // Without words a thread's heap is not handed on: memory stays usable.
+            has_words = ebbi_os_word_start(thread_exit);
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }
@@ -63,32 +59,17 @@ int ebbi_start(void)
     return result;
 }
 
-// What the key holds in a thread that has no heap: first, and in the last round. One that is counted, or else one
-// that was refused a heap and pins without.
-#define BORN ((void *)&ebbi_heap_none)
-#define ENDS ((void *)&ebbi_heap_gone)
-#define WITHOUT ((void *)&ebbi_heap_scoped)
-#define ENDS_WITHOUT ((void *)&ebbi_heap_parked)
-
 void ebbi_thread_begins(void)
 {
-    if (!has_exit_key || pthread_setspecific(exit_key, BORN) != 0) {
+    if (!ebbi_os_word_set(EBBI_WORD_NO_HEAP | EBBI_WORD_COUNTED)) {
         ebbi_threads_less(); // its end will not be seen
     }
 }
 
 static bool is_counted(void)
 {
-    const void *held = has_exit_key ? pthread_getspecific(exit_key) : NULL;
-    return held != NULL && held != WITHOUT && held != ENDS_WITHOUT;
-}
-
-void ebbi_thread_without(void)
-{
-    if (ebbi_current() == &ebbi_heap_none && has_exit_key &&
-        pthread_getspecific(exit_key) == NULL) {
-        (void)pthread_setspecific(exit_key, WITHOUT);
-    }
+    uintptr_t word = ebbi_os_word();
+    return word != 0 && (word & (EBBI_WORD_NO_HEAP | EBBI_WORD_COUNTED)) != EBBI_WORD_NO_HEAP;
 }
 
 // Counted from now on, if it is not yet and is of the program, but not its first thread.
@@ -97,7 +78,7 @@ static bool count_thread(void)
     if (is_counted()) {
         return true;
     }
-    if (!has_exit_key || ebbi_os_is_first_thread() || ebbi_helper_is_me()) {
+    if (!has_words || ebbi_os_is_first_thread() || ebbi_helper_is_me()) {
         return false;
     }
     ebbi_threads_more();
@@ -160,7 +141,7 @@ static struct ebbi_heap *attach(void)
     heap->counted = count_thread();
     ebb_self = (char *)&heap->fast; // before the next lines, which may allocate
     ebbi_source_set(&heap->fast);
-    bool ends_well = has_exit_key && pthread_setspecific(exit_key, heap) == 0;
+    bool ends_well = ebbi_os_word_set((uintptr_t)heap);
     set_slot(heap, is_seen && ends_well ? &ebbi_source : NULL);
     ebbi_fork_watch();
     return heap;
@@ -246,31 +227,30 @@ static void leave_heap(struct ebbi_heap *heap)
 static void end_round(struct ebbi_heap *heap)
 {
     // What is abandoned may run destructors, and one of them end the thread once more: back to here.
-    (void)pthread_setspecific(exit_key, heap);
+    (void)ebbi_os_word_set((uintptr_t)heap);
     if (heap->runs_calls) {
         ebbi_helper_abandon();
     }
     ebbi_calls_abandon(heap);
     EBBI_ASSERT(heap->exit_rounds > 0 && heap->attached);
     if (--heap->exit_rounds == 0) {
-        (void)pthread_setspecific(exit_key, NULL);
+        (void)ebbi_os_word_set(0);
         leave_heap(heap);
     }
 }
 
-static void thread_exit(void *argument)
+static void thread_exit(uintptr_t word)
 {
-    struct ebbi_heap *heap = argument;
-    if (argument == BORN || argument == WITHOUT) { // once more, as others may allocate meanwhile
-        (void)pthread_setspecific(exit_key, argument == BORN ? ENDS : ENDS_WITHOUT);
-    } else if (argument == ENDS || argument == ENDS_WITHOUT) {
+    if ((word & EBBI_WORD_NO_HEAP) == 0) {
+        end_round((struct ebbi_heap *)word);
+    } else if ((word & EBBI_WORD_ENDS) == 0) { // once more, as others may allocate meanwhile
+        (void)ebbi_os_word_set(word | EBBI_WORD_ENDS);
+    } else {
         have_none();
-        ebbi_late_abandon();
-        if (argument == ENDS) {
+        ebbi_late_abandon(word / EBBI_WORD_PIN);
+        if ((word & EBBI_WORD_COUNTED) != 0) {
             ebbi_threads_less();
         }
-    } else {
-        end_round(heap);
     }
 }
 

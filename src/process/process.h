@@ -16,8 +16,6 @@ struct ebbi_heap *ebbi_source_get(void);
 // The same for a free, which is no reason to give a thread a heap whose end would not be seen.
 struct ebbi_heap *ebbi_source_for_free(void);
 void ebbi_thread_begins(void); // a new thread of the program, counted by ebbi_threads_more
-void ebbi_thread_without(
-    void); // a thread that was refused a heap is about to pin: its end is to be seen
 bool ebbi_thread_forked(void); // in the child: whether its thread is one of those that are counted
 
 // ---- fork.c --------------------------------------------------------------------------------------

@@ -3,8 +3,9 @@
 //
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
-// thread that joins an older pin is as safe as if it had been pinned all along. Each knows its own depth, which its
-// end and a fork take off the sum.
+// thread that joins an older pin is as safe as if it had been pinned all along. Each keeps its own depth in its
+// word (heap.h), and its end and a fork take that off the sum. Where libc has no memory for a word, either, its pins
+// are anybody's: such a thread has to unpin before it ends.
 #include "os/options.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -16,9 +17,22 @@ static struct {
     struct ebbi_lock lock; // rank: owner
     struct ebb_participant participant;
     bool joined;
-    size_t pins; // of all
+    size_t pins;     // of all
+    size_t anybodys; // of these
 } late = {.lock = EBBI_LOCK(OWNER)};
-static _Thread_local size_t late_depth;
+
+static size_t own_pins(void)
+{
+    uintptr_t word = ebbi_os_word();
+    return (word & EBBI_WORD_NO_HEAP) != 0 ? word / EBBI_WORD_PIN : 0;
+}
+
+// False: they are anybody's.
+static bool keep_own_pins(size_t pins)
+{
+    uintptr_t flags = ebbi_os_word() & (EBBI_WORD_PIN - 1);
+    return ebbi_os_word_set(pins * EBBI_WORD_PIN | flags | EBBI_WORD_NO_HEAP);
+}
 
 void ebbi_clock_choose(void)
 {
@@ -29,6 +43,7 @@ void ebbi_late_pin(void)
 {
     ebbi_heap_prepare(&ebbi_heap_gone);
     ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
+    bool kept = keep_own_pins(own_pins() + 1);
     ebbi_lock_take(&late.lock);
     if (!late.joined) {
         late.joined = true;
@@ -40,7 +55,7 @@ void ebbi_late_pin(void)
     if (late.pins++ == 0) {
         ebbi_announce(&late.participant, 0);
     }
-    late_depth++;
+    late.anybodys += kept ? 0 : 1;
     ebbi_lock_drop(&late.lock);
 }
 
@@ -55,30 +70,40 @@ static void pins_less(size_t pins)
     }
 }
 
-static void unpin(size_t pins)
+void ebbi_late_abandon(size_t pins)
 {
-    ebbi_lock_take(&late.lock);
-    pins_less(pins);
-    late_depth -= pins;
-    ebbi_lock_drop(&late.lock);
+    if (pins > 0) {
+        ebbi_lock_take(&late.lock);
+        pins_less(pins);
+        ebbi_lock_drop(&late.lock);
+    }
 }
 
 void ebbi_late_unpin(void)
 {
-    if (late_depth == 0) {
+    size_t own = own_pins();
+    ebbi_lock_take(&late.lock);
+    bool pinned = own > 0 || late.anybodys > 0;
+    if (pinned) {
+        late.anybodys -= own == 0 ? 1 : 0;
+        pins_less(1);
+    }
+    ebbi_lock_drop(&late.lock);
+    if (!pinned) {
         ebbi_fatal("unpin without a pin");
     }
-    unpin(1);
-}
-
-void ebbi_late_abandon(void)
-{
-    if (late_depth > 0) {
-        unpin(late_depth);
+    if (own > 0) {
+        (void)keep_own_pins(own - 1);
     }
 }
 
-bool ebbi_late_is_pinned(void) { return late_depth > 0; }
+bool ebbi_late_is_pinned(void)
+{
+    ebbi_lock_take(&late.lock);
+    bool is = own_pins() > 0 || late.anybodys > 0;
+    ebbi_lock_drop(&late.lock);
+    return is;
+}
 
 void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
 void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
@@ -90,8 +115,9 @@ struct ebb_participant *ebbi_late_participant(void)
 
 void ebbi_late_forget(void)
 {
-    if (late.pins > late_depth) {
-        pins_less(late.pins - late_depth);
+    size_t here = own_pins() + late.anybodys;
+    if (late.pins > here) {
+        pins_less(late.pins - here);
     }
     if (ebbi_late_participant() == NULL) {
         late.joined = false;
