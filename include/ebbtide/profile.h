@@ -9,11 +9,15 @@
 // of n samples their standard error is about 1 / sqrt(n).
 //
 // While it is off, malloc and free of up to 32 KiB pay nothing, larger and aligned ones a dozen instructions at most.
-// While it is on, a malloc takes the slow path, some 3 ns more; a free costs the same as ever. A sample takes
-// 1.5 to 10 us for stacks of 1 to 60 calls, and has a span of its own until it is freed: 64 KiB of address space, of which the pages that
+// While it is on, a malloc takes 34 instructions more, some 2 ns; a free costs the same as ever. A sample takes
+// 0.2 to 0.8 us for stacks of 3 to 60 calls, and has a span of its own until it is freed: 64 KiB of address space, of which the pages that
 // it touches are resident, or all of it where memory lies in huge pages. At the default mean recordings of real programs
 // had 3 to 15 % more memory, one of 14 MB 11 MB more; with a mean of 4 KiB it is many times what is in use. Sums and
 // stacks: up to 40 MiB of address space, 56 bytes a stack and 8 a call.
+//
+// Stacks are found by the call frame information that compilers write for exceptions (.eh_frame), and by frame pointers
+// where there is none: code made at run time, assembler, libraries built without it, as musl itself is. A stack
+// that cannot be followed further ends there.
 //
 // A realloc counts as a free and an allocation of the new size, whether or not the block moves.
 //
@@ -32,7 +36,7 @@ extern "C" {
 
 // From now on, in all threads. `mean`: bytes from one sample to the next on the average, from 1 to 2^40; 0: 512 KiB. When it is
 // on already, it goes on with this mean. 0; or -1 with errno: EINVAL; ENOMEM, its memory was
-// refused; ENOSYS, libc cannot tell a thread's stack (musl). O(threads); takes a lock that
+// refused. O(threads); takes a lock that
 // threads take as they come and go.
 EBB_EXPORT int ebb_profile_start(size_t mean) EBB_NOEXCEPT;
 // No more samples. Those that have been taken stay known, and leave what is in use when they are freed; a later

@@ -5,12 +5,13 @@
 #include "arena/tags.h"
 #include "os/os.h"
 #include "region/sheet.h"
+#include "unwind/unwind.h"
 
 #define STACKS ((size_t)1 << 16) // a power of two, as is the next
 #define MODULES ((size_t)256)
 #define PROBES 32
 #define STACK_DEPTH 16
-#define OWN_CALLS 2 // the innermost: ebbi_os_stack and ebbi_stack_take
+#define OWN_CALLS 2 // the innermost: ebbi_unwind and ebbi_stack_take
 #define NO_MODULE UINT16_MAX
 #define NOTES (EBBI_CHUNK / EBBI_UNIT) // for each GiB of address space
 #define NOTE_TABLES ((size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT))
@@ -41,7 +42,7 @@ bool ebbi_stacks_begin(void)
     stacks = ebbi_os_map(NULL, STACKS * sizeof *stacks);
     loadeds = ebbi_os_map(NULL, ebbi_align_up(MODULES * sizeof *loadeds, ebbi_os_page_size()));
     note_tables = ebbi_os_map(NULL, NOTE_TABLES * sizeof *note_tables);
-    ebbi_os_stack_prepare();
+    ebbi_unwind_prepare();
     return stacks != NULL && loadeds != NULL && note_tables != NULL;
 }
 
@@ -133,7 +134,7 @@ static uint32_t keep(const uintptr_t *calls, size_t depth)
 EBBI_NOINLINE uint32_t ebbi_stack_take(const void *caller)
 {
     uintptr_t calls[OWN_CALLS + STACK_DEPTH] = {0};
-    size_t depth = ebbi_os_stack(calls, OWN_CALLS + STACK_DEPTH);
+    size_t depth = ebbi_unwind(calls, OWN_CALLS + STACK_DEPTH);
     if (depth > OWN_CALLS) {
         return keep(calls + OWN_CALLS, depth - OWN_CALLS);
     }

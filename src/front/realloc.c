@@ -111,7 +111,7 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
         ebbi_tag_of(p) == EBBI_TAG_REGION) {
         return resize_any(p, old_bytes, bytes);
     }
-    bool is_sample = ebbi_sampler_count(&mine->sampler, round, bytes);
+    bool is_sample = ebbi_sampler_count(&mine->fast.sampler, round, bytes);
     if (is_sample && bytes <= EBBI_CLASS_MAX) {
         void *to = ebbi_sample_make(mine, bytes, 1, false);
         if (to != NULL) {
@@ -121,9 +121,9 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
         }
     }
     // What it takes to move the block is not counted once more.
-    struct ebbi_sampler before = ebbi_sampler_rest(&mine->sampler);
+    struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
     void *to = resize_any(p, old_bytes, bytes);
-    ebbi_sampler_go_on(&mine->sampler, &before);
+    ebbi_sampler_go_on(&mine->fast.sampler, &before);
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
         ebbi_profile_add(note, bytes, before.mean);

@@ -45,7 +45,10 @@ static void *take_class(unsigned class_number, size_t bytes)
     return block;
 }
 
-static void *take_any(size_t bytes) { return take_class(ebbi_class_for(bytes), bytes); }
+static EBBI_NOINLINE void *take_any(size_t bytes)
+{
+    return take_class(ebbi_class_for(bytes), bytes);
+}
 
 static void *large_object(size_t bytes, size_t align, bool zero)
 {
@@ -63,21 +66,21 @@ static void *large_object(size_t bytes, size_t align, bool zero)
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
 {
     int saved = errno;
-    struct ebbi_sampler before = ebbi_sampler_rest(&mine->sampler);
+    struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
     void *p = large_object(bytes, align, zero);
     if (p != NULL) {
         ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
     } else {
         errno = saved;
     }
-    ebbi_sampler_go_on(&mine->sampler, &before);
+    ebbi_sampler_go_on(&mine->fast.sampler, &before);
     return p;
 }
 
 static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align, bool zero)
 {
     struct ebbi_heap *mine = ebbi_heap_get();
-    return mine != NULL && ebbi_sampler_count(&mine->sampler, round, bytes)
+    return mine != NULL && ebbi_sampler_count(&mine->fast.sampler, round, bytes)
                ? ebbi_sample_make(mine, bytes, align, zero)
                : NULL;
 }
@@ -89,27 +92,10 @@ static void *sample_of(size_t bytes, size_t align, bool zero)
     return EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero);
 }
 
-static void *take_parked(size_t bytes)
+static EBBI_NOINLINE void *take_parked(size_t bytes)
 {
     ebbi_unpop(bytes);
     return take_any(bytes);
-}
-
-static EBBI_NOINLINE void *malloc_sampled(size_t bytes)
-{
-    void *p = sample_of(bytes, 1, false);
-    return p != NULL ? p : take_any(bytes);
-}
-
-// Every malloc comes here then.
-static EBBI_NOINLINE void *malloc_counted(size_t bytes, uint32_t round)
-{
-    struct ebbi_heap *mine = ebbi_heap_mine();
-    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || mine == NULL || ebbi_source_now() != &mine->fast ||
-                      !ebbi_sampler_skips(&mine->sampler, round, bytes))) {
-        return malloc_sampled(bytes);
-    }
-    return ebbi_pop(&mine->fast, ebbi_lookup_bin(bytes, mine->lane), bytes, take_any, take_parked);
 }
 
 // ------------------------------------------------------------------------------------------------------
@@ -120,21 +106,29 @@ void *ebbi_large_zeroed(size_t bytes)
     return p != NULL ? p : large_object(bytes, 1, true);
 }
 
-EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
+static EBBI_NOINLINE void *malloc_any(size_t bytes)
 {
-    uint32_t round = ebbi_profile_round();
-    if (EBBI_UNLIKELY(round != 0) && bytes <= EBBI_CLASS_MAX &&
-        ebbi_source_now() != &ebbi_heap_scoped) {
-        return malloc_counted(bytes, round);
-    }
     if (ebbi_source_now() == &ebbi_heap_scoped) {
         return from_region(1, bytes);
     }
-    if (bytes > EBBI_CLASS_MAX) {
-        void *p = sample_of(bytes, 1, false);
-        return p != NULL ? p : large_object(bytes, 1, false);
+    void *p = sample_of(bytes, 1, false);
+    if (EBBI_UNLIKELY(p != NULL)) {
+        return p;
     }
-    return take_any(bytes);
+    return bytes > EBBI_CLASS_MAX ? large_object(bytes, 1, false) : take_any(bytes);
+}
+
+// While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
+EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
+{
+    uint32_t round = ebbi_profile_round();
+    struct ebbi_fast *source = ebbi_source_now();
+    if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
+        !ebbi_sampler_skips(&source->sampler, round, bytes)) {
+        return malloc_any(bytes);
+    }
+    unsigned lane = ((struct ebbi_heap *)source)->lane;
+    return ebbi_pop(source, ebbi_lookup_bin(bytes, lane), bytes, take_any, take_parked);
 }
 
 EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)

@@ -52,6 +52,7 @@ struct ebbi_fast {
     // By (bytes + 15) / 16; 0, so that each malloc is a slow one, in a heap that is none and while
     // allocations are sampled; atomic, and read by ebbi_bin_for.
     uint16_t bin_of[EBBI_LOOKUP_COUNT];
+    struct ebbi_sampler sampler; // of a thread's own heap; in others always that of no round
 };
 
 struct ebbi_magazine {
@@ -118,7 +119,6 @@ struct ebbi_heap {
     struct ebbi_fast **slot;
     size_t budget_bytes;  // what magazines may still grow by
     uint64_t taken_bytes; // by refills, since the start
-    struct ebbi_sampler sampler;
     struct ebbi_seat seat;
     struct ebbi_heap *seats;   // that the thread of this heap has in domains
     struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: what the debug mode of regions asks of Linux: refused accesses, stacks;
-// and the signal that asks for statistics.
+// Layer os: what the debug mode of regions asks of Linux, refused accesses; and the signal that asks for statistics.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
@@ -8,12 +7,6 @@
 #include <signal.h>
 #include <string.h>
 #include <unistd.h>
-#if defined(__has_include)
-#if __has_include(<execinfo.h>)
-#include <execinfo.h>
-#define HAVE_BACKTRACE 1
-#endif
-#endif
 
 #include "os/os.h"
 
@@ -159,34 +152,3 @@ bool ebbi_os_watch_signal(int number, void (*look)(void))
     errno = saved;
     return watched;
 }
-
-// ---- stacks --------------------------------------------------------------------------------------
-
-#ifdef HAVE_BACKTRACE
-bool ebbi_os_stack_prepare(void)
-{
-    uintptr_t call;
-    return ebbi_os_stack(&call, 1) == 1; // the first time it loads the unwinder
-}
-
-EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
-{
-    int saved = errno;
-    int depth = backtrace((void **)calls, (int)room);
-    EBBI_ASSERT(depth <= (int)room);
-    for (int i = 0; i < depth; i++) {
-        calls[i]--; // into the call before the place where it returns to
-    }
-    errno = saved;
-    return depth > 0 ? (size_t)depth : 0;
-}
-#else
-bool ebbi_os_stack_prepare(void) { return false; }
-
-EBBI_NOINLINE size_t ebbi_os_stack(uintptr_t *calls, size_t room)
-{
-    (void)calls;
-    (void)room;
-    return 0;
-}
-#endif

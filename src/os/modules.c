@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: what the dynamic loader knows: whose code is where.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -135,6 +136,64 @@ size_t ebbi_os_mappings(struct ebbi_os_mapping *out, size_t room)
     ebbi_lock_drop(&loader);
     errno = saved;
     return list.count;
+}
+
+// ---- call frame information -----------------------------------------------------------------------------
+
+// glibc's, since 2.35: without a lock, also in signal handlers. What follows the first five is of no interest here.
+struct found_object {
+    unsigned long long flags;
+    void *start, *end, *module;
+    const unsigned char *unwind_table;
+    unsigned long long others[16];
+};
+static int (*find_object)(void *address,
+                          struct found_object *found); // NULL: there is no such thing
+
+void ebbi_os_unwind_prepare(void)
+{
+#ifndef EBB_STATIC
+    void *symbol = dlsym(RTLD_DEFAULT, "_dl_find_object");
+    memcpy(&find_object, &symbol, sizeof find_object);
+#endif
+}
+
+struct table_search {
+    uintptr_t address;
+    const unsigned char *table;
+};
+
+static int match_table(struct dl_phdr_info *info, size_t size, void *context)
+{
+    struct table_search *search = context;
+    const unsigned char *table = NULL;
+    bool found = false;
+    (void)size;
+    for (size_t i = 0; i < info->dlpi_phnum; i++) {
+        const ElfW(Phdr) *part = &info->dlpi_phdr[i];
+        uintptr_t start = info->dlpi_addr + part->p_vaddr;
+        found |= part->p_type == PT_LOAD && search->address - start < part->p_memsz;
+        if (part->p_type == PT_GNU_EH_FRAME) {
+            table = (const unsigned char *)start;
+        }
+    }
+    search->table = found ? table : NULL;
+    return found;
+}
+
+const unsigned char *ebbi_os_unwind_table(uintptr_t address)
+{
+    if (find_object != NULL) {
+        struct found_object found;
+        return find_object((void *)address, &found) == 0 ? found.unwind_table : NULL;
+    }
+    int saved = errno;
+    struct table_search search = {address, NULL};
+    ebbi_lock_take(&loader);
+    (void)dl_iterate_phdr(match_table, &search);
+    ebbi_lock_drop(&loader);
+    errno = saved;
+    return search.table;
 }
 
 // ---- the library's own -----------------------------------------------------------------------------------

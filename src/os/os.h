@@ -131,11 +131,38 @@ void ebbi_os_watch_faults(void (*look)(uintptr_t address));
 // installs one later, that is the only one.
 bool ebbi_os_watch_signal(int number, void (*look)(void));
 
-// Once, before the next: may allocate. False: libc cannot tell a stack.
-bool ebbi_os_stack_prepare(void);
-// Where the calls on this thread's stack were made, innermost (this one) first: up to `room`. Returns
-// how many: 0 where libc cannot tell.
-size_t ebbi_os_stack(uintptr_t *calls, size_t room);
+// ---- stacks: what unwind/ needs to know of the machine and of the kernel ---------------------------------
+#if defined(__x86_64__)
+#define EBBI_OS_FP_COLUMN 6 // of call frame information
+#define EBBI_OS_SP_COLUMN 7
+#define EBBI_OS_REGISTERS(at)                                                                      \
+    __asm__ volatile("mov %%rbp, %0\n\tlea 0(%%rip), %1\n\tmov %%rsp, %2"                          \
+                     : "=&r"((at).fp), "=&r"((at).pc), "=&r"((at).sp))
+#elif defined(__aarch64__)
+#define EBBI_OS_FP_COLUMN 29
+#define EBBI_OS_SP_COLUMN 31
+#define EBBI_OS_REGISTERS(at)                                                                      \
+    __asm__ volatile("mov %0, x29\n\tadr %1, .\n\tmov %2, sp"                                      \
+                     : "=&r"((at).fp), "=&r"((at).pc), "=&r"((at).sp))
+#endif
+struct ebbi_registers {
+    uintptr_t pc, sp, fp;
+    uintptr_t
+        lr; // where it returns to, of a leaf, on machines that keep that in a register; else 0
+};
+// Where the kernel has saved them, below a signal handler whose caller's stack pointer is `sp`; lr 0: nowhere.
+struct ebbi_signal_places {
+    uintptr_t pc, sp, fp, lr;
+};
+void ebbi_os_signal_places(uintptr_t sp, struct ebbi_signal_places *places);
+bool ebbi_os_is_readable(uintptr_t address);         // 8 bytes there, aligned; asks the kernel
+uintptr_t ebbi_os_peek(uintptr_t address);           // the word there, whatever it is
+uintptr_t ebbi_os_code_address(uintptr_t return_to); // without a signature
+
+// The .eh_frame_hdr of the program or library that the address belongs to; NULL: it has none, or none is there. Takes
+// the loader's lock where the loader has no other way (before glibc 2.35, musl, static programs).
+const unsigned char *ebbi_os_unwind_table(uintptr_t address);
+void ebbi_os_unwind_prepare(void); // once, before it; asks the loader
 
 struct ebbi_os_module {
     uintptr_t base; // address - base: as in the file

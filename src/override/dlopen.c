@@ -9,6 +9,7 @@
 #include "ebbtide/detail/atomic.h"
 #include "os/options.h"
 #include "override/threads.h"
+#include "unwind/unwind.h"
 
 #ifdef RTLD_DEEPBIND
 typedef void *(*dlopen_function)(const char *file, int mode);
@@ -37,6 +38,7 @@ __attribute__((visibility("default"))) void *dlopen(const char *file, int mode)
     if (EBBI_UNLIKELY(real == NULL)) {
         real = find_real();
     }
+    ebbi_unwind_forget();
     return real(file, mode & ~ebbi_load_relaxed(&cleared_flags)); // relaxed: as above
 }
 #endif

@@ -102,7 +102,7 @@ static struct ebbi_heap *take_heap(void)
         EBBI_ASSERT(heap->outbox_count == 0 && heap->entered_count == 0);
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
-        heap->sampler.busy = false; // a fork may have interrupted its thread there
+        heap->fast.sampler.busy = false; // a fork may have interrupted its thread there
         ebbi_calls_attach(heap);
         heap->inside = heap->parked = 0;
         ebbi_clock_join(&ebbi_clock, &heap->fast.pin);

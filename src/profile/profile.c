@@ -6,11 +6,12 @@
 
 #include "os/lock.h"
 #include "os/os.h"
+#include "unwind/unwind.h"
 
 #define ENTRIES ((size_t)1 << 17)
 #define PLACES (2 * ENTRIES) // of the index, a power of two
 #define CALLS (32 * ENTRIES)
-#define OWN_CALLS 2 // the innermost at least: ebbi_os_stack and ebbi_profile_add
+#define OWN_CALLS 2 // the innermost at least: ebbi_unwind and ebbi_profile_add
 
 struct profile_entry {
     uint64_t key;
@@ -56,9 +57,7 @@ static bool reserve(void)
 int ebbi_profile_begin(size_t mean)
 {
     EBBI_ASSERT(mean > 0 && mean <= (size_t)1 << 40);
-    if (!ebbi_os_stack_prepare()) {
-        return -ENOSYS;
-    }
+    ebbi_unwind_prepare();
     ebbi_lock_take(&book.lock);
     bool ready = book.entries != NULL || reserve();
     if (ready) {
@@ -146,7 +145,7 @@ static size_t own_calls(const uintptr_t *calls, size_t depth)
 EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean)
 {
     uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
-    size_t depth = ebbi_os_stack(calls, sizeof calls / sizeof calls[0]);
+    size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
     double objects = ebbi_sample_objects(bytes, mean);
     size_t own = own_calls(calls, depth);
     ebbi_lock_take(&book.lock);

@@ -53,7 +53,7 @@ bool ebbi_sampler_look(struct ebbi_sampler *sampler, uint32_t round, size_t byte
 EBBI_INLINE bool ebbi_sampler_skips(struct ebbi_sampler *sampler, uint32_t round, size_t bytes)
 {
     // Above PTRDIFF_MAX it will be refused.
-    int64_t until = sampler->until - (int64_t)ebbi_min(ebbi_max(bytes, 1), PTRDIFF_MAX / 2);
+    int64_t until = sampler->until - (int64_t)ebbi_min(bytes + (bytes == 0), PTRDIFF_MAX / 2);
     bool skips = sampler->round == round && until > 0;
     if (EBBI_LIKELY(skips)) {
         sampler->until = until;
