@@ -24,11 +24,11 @@ extern "C" {
 extern "C" void unwind_test_bare(void (*call)(void));
 extern "C" void unwind_test_astray(void (*call)(void), std::uintptr_t frame_pointer);
 #if defined(__x86_64__)
-asm(".text\n"
+asm(".text\n.globl unwind_test_bare, unwind_test_astray\n"
     "unwind_test_bare:\n push %rbp\n mov %rsp, %rbp\n call *%rdi\n pop %rbp\n ret\n"
     "unwind_test_astray:\n push %rbp\n mov %rsi, %rbp\n call *%rdi\n pop %rbp\n ret\n");
 #else
-asm(".text\n"
+asm(".text\n.globl unwind_test_bare, unwind_test_astray\n"
     "unwind_test_bare:\n stp x29, x30, [sp, -16]!\n mov x29, sp\n blr x0\n ldp x29, x30, [sp], "
     "16\n ret\n"
     "unwind_test_astray:\n stp x29, x30, [sp, -16]!\n mov x29, x1\n blr x0\n ldp x29, x30, [sp], "
