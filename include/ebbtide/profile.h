@@ -12,7 +12,7 @@
 // While it is on, a malloc takes 34 instructions more, some 2 ns; a free costs the same as ever. A sample takes
 // 0.2 to 0.8 us for stacks of 3 to 60 calls, and has a span of its own until it is freed: 64 KiB of address space, of which the pages that
 // it touches are resident, or all of it where memory lies in huge pages. At the default mean recordings of real programs
-// had 3 to 15 % more memory, one of 14 MB 11 MB more; with a mean of 4 KiB it is many times what is in use. Sums and
+// had up to 8 % more memory, one of 16 MB 3 MB more; with a mean of 4 KiB it is many times what is in use. Sums and
 // stacks: up to 40 MiB of address space, 56 bytes a stack and 8 a call.
 //
 // Stacks are found by the call frame information that compilers write for exceptions (.eh_frame), and by frame pointers

@@ -315,6 +315,19 @@ TEST_F(DenseBlocks, LargeObjectsAreDenseAndFreshOnesAreNotClearedTwice)
     EXPECT_TRUE(std::all_of(again, again + 20 * MiB, [](unsigned char c) { return c == 0; }));
 }
 
+// As a sample of a profile, whatever its size.
+TEST_F(DenseBlocks, WhatDoesNotFillHalfOfItsSpanAsksForNothing)
+{
+    grow_to_the_least();
+    const std::size_t before = asked_bytes();
+    for (int i = 0; i < 200; i++) // six units
+        ASSERT_NE(nullptr, ebbi_large_alloc(EBBI_GRANULE / 2 - 1, 1, false, nullptr));
+    EXPECT_EQ(before, asked_bytes());
+    for (int i = 0; i < 200; i++)
+        ASSERT_NE(nullptr, ebbi_large_alloc(EBBI_GRANULE / 2, 1, false, nullptr));
+    EXPECT_GT(asked_bytes(), before);
+}
+
 // Where a first touch takes 3 ms most units are left out, and all are asked for again when it does not.
 TEST_F(Dense, UnitsThatComeSlowlyAreLeftOut)
 {
