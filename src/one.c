@@ -18,6 +18,7 @@
 #include "os/fatal.c"
 #include "os/options.c"
 #include "os/wake.c"
+#include "os/control.c"
 #include "unwind/cfi.c"
 #include "unwind/rules.c"
 #include "unwind/walk.c"
@@ -83,6 +84,7 @@
 #include "reclaim/passed.c"
 #include "lifetime/lifetime.c"
 #include "lifetime/domain.c"
+#include "process/asked.c"
 #include "process/pass.c"
 #include "process/helper.c"
 #include "process/attach.c"
@@ -109,5 +111,6 @@
 #include "override/cxx.c"
 #include "override/atfork.c"
 #include "override/threads.c"
+#include "override/loader.c"
 #endif
 #endif

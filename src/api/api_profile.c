@@ -6,9 +6,10 @@
 
 #include "diag/load.h"
 #include "diag/profiling.h"
+#include "process/process.h"
+#include "profile/profile.h"
 
 #define MEAN ((size_t)512 << 10)
-#define MOST_MEAN ((size_t)1 << 40)
 
 static int said(int error)
 {
@@ -20,12 +21,12 @@ static int said(int error)
 
 int ebb_profile_start(size_t mean)
 {
-    if (mean > MOST_MEAN) {
+    if (mean > EBBI_PROFILE_MOST_MEAN) {
         return said(-EINVAL);
     }
     return said(ebbi_profile_start(mean != 0 ? mean : MEAN));
 }
 
-void ebb_profile_stop(void) { ebbi_profile_stop(); }
+void ebb_profile_stop(void) { (void)ebbi_profile_switch(0); }
 
 int ebb_profile_write(const char *file) { return said(ebbi_profile_to_file(file)); }

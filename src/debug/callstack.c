@@ -42,7 +42,6 @@ bool ebbi_stacks_begin(void)
     stacks = ebbi_os_map(NULL, STACKS * sizeof *stacks);
     loadeds = ebbi_os_map(NULL, ebbi_align_up(MODULES * sizeof *loadeds, ebbi_os_page_size()));
     note_tables = ebbi_os_map(NULL, NOTE_TABLES * sizeof *note_tables);
-    ebbi_unwind_prepare();
     return stacks != NULL && loadeds != NULL && note_tables != NULL;
 }
 

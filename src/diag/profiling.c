@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "heap/registry.h"
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -22,18 +21,9 @@ int ebbi_profile_start(size_t mean)
     int error = ebbi_start();
     if (error == 0) {
         ebbi_fork_watch();
-        error = ebbi_profile_begin(mean);
-    }
-    if (error == 0) {
-        ebbi_heaps_look_up();
+        error = ebbi_profile_switch(mean);
     }
     return error;
-}
-
-void ebbi_profile_stop(void)
-{
-    ebbi_profile_end();
-    ebbi_heaps_look_up();
 }
 
 int ebbi_profile_to_file(const char *file)

@@ -9,6 +9,7 @@
 
 #include "heap/blocks.h"
 #include "lifetime/lifetime.h"
+#include "os/control.h"
 #include "os/wake.h"
 #include "process/process.h"
 
@@ -17,6 +18,9 @@ EBBI_INLINE void ebbi_serve(void)
 {
     if (ebbi_pass_is_wanted()) {
         ebbi_pass_serve();
+    }
+    if (ebbi_control_is_asked()) {
+        ebbi_asked_serve();
     }
 }
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: what the dynamic loader knows: whose code is where.
 #define _GNU_SOURCE
-#include <dlfcn.h>
 #include <elf.h>
 #include <errno.h>
 #include <link.h>
@@ -150,13 +149,7 @@ struct found_object {
 static int (*find_object)(void *address,
                           struct found_object *found); // NULL: there is no such thing
 
-void ebbi_os_unwind_prepare(void)
-{
-#ifndef EBB_STATIC
-    void *symbol = dlsym(RTLD_DEFAULT, "_dl_find_object");
-    memcpy(&find_object, &symbol, sizeof find_object);
-#endif
-}
+void ebbi_os_unwind_by(void *symbol) { memcpy(&find_object, &symbol, sizeof find_object); }
 
 struct table_search {
     uintptr_t address;

@@ -19,6 +19,7 @@
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
+#include "os/control.h"
 #include "process/process.h"
 #include "reclaim/reclaim.h"
 
@@ -212,6 +213,7 @@ static void child(void)
         keep_thread();
     }
     ebbi_helper_forget(ebbi_thread_forked());
+    ebbi_control_forget();
 }
 
 void ebbi_fork_watch(void)

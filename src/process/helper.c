@@ -16,6 +16,8 @@
 
 #define LINGER_MS 200
 #define GONE_YIELDS 1000
+#define ASKED_MS                                                                                   \
+    1000 // between looks at what another process may have asked for, while there is nothing to return
 
 static uint32_t threads; // of the program, but the first and the helper; atomic
 static uint32_t leaves;  // not 0: it is to end at once; atomic
@@ -60,7 +62,8 @@ static void helper_idle(void)
         if (may_end() || must_end()) {
             break;
         }
-        ebbi_bell_wait(heard, 0);
+        ebbi_bell_wait(heard, ASKED_MS);
+        ebbi_asked_serve();
     }
     (void)ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS);
 }
@@ -119,6 +122,7 @@ static void helper_main(void)
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
         helper_nap(nap_ms);
+        ebbi_asked_serve();
         if (may_end() || must_end()) {
             ended = helper_linger(&pass);
         } else {

@@ -38,6 +38,10 @@ void ebbi_purge_pass(
     struct ebbi_pass *pass); // over all owners and the arena, until nothing more is old enough
 void ebbi_pass_serve(void);  // makes the pass that is wanted (os/wake.h), if nobody is faster
 
+// ---- asked.c -------------------------------------------------------------------------------------
+int ebbi_profile_switch(size_t mean); // on, or 0: off; for a process that has started. 0 or -ENOMEM
+void ebbi_asked_serve(void); // does what another process has asked for, if nobody is faster
+
 // ---- trim.c --------------------------------------------------------------------------------------
 size_t ebbi_trim(struct ebbi_heap *heap); // gives back all that is free; bytes
 

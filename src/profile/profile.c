@@ -35,6 +35,30 @@ static struct {
 
 struct ebbi_profile_state ebbi_profile;
 
+// For a look from another process, which needs this one's memory and the symbol: `ebb profile PID`. Sums may be
+// half written then. Changes go with `version`.
+struct profile_board {
+    uint64_t magic; // "1FRPCBBE" in memory
+    uint32_t version;
+    uint32_t entry_bytes;
+    const uint32_t *round; // 0: it is off
+    const size_t *mean;
+    struct profile_entry *const *entries; // NULL before the first start
+    const size_t *entry_count;
+    uintptr_t *const *calls;
+};
+extern __attribute__((visibility("default"))) const struct profile_board ebb_profile_board;
+const struct profile_board ebb_profile_board = {
+    .magic = 0x4542424350524631,
+    .version = 1,
+    .entry_bytes = sizeof(struct profile_entry),
+    .round = &ebbi_profile.round,
+    .mean = &ebbi_profile.mean,
+    .entries = &book.entries,
+    .entry_count = &book.entry_count,
+    .calls = &book.calls,
+};
+
 void ebbi_profile_lock(void) { ebbi_lock_take(&book.lock); }
 void ebbi_profile_unlock(void) { ebbi_lock_drop(&book.lock); }
 
@@ -56,8 +80,7 @@ static bool reserve(void)
 
 int ebbi_profile_begin(size_t mean)
 {
-    EBBI_ASSERT(mean > 0 && mean <= (size_t)1 << 40);
-    ebbi_unwind_prepare();
+    EBBI_ASSERT(mean > 0 && mean <= EBBI_PROFILE_MOST_MEAN);
     ebbi_lock_take(&book.lock);
     bool ready = book.entries != NULL || reserve();
     if (ready) {

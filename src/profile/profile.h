@@ -22,6 +22,7 @@
 
 #include "arena/arena.h"
 
+#define EBBI_PROFILE_MOST_MEAN ((size_t)1 << 40)
 #define EBBI_PROFILE_DEPTH 64 // calls of a stack that are kept, from the innermost
 
 struct ebbi_profile_state {
@@ -87,8 +88,7 @@ double ebbi_sample_objects(size_t bytes, size_t mean);
 double ebbi_profile_log(double x); // natural; of a positive normal number
 
 // ---- profile.c -----------------------------------------------------------------------------------
-// The mean is from 1 to 2^40. 0, -ENOMEM, or -ENOSYS where libc cannot tell a stack. The caller then sees to
-// it that allocations are counted.
+// The mean is from 1 to EBBI_PROFILE_MOST_MEAN. 0 or -ENOMEM. The caller then sees to it that allocations are counted.
 int ebbi_profile_begin(size_t mean);
 void ebbi_profile_end(void); // what was sampled stays known, and counts as freed when it is
 

@@ -69,5 +69,3 @@ void ebbi_unwind_forget(void)
     next &= ((uint64_t)1 << (64 - PC_BITS)) - 1;
     ebbi_store_relaxed(&code_generation, ebbi_max(next, 1)); // relaxed: the same
 }
-
-void ebbi_unwind_prepare(void) { ebbi_os_unwind_prepare(); }

@@ -14,8 +14,8 @@
 // U3  a kept rule says which place in the code it is of; places and rules are written together without a lock, and a
 //     pair that does not belong together is not taken (see rules.c).
 //
-// Nothing here allocates; errno stays; signal handlers may call all but `prepare`. The dynamic loader is asked without
-// a lock where it has a way (glibc 2.35), else under its lock, once for each place in the code.
+// Nothing here allocates; errno stays. The dynamic loader is asked once for each place in the code: by the shared
+// library, where glibc has a way (2.35), without a lock, so that signal handlers may call this; else under the loader's.
 #ifndef EBB_UNWIND_UNWIND_H
 #define EBB_UNWIND_UNWIND_H
 
@@ -23,8 +23,6 @@
 
 // Up to `room` calls, innermost first, that of this function included. Returns how many.
 size_t ebbi_unwind(uintptr_t *calls, size_t room);
-// Once, before it, where no lock of the program's is held.
-void ebbi_unwind_prepare(void);
 // Other code may come to lie where some was: what is kept is not used any more.
 void ebbi_unwind_forget(void);
 

@@ -4,6 +4,7 @@
 #include <csignal>
 #include <cstdint>
 #include <cstring>
+#include <dlfcn.h>
 #include <sys/mman.h>
 #include <ucontext.h>
 #if __has_include(<execinfo.h>)
@@ -41,7 +42,7 @@ namespace {
 constexpr std::size_t most = 100;
 
 struct Unwind : testing::Test {
-    void SetUp() override { ebbi_unwind_prepare(); }
+    void SetUp() override { ebbi_os_unwind_by(dlsym(RTLD_DEFAULT, "_dl_find_object")); }
 };
 
 std::uintptr_t calls[most];
@@ -147,6 +148,14 @@ TEST_F(Unwind, FindsWhatLibgccFinds)
         go(10);
     }).join();
     expect_same("a thread");
+}
+
+TEST_F(Unwind, FindsTheSameByTheLoadersList)
+{
+    ebbi_os_unwind_by(nullptr);
+    ebbi_unwind_forget();
+    deep();
+    expect_same("modules from the loader's list");
 }
 
 TEST_F(Unwind, FindsItsWayThroughSignalHandlers)

@@ -3,12 +3,14 @@
 // libgcc's, and tells at the end how many there were and how many differ. Ours may go on where libgcc's ends; then it
 // has found its way through code that nobody described. A place in an interrupted call may be one byte behind.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <execinfo.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#include "os/os.h"
 #include "unwind/unwind.h"
 
 #define EVERY 53
@@ -26,7 +28,7 @@ __attribute__((constructor)) static void start(void)
     void *call;
     busy = true;
     (void)backtrace(&call, 1);
-    ebbi_unwind_prepare();
+    ebbi_os_unwind_by(dlsym(RTLD_DEFAULT, "_dl_find_object"));
     ready = true;
     busy = false;
 }

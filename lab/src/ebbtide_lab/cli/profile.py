@@ -2,6 +2,7 @@
 """ebb profile: which functions allocated what a heap profile counts."""
 
 import json
+import re
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -9,6 +10,7 @@ import click
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.outputs import OutputFile
+from ebbtide_lab.measure import profiling
 from ebbtide_lab.profile import stacks, weights
 from ebbtide_lab.profile.stacks import Profile
 from ebbtide_lab.show import heap_page, heap_profile
@@ -16,6 +18,9 @@ from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.heap_profile import Shown
 
 TOP = 20
+WATCH_S = 30
+MEAN = 512 << 10
+PID = re.compile(r"[1-9][0-9]*")
 A_PATH = click.Path(path_type=Path)
 
 
@@ -29,10 +34,12 @@ class Asked(TypedDict):
     as_tree: bool
     page: Path | None
     as_json: bool
+    seconds: float | None
+    mean: int | None
 
 
 @click.command("profile")
-@click.argument("file", type=A_PATH)
+@click.argument("file", type=A_PATH, metavar="FILE|PID")
 @click.option("--base", "base", type=A_PATH, metavar="FILE2", help="Show what grew since.")
 @click.option(
     "--view",
@@ -54,16 +61,28 @@ class Asked(TypedDict):
 @click.option(
     "--html", "page", type=OutputFile(), metavar="OUT", help="Write a flame graph instead."
 )
+@click.option(
+    "--seconds",
+    type=click.FloatRange(0, 86400),
+    help=f"Of a process: how long to watch it, or until Ctrl-C (default: {WATCH_S}).",
+)
+@click.option(
+    "--mean",
+    type=click.IntRange(1, 1 << 40),
+    metavar="BYTES",
+    help=f"Of a process that has no profile: from one sample to the next (default: {MEAN}).",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object with all stacks.")
 def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
-    """Show which functions allocated what the heap profile FILE counts.
+    """Show which functions allocated what a heap profile counts.
 
     FILE is in pprof's format, as EBB_PROFILE and ebb_profile_write make it; it may be packed
-    by gzip. Names come from the programs' files.
+    by gzip. Or the profile is taken now, of the process PID that has Ebbtide loaded: what it
+    allocates while it is watched. Names come from the programs' files.
     """
     if sum((asked["as_tree"], asked["as_json"], asked["page"] is not None)) > 1:
         raise click.UsageError("--tree, --html and --json exclude each other")
-    profile = _read(file)
+    profile = _read(file, asked)
     base = stacks.read(asked["base"]) if asked["base"] else None
     found = weights.weigh(profile, base, asked["view"])
     if not found:
@@ -86,9 +105,15 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
         heap_profile.print_functions(shown, asked["top"], open_console())
 
 
-def _read(file: Path) -> Profile:
+def _read(file: Path, asked: Asked) -> Profile:
     """One that is compared with may be empty, the one that is shown not."""
-    profile = stacks.read(file)
+    if PID.fullmatch(str(file)) and not file.exists():
+        seconds = WATCH_S if asked["seconds"] is None else asked["seconds"]
+        profile = stacks.named(profiling.watch(int(str(file)), seconds, asked["mean"] or MEAN))
+    elif asked["seconds"] is not None or asked["mean"] is not None:
+        raise click.UsageError("--seconds and --mean are for a running process")
+    else:
+        profile = stacks.read(file)
     if not profile.stacks:
         raise LabError(f"{file} holds no sample: was anything allocated while the profile was on?")
     return profile

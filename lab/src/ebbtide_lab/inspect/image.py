@@ -45,13 +45,25 @@ class Mapping:
     deleted: bool
 
 
+@dataclass(frozen=True)
+class Code:
+    """A part of a file that a process has mapped to be executed."""
+
+    start: int
+    limit: int
+    offset: int
+    file: str  # as the process names it, or [vdso]; empty: none
+
+
 class Process:
     """An open process. Raises LabError with the reason when it cannot be opened."""
 
     def __init__(self, pid: int) -> None:
         self.folder = Path("/proc") / str(pid)
         with _told(pid):
-            self.maps = list(_first_pages((self.folder / "maps").read_text(errors="replace")))
+            maps = (self.folder / "maps").read_text(errors="replace")
+            self.maps = list(_first_pages(maps))
+            self.code = list(_code(maps))
             self._memory = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
 
     def close(self) -> None:
@@ -65,6 +77,22 @@ class Process:
         if len(found) != size:
             raise Torn
         return found
+
+    def write(self, address: int, content: bytes) -> None:
+        """Raises PermissionError, which reading did not, in a sandbox that forbids it."""
+        try:
+            memory = os.open(self.folder / "mem", os.O_WRONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise Torn from error
+        try:
+            if os.pwrite(memory, content, address) != len(content):
+                raise Torn
+        except PermissionError:
+            raise
+        except OSError as error:
+            raise Torn from error
+        finally:
+            os.close(memory)
 
     def find(self, symbol: str) -> list[int]:
         """Where the symbol lies, in each of the mapped files that export it. A program that
@@ -123,6 +151,15 @@ def _first_pages(maps: str) -> Iterator[Mapping]:
         if len(words) == 6 and words[5].startswith("/") and int(words[2], 16) == 0:
             file = words[5].removesuffix(DELETED)
             yield Mapping(int(words[0].partition("-")[0], 16), file, file != words[5])
+
+
+def _code(maps: str) -> Iterator[Code]:
+    for line in maps.splitlines():
+        words = line.split(maxsplit=5)
+        if "x" in words[1]:
+            start, _, limit = words[0].partition("-")
+            file = words[5].removesuffix(DELETED) if len(words) == 6 else ""
+            yield Code(int(start, 16), int(limit, 16), int(words[2], 16), file)
 
 
 def _shift(elf: ELFFile, start: int) -> int:

@@ -39,11 +39,14 @@ class Profile:
 
 
 def read(path: Path) -> Profile:
-    recorded = load(path)
+    return named(load(path))
+
+
+def named(recorded: Recorded) -> Profile:
     names = _Names(recorded)
     stacks = _merged(recorded, names)
     return Profile(
-        path,
+        recorded.path,
         recorded.types,
         recorded.units,
         recorded.period,

@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb profile PID: on programs that allocate, sleep, end, or have no Ebbtide."""
+
+import json
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from test_stalls import WAITS, build, started
+
+from ebbtide_lab.base.layout import find_root
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.inspect import heap_profile
+from ebbtide_lab.inspect.heap_profile import HeapProfile
+
+LEAKS = """
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define ALONE __attribute__((noinline))
+ALONE void *leak_a_session(void) { void *volatile p = malloc(3000); return p; }
+ALONE void *serve_a_request(void) { void *volatile p = malloc(900); free(p); return p; }
+int main(void)
+{
+    puts("ready");
+    fflush(stdout);
+    for (;;) {
+        for (int i = 0; i < 100; i++) {
+            (void)serve_a_request();
+        }
+        (void)leak_a_session();
+        usleep(100);
+    }
+}
+"""
+OTHER_VERSION = """
+#include <stdint.h>
+struct { uint64_t magic; uint32_t version, asked, answered; int32_t result; uint64_t more[2]; }
+    ebb_control = {0x4542424354524C31, 2, 0, 0, 0, {0, 0}};
+struct { uint64_t magic; uint32_t version, entry; void *places[5]; }
+    ebb_profile_board = {0x4542424350524631, 1, 48, {0}};
+"""
+
+
+def profile(*arguments: object) -> Result:
+    return CliRunner(env={"NO_COLOR": "1"}).invoke(main, ["profile", *map(str, arguments)])
+
+
+def fault(*arguments: object) -> str:
+    done = profile(*arguments)
+    assert done.exit_code == 1, done.output
+    assert done.output.startswith("Error: ")
+    assert done.output.count("\n") == 1
+    return done.output
+
+
+@contextmanager
+def under_ebbtide(
+    source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **environment: str
+) -> Iterator[int]:
+    library = find_root() / "build" / "release" / "libebbtide.so"
+    if not library.is_file() or b"ebb_profile_board" not in library.read_bytes():
+        pytest.skip("`make lib` has not built a library with a profile")
+    program = build(source, folder / "program", "-fno-builtin", "-fno-inline")
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", str(library))
+        for name, value in environment.items():
+            patch.setenv(name, value)
+        running = started(program)
+        pid = running.__enter__()
+    try:
+        yield pid
+    finally:
+        running.__exit__(None, None, None)
+
+
+def mean(pid: int) -> int:
+    live = HeapProfile(pid)
+    try:
+        return live.mean()
+    finally:
+        live.close()
+
+
+def test_who_leaks_and_who_allocates_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        in_use = profile(pid, "--seconds", 0.5, "--mean", 4096, "--json")
+        between = mean(pid)
+        allocated = profile(pid, "--seconds", 0.5, "--mean", 4096, "--json", "--view", "allocated")
+    assert in_use.exit_code == 0, in_use.output
+    leaks = json.loads(in_use.stdout)["stacks"]
+    assert all("leak_a_session" in json.dumps(each) for each in leaks[:1])
+    assert between == 0, "what was switched on is off again"
+    totals = {
+        name: sum(
+            each["value"]
+            for each in json.loads(allocated.stdout)["stacks"]
+            if name in json.dumps(each)
+        )
+        for name in ("leak_a_session", "serve_a_request")
+    }
+    # 100 of 900 bytes for each of 3,000: within a third, as there are hundreds of samples.
+    assert 20 < totals["serve_a_request"] / totals["leak_a_session"] < 45
+
+
+def test_a_profile_that_was_on_stays_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    out = f"8192,{tmp_path / 'at-exit.pb'}"
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch, EBB_PROFILE=out) as pid:
+        assert mean(pid) == 8192
+        done = profile(pid, "--seconds", 0.3)
+        assert mean(pid) == 8192
+    assert done.exit_code == 0, done.output
+    assert "one in 8.00 KiB" in done.output
+    assert f"process {pid}" in done.output
+
+
+def test_ctrl_c_ends_the_watch_and_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer.start()
+        began = time.monotonic()
+        done = profile(pid, "--mean", 4096)
+        assert time.monotonic() - began < 25
+        assert mean(pid) == 0
+    assert done.exit_code == 0, done.output
+    assert "leak_a_session" in done.output
+
+
+def test_what_ends_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        threading.Timer(0.5, os.kill, (pid, signal.SIGKILL)).start()
+        assert f"process {pid} has ended" in fault(pid, "--seconds", 2)
+
+
+def test_what_sleeps_is_told_and_not_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heap_profile, "ANSWERS_WITHIN_S", 0.2)
+    with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
+        assert f"process {pid} does not answer" in fault(pid, "--seconds", 1)
+
+
+def test_what_has_no_ebbtide_or_is_no_process_is_a_clear_error(tmp_path: Path) -> None:
+    with started(build(WAITS, tmp_path / "program")) as pid:
+        assert "has no Ebbtide in it" in fault(pid)
+    assert "no process has the number 4194400" in fault(4194400)
+    assert "cannot read" in fault("no-such-file")
+
+
+def test_another_version_is_told(tmp_path: Path) -> None:
+    with started(build(WAITS + OTHER_VERSION, tmp_path / "program", "-rdynamic")) as pid:
+        assert "a profile of another version" in fault(pid)
+
+
+def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:
+    (tmp_path / "heap.pb").write_bytes(b"x")
+    done = profile(tmp_path / "heap.pb", "--seconds", 3)
+    assert done.exit_code == 2
+    assert "--seconds and --mean are for a running process" in done.output

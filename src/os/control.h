@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer os: the word by which another process asks for something (`ebb profile PID`). It writes it with the same rights
+// that reading this one's memory needs; no port, no thread and no signal is there for it. Who next makes a slow call
+// looks at it, and the helper does once a second; a process that does neither does not answer.
+//
+// The other writes `what` and `with`, then `asked`: another number than before. Answered is that number, once it has been
+// done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered.
+#ifndef EBB_OS_CONTROL_H
+#define EBB_OS_CONTROL_H
+
+#include "base/base.h"
+#include "ebbtide/detail/atomic.h"
+
+enum ebbi_what {
+    EBBI_ASK_NOTHING,
+    EBBI_ASK_PROFILE, // with: bytes from one sample to the next; 0: off
+};
+
+struct ebbi_control {
+    uint64_t magic; // "1LRTCBBE" in memory
+    uint32_t version;
+    uint32_t asked;    // atomic
+    uint32_t answered; // atomic
+    int32_t result;
+    uint64_t what, with;
+};
+extern __attribute__((visibility("default"))) struct ebbi_control ebb_control;
+
+EBBI_INLINE bool ebbi_control_is_asked(void)
+{
+    // relaxed: a hint; who takes it looks again
+    return EBBI_UNLIKELY(ebbi_load_relaxed(&ebb_control.asked) !=
+                         ebbi_load_relaxed(&ebb_control.answered)); // relaxed: a hint
+}
+// True: the caller, and nobody else, is to do it, and then to answer.
+bool ebbi_control_take(uint32_t *asked);
+void ebbi_control_answer(uint32_t asked, int result);
+void ebbi_control_forget(void); // in the child of a fork, which was not asked
+
+#endif

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What another process asks for by writing into this one's memory (src/os/control.h): here by this one itself.
+#include "profile_file.h"
+#include "support.h"
+
+#include <atomic>
+#include <cerrno>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "ebbtide/profile.h"
+
+extern "C" {
+struct Control {
+    std::uint64_t magic;
+    std::uint32_t version, asked, answered;
+    std::int32_t result;
+    std::uint64_t what, with;
+};
+extern Control ebb_control;
+struct ProfileBoard {
+    std::uint64_t magic;
+    std::uint32_t version, entry_bytes;
+    const std::uint32_t *round;
+    const std::size_t *mean;
+    void *const *entries;
+    const std::size_t *entry_count;
+    const std::uintptr_t *const *calls;
+};
+extern const ProfileBoard ebb_profile_board;
+}
+
+namespace {
+
+constexpr std::uint64_t profile = 1, nothing_known = 77;
+
+void ask(std::uint64_t what, std::uint64_t with)
+{
+    ebb_control.what = what;
+    ebb_control.with = with;
+    __atomic_store_n(&ebb_control.asked, ebb_control.asked + 1, __ATOMIC_RELEASE);
+}
+
+bool is_answered()
+{
+    return __atomic_load_n(&ebb_control.answered, __ATOMIC_ACQUIRE) ==
+           __atomic_load_n(&ebb_control.asked, __ATOMIC_ACQUIRE);
+}
+
+// Slow calls, as a program makes them.
+void work()
+{
+    std::vector<void *> blocks;
+    for (int i = 0; i < 1000; i++)
+        blocks.push_back(ebb_malloc(static_cast<std::size_t>(i) % 200 + 1));
+    for (void *p : blocks)
+        ebb_free(p);
+    ebb_free(ebb_malloc(1 << 20)); // the others may all go round in magazines
+}
+
+std::int32_t answer()
+{
+    for (int i = 0; i < 1000 && !is_answered(); i++)
+        work();
+    EXPECT_TRUE(is_answered());
+    return ebb_control.result;
+}
+
+bool is_on() { return __atomic_load_n(ebb_profile_board.round, __ATOMIC_ACQUIRE) != 0; }
+
+TEST(Asked, IsOfItsVersion)
+{
+    EXPECT_EQ(0, std::memcmp(&ebb_control.magic, "1LRTCBBE", 8));
+    EXPECT_EQ(0, std::memcmp(&ebb_profile_board.magic, "1FRPCBBE", 8));
+    EXPECT_EQ(1U, ebb_control.version);
+    EXPECT_EQ(1U, ebb_profile_board.version);
+    EXPECT_EQ(48U, ebb_profile_board.entry_bytes);
+    EXPECT_TRUE(is_answered());
+}
+
+TEST(Asked, AProfileBeginsAndEnds)
+{
+    work();
+    EXPECT_FALSE(is_on());
+    ask(profile, 4096);
+    EXPECT_EQ(0, answer());
+    EXPECT_TRUE(is_on());
+    EXPECT_EQ(4096U, *ebb_profile_board.mean);
+    const std::size_t before = *ebb_profile_board.entry_count;
+    work();
+    EXPECT_GT(*ebb_profile_board.entry_count, before);
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+    EXPECT_FALSE(is_on());
+}
+
+TEST(Asked, WhatItDoesNotKnowIsRefused)
+{
+    work();
+    ask(nothing_known, 0);
+    EXPECT_EQ(-ENOSYS, answer());
+    ask(profile, (std::uint64_t{1} << 40) + 1);
+    EXPECT_EQ(-EINVAL, answer());
+    EXPECT_FALSE(is_on());
+}
+
+// A child that took the question over would answer in vain, and begin a profile.
+TEST(Asked, TheChildOfAForkWasNotAsked)
+{
+    work();
+    ask(profile, 4096);
+    const pid_t child = fork();
+    if (child == 0) {
+        const bool asked = !is_answered();
+        work();
+        _exit(asked || is_on() ? 1 : 0);
+    }
+    int status = -1;
+    ASSERT_EQ(child, waitpid(child, &status, 0));
+    EXPECT_EQ(0, status);
+    EXPECT_EQ(0, answer());
+    EXPECT_TRUE(is_on());
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+}
+
+TEST(Asked, ManyThreadsAnswerOnceEach)
+{
+    std::atomic<bool> ends{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 8; i++)
+        threads.emplace_back([&] {
+            while (!ends)
+                work();
+        });
+    for (int i = 0; i < 100; i++) {
+        const std::uint32_t before = *ebb_profile_board.round;
+        ask(profile, i % 2 == 0 ? 100000 : 0);
+        while (!is_answered())
+            std::this_thread::yield();
+        EXPECT_EQ(0, ebb_control.result);
+        EXPECT_EQ(i % 2 == 0, is_on()) << before;
+    }
+    ends = true;
+    for (std::thread &each : threads)
+        each.join();
+}
+
+} // namespace
