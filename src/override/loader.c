@@ -3,10 +3,15 @@
 // profile's first stack may be taken in a malloc that the loader itself has called.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <stddef.h>
 
 #include "os/os.h"
 
 __attribute__((constructor)) static void see_loader(void)
 {
-    ebbi_os_unwind_by(dlsym(RTLD_DEFAULT, "_dl_find_object"));
+    void *symbol = dlsym(RTLD_DEFAULT, "_dl_find_object");
+    if (symbol == NULL) {
+        (void)dlerror(); // musl keeps it, through calls that succeed, for the program's own
+    }
+    ebbi_os_unwind_by(symbol);
 }
