@@ -138,7 +138,7 @@ class HeapProfile:
                 return
             time.sleep(LOOK_S)
         raise LabError(
-            f"process {self.pid} does not answer: it has one thread and allocates nothing"
+            f"process {self.pid} does not answer: its one thread sleeps or allocates nothing new"
             " (it will answer when it does), or it is stopped"
         )
 
