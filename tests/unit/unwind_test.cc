@@ -72,12 +72,18 @@ NOT_INLINE void compare()
     std::uintptr_t ours[most];
     void *theirs[most];
     const std::size_t found = ebbi_unwind(ours, most);
-    const std::size_t there = static_cast<std::size_t>(backtrace(theirs, most - 1)) + 1;
-    bool same = found >= there;
-    for (std::size_t i = 2; same && i < there; i++) { // one byte on, in what a signal interrupted
-        const auto place = reinterpret_cast<std::uintptr_t>(theirs[i - 1]);
-        same = ours[i] == place - 1 || ours[i] == place;
-    }
+    const auto there = static_cast<std::size_t>(backtrace(theirs, most));
+    // A place in what a signal interrupted is one byte on.
+    const auto fits = [](std::uintptr_t call, const void *its) {
+        const auto place = reinterpret_cast<std::uintptr_t>(its);
+        return call == place - 1 || call == place;
+    };
+    std::size_t caller = 1; // theirs begin in here, or in a sanitizer's backtrace
+    while (caller < 3 && caller < there && !fits(ours[2], theirs[caller]))
+        caller++;
+    bool same = caller < there && found - 2 >= there - caller;
+    for (std::size_t i = 0; same && caller + i < there; i++)
+        same = fits(ours[2 + i], theirs[caller + i]);
     compared++;
     different += same ? 0 : 1;
 }
