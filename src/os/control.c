@@ -18,7 +18,7 @@ bool ebbi_control_take(uint32_t *asked)
 
 void ebbi_control_answer(uint32_t asked, int result)
 {
-    ebb_control.result = result;
+    ebbi_store_relaxed(&ebb_control.result, result); // relaxed: the fence orders it
     ebbi_fence_full(); // full[control <-> control]: the other process reads the result, and what was done, behind it
     ebbi_store_relaxed(&ebb_control.answered, asked); // relaxed: behind the fence
 }

@@ -21,7 +21,7 @@ struct ebbi_control {
     uint32_t version;
     uint32_t asked;    // atomic
     uint32_t answered; // atomic
-    int32_t result;
+    int32_t result;    // atomic, as are the next two
     uint64_t what, with;
 };
 extern __attribute__((visibility("default"))) struct ebbi_control ebb_control;

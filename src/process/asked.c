@@ -34,6 +34,8 @@ void ebbi_asked_serve(void)
     uint32_t asked;
     // relaxed: see ebbi_pass_serve
     if (!ebbi_load_relaxed(&ebbi_dying) && ebbi_control_is_asked() && ebbi_control_take(&asked)) {
-        ebbi_control_answer(asked, done(ebb_control.what, ebb_control.with));
+        uint64_t what = ebbi_load_relaxed(&ebb_control.what); // relaxed: behind take's fence
+        uint64_t with = ebbi_load_relaxed(&ebb_control.with); // relaxed: as above
+        ebbi_control_answer(asked, done(what, with));
     }
 }

@@ -31,7 +31,8 @@ static size_t own_pins(void)
 static bool keep_own_pins(size_t pins)
 {
     uintptr_t flags = ebbi_os_word() & (EBBI_WORD_PIN - 1);
-    return ebbi_os_word_set(pins * EBBI_WORD_PIN | flags | EBBI_WORD_NO_HEAP);
+    bool needed = pins > 0 || (flags & EBBI_WORD_COUNTED) != 0; // else its end is not to be seen
+    return ebbi_os_word_set(needed ? pins * EBBI_WORD_PIN | flags | EBBI_WORD_NO_HEAP : 0);
 }
 
 void ebbi_clock_choose(void)
