@@ -111,6 +111,5 @@
 #include "override/cxx.c"
 #include "override/atfork.c"
 #include "override/threads.c"
-#include "override/loader.c"
 #endif
 #endif

@@ -20,8 +20,10 @@
 #define SPANS_KEPT ((size_t)32 << 20)
 #define SPANS_KEPT_ALONE ((size_t)48 << 20)
 #define BLOCKS_KEPT ((size_t)8 << 20)
-#define SPANS_PART 4                   // of the peak, what may stay beyond it
-#define BLOCKS_PART 2                  // the same, and of what is in use
+#define BLOCKS_KEPT_AMONG                                                                          \
+    ((size_t)2 << 20) // without a helper, of several threads: there are several owners
+#define SPANS_PART 4  // of the peak, what may stay beyond it
+#define BLOCKS_PART 2 // the same, and of what is in use
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -163,9 +165,10 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
     }
     owner->freed_bytes = 0;
     ebbi_peak_see(&owner->peak, owner->out_bytes);
+    size_t alone = ebbi_os_is_threaded() ? BLOCKS_KEPT_AMONG : BLOCKS_KEPT;
     size_t allowed = ebbi_helper_is_there() ? below_peak(ebbi_peak_bytes(&owner->peak),
                                                          owner->out_bytes, BLOCKS_PART, BLOCKS_KEPT)
-                                            : ebbi_max(owner->out_bytes / BLOCKS_PART, BLOCKS_KEPT);
+                                            : ebbi_max(owner->out_bytes / BLOCKS_PART, alone);
     if (owner->dirty_bytes > allowed) {
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }

@@ -4,7 +4,7 @@
 // looks at it, and the helper does once a second; a process that does neither does not answer.
 //
 // The other writes `what` and `with`, then `asked`: another number than before. Answered is that number, once it has been
-// done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered.
+// done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered: what the later one wants is done.
 #ifndef EBB_OS_CONTROL_H
 #define EBB_OS_CONTROL_H
 
@@ -28,13 +28,17 @@ extern __attribute__((visibility("default"))) struct ebbi_control ebb_control;
 
 EBBI_INLINE bool ebbi_control_is_asked(void)
 {
-    // relaxed: a hint; who takes it looks again
+    // relaxed: a hint; who serves it looks again
     return EBBI_UNLIKELY(ebbi_load_relaxed(&ebb_control.asked) !=
                          ebbi_load_relaxed(&ebb_control.answered)); // relaxed: a hint
 }
-// True: the caller, and nobody else, is to do it, and then to answer.
-bool ebbi_control_take(uint32_t *asked);
-void ebbi_control_answer(uint32_t asked, int result);
+
+struct ebbi_question {
+    uint64_t what, with;
+    uint32_t number;
+};
+struct ebbi_question ebbi_control_read(void); // one thread at a time, as is the next
+void ebbi_control_answer(uint32_t number, int result);
 void ebbi_control_forget(void); // in the child of a fork, which was not asked
 
 #endif

@@ -146,10 +146,15 @@ struct found_object {
     const unsigned char *unwind_table;
     unsigned long long others[16];
 };
-static int (*find_object)(void *address,
-                          struct found_object *found); // NULL: there is no such thing
+typedef int find_object_function(void *address, struct found_object *found);
+static find_object_function *find_object; // NULL: there is none that is known of; atomic
 
-void ebbi_os_unwind_by(void *symbol) { memcpy(&find_object, &symbol, sizeof find_object); }
+void ebbi_os_unwind_by(void *symbol)
+{
+    find_object_function *found;
+    memcpy(&found, &symbol, sizeof found);
+    ebbi_store_relaxed(&find_object, found); // relaxed: a function of libc's
+}
 
 struct table_search {
     uintptr_t address;
@@ -176,9 +181,10 @@ static int match_table(struct dl_phdr_info *info, size_t size, void *context)
 
 const unsigned char *ebbi_os_unwind_table(uintptr_t address)
 {
-    if (find_object != NULL) {
+    find_object_function *find = ebbi_load_relaxed(&find_object); // relaxed: as above
+    if (find != NULL) {
         struct found_object found;
-        return find_object((void *)address, &found) == 0 ? found.unwind_table : NULL;
+        return find((void *)address, &found) == 0 ? found.unwind_table : NULL;
     }
     int saved = errno;
     struct table_search search = {address, NULL};

@@ -160,10 +160,9 @@ uintptr_t ebbi_os_peek(uintptr_t address);           // the word there, whatever
 uintptr_t ebbi_os_code_address(uintptr_t return_to); // without a signature
 
 // The .eh_frame_hdr of the program or library that the address belongs to; NULL: it has none, or none is there. Takes
-// the loader's lock where the loader has no other way (before glibc 2.35, musl, static programs).
+// the loader's lock where the loader has no other way (before glibc 2.35, musl), or none is known of.
 const unsigned char *ebbi_os_unwind_table(uintptr_t address);
-void ebbi_os_unwind_by(
-    void *symbol); // at the start: that way, glibc's _dl_find_object; NULL: there is none
+void ebbi_os_unwind_by(void *symbol); // that way: glibc's _dl_find_object; NULL: there is none
 
 struct ebbi_os_module {
     uintptr_t base; // address - base: as in the file

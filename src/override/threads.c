@@ -47,10 +47,28 @@ static function libc_function(size_t name)
     return it;
 }
 
+// A profile's first stack may be taken in a malloc that the loader itself has called, and another thread be in the loader.
+static void find_unwind(void)
+{
+    void *symbol = dlsym(RTLD_DEFAULT, "_dl_find_object");
+    if (symbol == NULL) {
+        (void)dlerror(); // musl keeps it, through calls that succeed, for the program's own
+    }
+    ebbi_os_unwind_by(symbol);
+}
+
 void ebbi_threads_prepare(void)
 {
     (void)libc_function(CREATE);
     (void)libc_function(THRD_CREATE);
+    find_unwind();
+}
+
+static void before_threads(void)
+{
+    if (ebbi_load_relaxed(&libc_found[CREATE]) == NULL) { // relaxed: one possible value
+        ebbi_threads_prepare();
+    }
 }
 
 __attribute__((constructor)) static void see_threads(void) { ebbi_threads_see(); }
@@ -131,6 +149,7 @@ EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, v
     if (ebbi_os_is_own_thread(run)) {
         return create_in_heap(thread, attributes, run, argument);
     }
+    before_threads();
     struct birth *birth = birth_expect((struct birth){{.posix = run}, argument});
     if (birth == NULL) {
         return EAGAIN;
@@ -144,6 +163,7 @@ typedef int thrd_create_function(thrd_t *, thrd_start_t, void *);
 
 EXPORT int thrd_create(thrd_t *thread, thrd_start_t run, void *argument)
 {
+    before_threads();
     struct birth *birth = birth_expect((struct birth){{.c11 = run}, argument});
     if (birth == NULL) {
         return thrd_nomem;

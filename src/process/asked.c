@@ -6,8 +6,11 @@
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "os/control.h"
+#include "os/lock.h"
 #include "process/process.h"
 #include "profile/profile.h"
+
+static struct ebbi_lock asked_lock = EBBI_LOCK(START); // rank: before the registry; only ever tried
 
 int ebbi_profile_switch(size_t mean)
 {
@@ -21,21 +24,28 @@ int ebbi_profile_switch(size_t mean)
     return error;
 }
 
-static int done(uint64_t what, uint64_t with)
+static int done(const struct ebbi_question *question)
 {
-    if (what != EBBI_ASK_PROFILE) {
+    if (question->what != EBBI_ASK_PROFILE) {
         return -ENOSYS;
     }
-    return with <= EBBI_PROFILE_MOST_MEAN ? ebbi_profile_switch(with) : -EINVAL;
+    return question->with <= EBBI_PROFILE_MOST_MEAN ? ebbi_profile_switch(question->with) : -EINVAL;
 }
 
+// Whoever finds the lock taken leaves it to its holder, who looks again.
 void ebbi_asked_serve(void)
 {
-    uint32_t asked;
     // relaxed: see ebbi_pass_serve
-    if (!ebbi_load_relaxed(&ebbi_dying) && ebbi_control_is_asked() && ebbi_control_take(&asked)) {
-        uint64_t what = ebbi_load_relaxed(&ebb_control.what); // relaxed: behind take's fence
-        uint64_t with = ebbi_load_relaxed(&ebb_control.with); // relaxed: as above
-        ebbi_control_answer(asked, done(what, with));
+    while (!ebbi_load_relaxed(&ebbi_dying) && ebbi_control_is_asked() &&
+           ebbi_lock_try(&asked_lock)) {
+        struct ebbi_question question = ebbi_control_read();
+        ebbi_control_answer(question.number, done(&question));
+        ebbi_lock_drop(&asked_lock);
     }
+}
+
+void ebbi_asked_forget(void)
+{
+    ebbi_lock_reset(&asked_lock);
+    ebbi_control_forget();
 }

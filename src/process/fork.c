@@ -19,7 +19,6 @@
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
-#include "os/control.h"
 #include "process/process.h"
 #include "reclaim/reclaim.h"
 
@@ -213,7 +212,7 @@ static void child(void)
         keep_thread();
     }
     ebbi_helper_forget(ebbi_thread_forked());
-    ebbi_control_forget();
+    ebbi_asked_forget();
 }
 
 void ebbi_fork_watch(void)

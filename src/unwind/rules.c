@@ -16,7 +16,7 @@
 static EBBI_SPARSE struct {
     uint64_t of, rule; // atomic
 } kept_rules[RULES_KEPT];
-static uint64_t code_generation = 1; // atomic; 0 never is, so that an empty place is of none
+static uint64_t code_generation; // atomic; an empty place is of none, as no code lies at 0
 
 static bool fits(int64_t value, int64_t limit) { return value >= -limit && value < limit; }
 
@@ -65,7 +65,5 @@ struct ebbi_rule ebbi_rule_at(uintptr_t pc)
 void ebbi_unwind_forget(void)
 {
     // relaxed: what it is about is loaded later, by the caller, and its addresses come to others with an order
-    uint64_t next = ebbi_load_relaxed(&code_generation) + 1;
-    next &= ((uint64_t)1 << (64 - PC_BITS)) - 1;
-    ebbi_store_relaxed(&code_generation, ebbi_max(next, 1)); // relaxed: the same
+    (void)ebbi_fetch_add_relaxed(&code_generation, (uint64_t)1);
 }

@@ -14,8 +14,8 @@
 // U3  a kept rule says which place in the code it is of; places and rules are written together without a lock, and a
 //     pair that does not belong together is not taken (see rules.c).
 //
-// Nothing here allocates; errno stays. The dynamic loader is asked once for each place in the code: by the shared
-// library, where glibc has a way (2.35), without a lock, so that signal handlers may call this; else under the loader's.
+// Nothing here allocates; errno stays. The dynamic loader is asked once for each place in the code: in a process
+// that has threads, by the shared library, where glibc has a way (2.35), without a lock; else under the loader's.
 #ifndef EBB_UNWIND_UNWIND_H
 #define EBB_UNWIND_UNWIND_H
 

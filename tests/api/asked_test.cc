@@ -1,59 +1,25 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What another process asks for by writing into this one's memory (src/os/control.h): here by this one itself.
-#include "profile_file.h"
+#include "control.h"
 #include "support.h"
 
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
-#include <string>
+#include <cstring>
 #include <thread>
 #include <vector>
 
-#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
 
-#include "ebbtide/profile.h"
-
-extern "C" {
-struct Control {
-    std::uint64_t magic;
-    std::uint32_t version, asked, answered;
-    std::int32_t result;
-    std::uint64_t what, with;
-};
-extern Control ebb_control;
-struct ProfileBoard {
-    std::uint64_t magic;
-    std::uint32_t version, entry_bytes;
-    const std::uint32_t *round;
-    const std::size_t *mean;
-    void *const *entries;
-    const std::size_t *entry_count;
-    const std::uintptr_t *const *calls;
-};
-extern const ProfileBoard ebb_profile_board;
-}
+#include "ebbtide.h"
 
 namespace {
 
-constexpr std::uint64_t profile = 1, nothing_known = 77;
-
-void ask(std::uint64_t what, std::uint64_t with)
-{
-    __atomic_store_n(&ebb_control.what, what, __ATOMIC_RELAXED);
-    __atomic_store_n(&ebb_control.with, with, __ATOMIC_RELAXED);
-    __atomic_store_n(&ebb_control.asked, ebb_control.asked + 1, __ATOMIC_RELEASE);
-}
-
-bool is_answered()
-{
-    return __atomic_load_n(&ebb_control.answered, __ATOMIC_ACQUIRE) ==
-           __atomic_load_n(&ebb_control.asked, __ATOMIC_ACQUIRE);
-}
+using control::ask, control::is_answered, control::nothing_known, control::profile;
 
 // Slow calls, as a program makes them.
 void work()
@@ -130,6 +96,27 @@ TEST(Asked, TheChildOfAForkWasNotAsked)
     EXPECT_TRUE(is_on());
     ask(profile, 0);
     EXPECT_EQ(0, answer());
+}
+
+// Of questions that overlap the last one counts, and none is left open.
+TEST(Asked, ManyMayAskAtOnce)
+{
+    std::vector<std::thread> threads;
+    std::atomic<int> asks{0};
+    for (int i = 0; i < 4; i++)
+        threads.emplace_back([&] {
+            while (asks.fetch_add(1) < 2000) {
+                ask(profile, asks.load() % 2 == 0 ? 100000 : 0);
+                ebb_free(ebb_malloc(1 << 20));
+            }
+        });
+    for (std::thread &each : threads)
+        each.join();
+    EXPECT_EQ(0, answer());
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+    EXPECT_FALSE(is_on());
+    EXPECT_TRUE(is_answered());
 }
 
 TEST(Asked, ManyThreadsAnswerOnceEach)

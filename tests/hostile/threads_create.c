@@ -169,8 +169,8 @@ static void first_is_free(long detached)
         else if (round % 16 == 0)
             nap_ms(2);
     }
-    // Where nothing returns memory but frees, 48 MiB of free spans and 8 of free blocks may stay.
-    must_be_small(before, getenv("EBB_PURGE_THREAD") != NULL ? 56 * MIB : 8 * MIB);
+    // Where nothing returns memory but frees, 32 MiB of free spans and 8 of free blocks may stay.
+    must_be_small(before, getenv("EBB_PURGE_THREAD") != NULL ? 40 * MIB : 8 * MIB);
 }
 
 int main(int argc, char **argv)

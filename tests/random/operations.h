@@ -85,6 +85,7 @@ inline constexpr Operation operations[] = {
     {"profile_start", "info", 1, op_profile_start},
     {"profile_stop", "info", 1, op_profile_stop},
     {"profile_write", "info", 1, op_profile_write},
+    {"profile_asked", "info", 1, op_profile_asked},
 };
 
 inline constexpr const char *groups[] = {"heap",   "odd",    "huge",    "check", "info",  "trim",

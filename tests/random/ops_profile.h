@@ -7,6 +7,7 @@
 
 #include <sys/mman.h>
 
+#include "api/control.h"
 #include "api/profile_file.h"
 #include "ops_misuse.h"
 
@@ -26,6 +27,14 @@ inline void op_profile_start(Worker &w, const Record &r)
     RANDOM_CHECK(result == 0 || (result == -1 && errno == ENOMEM && w.may_be_refused()),
                  "a profile: %d, errno %d", result, errno);
     was_profiled = true;
+}
+
+// As another process would; several may at once. Who answers, and when, is not for the asking thread to know.
+inline void op_profile_asked(Worker &, const Record &r)
+{
+    const std::size_t mean = r.x() % 2 == 0 ? 0 : std::size_t{1} << r.y() % 42;
+    was_profiled = true;
+    control::ask(r.x() % 8 == 3 ? control::nothing_known : control::profile, mean);
 }
 
 inline void op_profile_stop(Worker &, const Record &) { ebb_profile_stop(); }

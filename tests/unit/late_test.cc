@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: threads that were refused a heap when they first pinned, and go without for good.
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,6 +11,8 @@
 namespace {
 
 using namespace unit;
+
+std::atomic<bool> refuses_words{false}; // as libc where it has no memory, see the end
 
 struct Late : Fake {
     void SetUp() override
@@ -108,4 +111,33 @@ TEST_F(Late, AForkTakesAwayThePinsOfOthers)
     EXPECT_EQ(0, status);
 }
 
+// Where libc has no memory for a thread's word, either: their pins are anybody's.
+TEST_F(Late, WithoutAWordPinsAreCountedAllTheSame)
+{
+    refuse_everything();
+    refuses_words = true;
+    std::thread([] {
+        pin_without_a_heap();
+        ebb_pin();
+        ebb_unpin();
+        EXPECT_EQ(1, ebb_is_pinned());
+        EXPECT_EQ(1U, now().pinned);
+        ebb_unpin();
+        EXPECT_EQ(0, ebb_is_pinned());
+        EXPECT_DEATH(ebb_unpin(), "unpin without a pin");
+    }).join();
+    refuses_words = false;
+    EXPECT_EQ(0U, now().pinned);
+    fake_os_allow();
+    ebb_synchronize();
+}
+
 } // namespace
+
+extern "C" {
+int __real_pthread_setspecific(pthread_key_t key, const void *value);
+int __wrap_pthread_setspecific(pthread_key_t key, const void *value)
+{
+    return refuses_words ? ENOMEM : __real_pthread_setspecific(key, value);
+}
+}

@@ -19,7 +19,7 @@ from ebbtide_lab.inspect.image import Code, Process, Torn
 
 BOARD_SYMBOL = "ebb_profile_board"
 CONTROL_SYMBOL = "ebb_control"
-LIBRARY = "libebbtide"
+LACK = "that could be asked for a profile"
 BOARD = struct.Struct("<QIIQQQQQ")
 BOARD_MAGIC = 0x4542424350524631
 CONTROL = struct.Struct("<QIIIiQQ")
@@ -54,8 +54,8 @@ class HeapProfile:
         self._process = Process(pid)
         try:
             with self._told():
-                self._control = self._find(CONTROL_SYMBOL)
-                board = self._process.read(self._find(BOARD_SYMBOL), BOARD.size)
+                self._control = self._process.require(CONTROL_SYMBOL, LACK)
+                board = self._process.read(self._process.require(BOARD_SYMBOL, LACK), BOARD.size)
                 magic, version, entry_bytes, *self._places = BOARD.unpack(board)
                 mine = self._process.read(self._control, CONTROL.size)
                 marks = CONTROL.unpack(mine)[:2]
@@ -111,17 +111,6 @@ class HeapProfile:
             Sums(words[first : first + min(depth, MOST_DEPTH)], *sums)
             for _, first, depth, *sums in found
         ]
-
-    def _find(self, symbol: str) -> int:
-        found = self._process.find(symbol)
-        if found:
-            return found[0]
-        gone = self._process.deleted(LIBRARY)
-        if gone:
-            raise LabError(
-                f"process {self.pid} runs a {gone} that was replaced since: start it again"
-            )
-        raise LabError(f"process {self.pid} has no Ebbtide in it that could be asked for a profile")
 
     def _word(self, address: int) -> int:
         return int(WORD.unpack(self._process.read(address, WORD.size))[0])

@@ -19,6 +19,7 @@ from elftools.elf.sections import Section, Symbol, SymbolTableSection
 
 from ebbtide_lab.base.errors import LabError
 
+LIBRARY = "libebbtide"
 DELETED = " (deleted)"
 DYNAMIC = (".gnu.hash", ".hash")  # of exported symbols; every object has one of them
 STATIC = (".symtab",)
@@ -104,10 +105,17 @@ class Process:
         own = self._address(self.maps[0], symbol, STATIC)
         return [] if own is None else [own]
 
-    def deleted(self, word: str) -> str:
-        """A mapped file with this word in its name that was replaced or removed since."""
+    def require(self, symbol: str, lack: str = "") -> int:
+        """Where Ebbtide's symbol lies. LabError: it was replaced, or is none `lack`."""
+        found = self.find(symbol)
+        if found:
+            return found[0]
+        pid = self.folder.name
         names = (each.file for each in self.maps if each.deleted)
-        return next((name for name in names if word in Path(name).name), "")
+        gone = next((name for name in names if LIBRARY in Path(name).name), "")
+        if gone:
+            raise LabError(f"process {pid} runs a {gone} that was replaced since: start it again")
+        raise LabError(f"process {pid} has no Ebbtide in it {lack}".rstrip())
 
     def thread_name(self, thread: int) -> str:
         """Empty when the thread has ended."""

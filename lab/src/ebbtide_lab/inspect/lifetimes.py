@@ -19,7 +19,6 @@ from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 SYMBOL = "ebb_lifetime_board"
 ANY_SYMBOL = "ebb_version"  # what every Ebbtide exports, also one without the board
-LIBRARY = "libebbtide"
 VERSION = 1
 HEAD = struct.Struct("<II")
 ROW = struct.Struct("<32s15Q")
@@ -184,10 +183,7 @@ def _board_address(process: Process, pid: int) -> int:
             f"process {pid} runs {which} from {library}, which is too old to tell of regions"
             " and domains"
         )
-    gone = process.deleted(LIBRARY)
-    if gone:
-        raise LabError(f"process {pid} runs a {gone} that was replaced since: start it again")
-    raise LabError(f"process {pid} has no Ebbtide in it")
+    return process.require(SYMBOL)
 
 
 def file_at(process: Process, address: int) -> str:

@@ -17,7 +17,6 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 SYMBOL = "ebb_reclaim_board"
-LIBRARY = "libebbtide"
 MAGIC = 0x45424252434C4D31
 VERSION = 2
 BOARD = struct.Struct("<QIIQQQQ")
@@ -76,21 +75,11 @@ class Stalls:
 def examine(pid: int) -> Stalls:
     process = Process(pid)
     try:
-        board = _board_address(process, pid)
+        board = process.require(SYMBOL, "that tells of reclamation")
         now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
         return read_stalls(process, board, now_ms, process.thread_name)
     finally:
         process.close()
-
-
-def _board_address(process: Process, pid: int) -> int:
-    found = process.find(SYMBOL)
-    if found:
-        return found[0]
-    gone = process.deleted(LIBRARY)
-    if gone:
-        raise LabError(f"process {pid} runs a {gone} that was replaced since: start it again")
-    raise LabError(f"process {pid} has no Ebbtide in it that tells of reclamation")
 
 
 def read_stalls(memory: Memory, board: int, now_ms: int, name_of: Callable[[int], str]) -> Stalls:

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// What another process writes into this one's memory and reads there (src/os/control.h, src/profile/profile.c), as it
+// sees it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+struct Control {
+    std::uint64_t magic;
+    std::uint32_t version, asked, answered;
+    std::int32_t result;
+    std::uint64_t what, with;
+};
+extern Control ebb_control;
+struct ProfileBoard {
+    std::uint64_t magic;
+    std::uint32_t version, entry_bytes;
+    const std::uint32_t *round;
+    const std::size_t *mean;
+    void *const *entries;
+    const std::size_t *entry_count;
+    const std::uintptr_t *const *calls;
+};
+extern const ProfileBoard ebb_profile_board;
+}
+
+namespace control {
+
+inline constexpr std::uint64_t profile = 1, nothing_known = 77;
+
+inline void ask(std::uint64_t what, std::uint64_t with)
+{
+    __atomic_store_n(&ebb_control.what, what, __ATOMIC_RELAXED);
+    __atomic_store_n(&ebb_control.with, with, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&ebb_control.asked, 1U, __ATOMIC_RELEASE);
+}
+
+inline bool is_answered()
+{
+    return __atomic_load_n(&ebb_control.answered, __ATOMIC_ACQUIRE) ==
+           __atomic_load_n(&ebb_control.asked, __ATOMIC_ACQUIRE);
+}
+
+} // namespace control
