@@ -4,6 +4,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -80,6 +82,29 @@ def under_ebbtide(
         running.__exit__(None, None, None)
 
 
+FIRST_ENDS = (
+    "#include <pthread.h>\n"
+    + LEAKS.replace("int main(void)\n{", "int work(void)\n{")
+    + """
+static pthread_t first;
+static void *others(void *none)
+{
+    pthread_join(first, NULL);
+    usleep(20000); // the kernel, too, is done with it
+    work();
+    return none;
+}
+int main(void)
+{
+    pthread_t other;
+    first = pthread_self();
+    pthread_create(&other, NULL, others, NULL);
+    pthread_exit(NULL);
+}
+"""
+)
+
+
 def mean(pid: int) -> int:
     live = HeapProfile(pid)
     try:
@@ -122,16 +147,48 @@ def test_a_profile_that_was_on_stays_on(tmp_path: Path, monkeypatch: pytest.Monk
     assert f"process {pid}" in done.output
 
 
-def test_ctrl_c_ends_the_watch_and_shows_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_ends_the_watch_and_shows_it(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
-        timer = threading.Timer(1.5, os.kill, (os.getpid(), signal.SIGINT))
+        timer = threading.Timer(1.5, os.kill, (os.getpid(), number))
         timer.start()
         began = time.monotonic()
         done = profile(pid, "--mean", 4096)
         assert time.monotonic() - began < 25
         assert mean(pid) == 0
+    assert done.exit_code == 0, done.output
+    assert "leak_a_session" in done.output
+
+
+def test_what_was_asked_for_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        live = HeapProfile(pid)
+        live.ask(4096, 0.3)
+        live.close()
+        assert mean(pid) == 4096
+        end = time.monotonic() + 30
+        while mean(pid) != 0 and time.monotonic() < end:
+            time.sleep(0.05)
+        assert mean(pid) == 0
+
+
+def test_another_tool_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        live = HeapProfile(pid)
+        live.ask(4096, 60)
+        done = profile(pid, "--seconds", 0.2, "--mean", 1 << 20)
+        assert live.mean() == 4096
+        live.ask(0)
+        assert live.mean() == 0
+        live.close()
+    assert "one in 4.00 KiB" in done.output
+
+
+def test_the_first_thread_may_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with under_ebbtide(FIRST_ENDS, tmp_path, monkeypatch) as pid:
+        done = profile(pid, "--seconds", 0.3, "--mean", 4096)
     assert done.exit_code == 0, done.output
     assert "leak_a_session" in done.output
 
@@ -167,3 +224,30 @@ def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:
     done = profile(tmp_path / "heap.pb", "--seconds", 3)
     assert done.exit_code == 2
     assert "--seconds and --mean are for a running process" in done.output
+
+
+def test_bad_numbers_are_clear_errors() -> None:
+    assert "nan is no number" in profile(os.getpid(), "--seconds", "nan").output
+    assert "cannot read" in fault("9" * 5000)
+
+
+def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid, open("/dev/full", "wb") as full:
+        command = [
+            sys.executable,
+            "-c",
+            "from ebbtide_lab.cli.main import main; main()",
+            "profile",
+            str(pid),
+            "--seconds",
+            "0.2",
+        ]
+        done = subprocess.run(
+            [*command, "--mean", "4096", "--json"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr == "Error: cannot write: No space left on device\n"

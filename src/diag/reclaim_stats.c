@@ -37,6 +37,7 @@ void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_s
     struct ebbi_clock *clock = inner != NULL ? &inner->clock : &ebbi_clock;
     struct ebbi_clock_state now;
     struct ebbi_limbo_totals totals;
+    ebbi_late_sweep();
     (void)ebbi_clock_advance(clock, false); // a pin that stays is an old one from now on
     ebbi_clock_state(clock, &now);
     ebbi_limbo_totals(inner, &totals);

@@ -30,14 +30,14 @@ void ebbi_clock_decide(struct ebbi_clock *clock, bool fenced)
     ebbi_lock_drop(&clock->lock);
 }
 
-void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me)
+void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me, uint32_t thread)
 {
     ebbi_store_relaxed(&me->state, EBB_PIN_ATTENTION); // relaxed: not in the list yet
     me->now = &clock->now;
     me->released = me->looked = 0;
     me->due = me->in_vain = 0;
     ebbi_store_relaxed(&me->busy, 0u); // relaxed: nobody waits for a thread that begins
-    me->thread = ebbi_os_thread_number();
+    me->thread = thread;
     ebbi_lock_take(&clock->lock);
     EBBI_ASSERT((clock->participants == NULL) == (clock->count == 0));
     EBBI_ASSERT(clock->participants != me);
@@ -184,12 +184,39 @@ static bool find_out_away(struct ebbi_clock *clock, uint64_t now)
     return false;
 }
 
+// C6. Under the lock.
+static bool let_go_if_dead(struct ebb_participant *p)
+{
+    bool dead = p->thread != 0 && !ebbi_os_thread_lives(p->thread);
+    if (dead) {
+        ebbi_store_relaxed(&p->state, EBB_PIN_ATTENTION); // relaxed: nobody pins by it any more
+    }
+    return dead;
+}
+
+// The one in the way is the first in the list. Under the lock.
+static bool first_has_ended(struct ebbi_clock *clock)
+{
+    uint64_t now_ms = ebbi_os_now_ms();
+    ebbi_assert_held(&clock->lock);
+    if (now_ms - clock->changed_ms < EBBI_CLOCK_STALL_MS ||
+        now_ms - clock->asked_ms < EBBI_CLOCK_STALL_MS) {
+        return false;
+    }
+    bool ended = let_go_if_dead(clock->participants);
+    clock->asked_ms = ended ? clock->asked_ms : now_ms;
+    return ended;
+}
+
 static bool may_move(struct ebbi_clock *clock, uint64_t now, bool press)
 {
     bool settled = is_settled(clock);
-    // full[advance <-> pin]: an announcement that this scan misses sees what was unlinked before it
-    ebbi_fence_full();
-    enum hindrance hindrance = scan(clock, now, settled);
+    enum hindrance hindrance;
+    do {
+        // full[advance <-> pin]: an announcement that this scan misses sees what was unlinked before it
+        ebbi_fence_full();
+        hindrance = scan(clock, now, settled);
+    } while (hindrance == PINNED && first_has_ended(clock));
     if (hindrance == AWAY && press && !ebbi_clock_is_fenced(clock)) {
         return find_out_away(clock, now);
     }
@@ -232,15 +259,15 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state)
     *state = (struct ebbi_clock_state){0};
     ebbi_lock_take(&clock->lock);
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
-    uint64_t oldest = now;
+    uint64_t oldest = UINT64_MAX;
     state->epoch = epoch_of(now);
     state->participants = clock->count;
     for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
         uint64_t pin = ebbi_load_relaxed(&p->state); // relaxed: a count, out of date at once
         EBBI_ASSERT(epoch_of(pin) <= epoch_of(now));
-        if (is_pinned(pin)) {
+        if (is_pinned(pin) && !let_go_if_dead(p)) {
             state->pinned++;
-            if (state->oldest_thread == 0 || epoch_of(pin) < epoch_of(oldest)) {
+            if (epoch_of(pin) < epoch_of(oldest)) {
                 oldest = pin;
                 state->oldest_thread = p->thread;
             }
@@ -269,7 +296,7 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
         }
     }
     EBBI_ASSERT(clock->participants == kept && clock->count == (kept != NULL));
-    if (kept != NULL) {
+    if (kept != NULL && kept->thread != 0) {
         kept->thread = ebbi_os_thread_number();
     }
     if (!ebbi_clock_is_fenced(clock) && !ebbi_os_membarrier_register()) {

@@ -41,6 +41,9 @@
 //     that is not pinned in an old epoch neither, in a clock that was fenced from the start or became
 //     so a second ago.
 // C5  no participant announces an epoch that the clock has not shown.
+// C6  a participant whose thread has ended is not pinned for long once it is in the way. A thread may pin in a destructor
+//     that runs behind the library's own, its end is seen by nobody then: an advance that has been held up for EBBI_CLOCK_STALL_MS
+//     asks the kernel whether the thread lives. Of one that does not, all reads are over.
 #ifndef EBB_EPOCH_CLOCK_H
 #define EBB_EPOCH_CLOCK_H
 
@@ -56,6 +59,7 @@ struct ebbi_clock {
     size_t count;
     uint64_t changed_ms; // when the epoch became what it is; atomic for a look
     uint64_t turned_ms;  // when it became fenced, less than a second ago; 0: long ago, or never
+    uint64_t asked_ms;   // when the kernel was last asked about one in the way, which lived
 };
 
 #define EBBI_CLOCK_FIRST (EBB_EPOCH_ONE * 2 | 1) // fenced until it is decided
@@ -65,6 +69,7 @@ struct ebbi_clock {
     }
 #define EBBI_GRACE (EBB_EPOCH_ONE * 2)
 #define EBBI_CLOCK_TURN_MS 1000
+#define EBBI_CLOCK_STALL_MS 50
 
 // The clock of the default collector.
 extern EBBI_HIDDEN struct ebbi_clock ebbi_clock;
@@ -82,8 +87,8 @@ EBBI_INLINE bool ebbi_clock_is_fenced(const struct ebbi_clock *clock)
     return (ebbi_load_relaxed(&clock->now) & 1) != 0; // relaxed: under the lock, or as of just now
 }
 
-// The first pin of `me` goes through ebb_pin_slow.
-void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me);
+// The first pin of `me` goes through ebb_pin_slow. `thread`: its number, or 0 for the participant of several.
+void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me, uint32_t thread);
 // No longer pinned, and out of the list.
 void ebbi_clock_leave(struct ebbi_clock *clock, struct ebb_participant *me);
 

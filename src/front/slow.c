@@ -74,6 +74,7 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
         errno = saved;
     }
     ebbi_sampler_go_on(&mine->fast.sampler, &before);
+    ebbi_profile_lapse();
     return p;
 }
 

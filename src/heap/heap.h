@@ -167,11 +167,10 @@ EBBI_INLINE void ebbi_heap_prepare(struct ebbi_fast *nobodys) // the registry's 
     }
 }
 
-// The thread's word (os.h): 0, or its heap, or else these. Pins above are of a thread that has no heap, for good.
+// The thread's word (os.h): 0, or its heap, or else these.
 #define EBBI_WORD_NO_HEAP ((uintptr_t)1)
 #define EBBI_WORD_COUNTED ((uintptr_t)2) // by ebbi_threads_more
 #define EBBI_WORD_ENDS ((uintptr_t)4)    // next time
-#define EBBI_WORD_PIN ((uintptr_t)8)
 
 EBBI_INLINE size_t ebbi_magazine_size(const struct ebbi_magazine *m) // of a block
 {

@@ -13,6 +13,7 @@ struct ebbi_question ebbi_control_read(void)
     ebbi_fence_full(); // full[control <-> control]: the other process writes the number last
     question.what = ebbi_load_relaxed(&ebb_control.what); // relaxed: behind the fence
     question.with = ebbi_load_relaxed(&ebb_control.with); // relaxed: behind the fence
+    question.ms = ebbi_load_relaxed(&ebb_control.ms);     // relaxed: behind the fence
     return question;
 }
 

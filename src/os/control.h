@@ -3,7 +3,7 @@
 // that reading this one's memory needs; no port, no thread and no signal is there for it. Who next makes a slow call
 // looks at it, and the helper does once a second; a process that does neither does not answer.
 //
-// The other writes `what` and `with`, then `asked`: another number than before. Answered is that number, once it has been
+// The other writes `what`, `with` and `ms`, then `asked`: another number than before. Answered is that number, once it has been
 // done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered: what the later one wants is done.
 #ifndef EBB_OS_CONTROL_H
 #define EBB_OS_CONTROL_H
@@ -12,8 +12,10 @@
 #include "ebbtide/detail/atomic.h"
 
 enum ebbi_what {
-    EBBI_ASK_NOTHING,
-    EBBI_ASK_PROFILE, // with: bytes from one sample to the next; 0: off
+    EBBI_ASK_NOTHING, // the question is taken back
+    // with: bytes from one sample to the next, for so many ms; or 0: over. What is on otherwise stays as it is. Of
+    // several the first one's mean holds, and the time of the last to end.
+    EBBI_ASK_PROFILE,
 };
 
 struct ebbi_control {
@@ -21,8 +23,8 @@ struct ebbi_control {
     uint32_t version;
     uint32_t asked;    // atomic
     uint32_t answered; // atomic
-    int32_t result;    // atomic, as are the next two
-    uint64_t what, with;
+    int32_t result;    // atomic, as are the next three
+    uint64_t what, with, ms;
 };
 extern __attribute__((visibility("default"))) struct ebbi_control ebb_control;
 
@@ -34,7 +36,7 @@ EBBI_INLINE bool ebbi_control_is_asked(void)
 }
 
 struct ebbi_question {
-    uint64_t what, with;
+    uint64_t what, with, ms;
     uint32_t number;
 };
 struct ebbi_question ebbi_control_read(void); // one thread at a time, as is the next

@@ -184,7 +184,9 @@ uintptr_t ebbi_os_own_thread(void) { return (uintptr_t)pthread_self(); }
 bool ebbi_os_thread_lives(uint32_t number)
 {
     int saved = errno;
-    bool lives = syscall(SYS_tgkill, getpid(), number, 0) == 0;
+    // A filter of system calls is no death. The second: a thread of another process may share this one's memory.
+    bool lives = syscall(SYS_tgkill, getpid(), number, 0) == 0 || errno != ESRCH ||
+                 syscall(SYS_kill, number, 0) == 0 || errno != ESRCH;
     errno = saved;
     return lives;
 }

@@ -10,26 +10,60 @@
 #include "process/process.h"
 #include "profile/profile.h"
 
+#define MOST_MS ((uint64_t)1 << 40)
+
 static struct ebbi_lock asked_lock = EBBI_LOCK(START); // rank: before the registry; only ever tried
 
-int ebbi_profile_switch(size_t mean)
+static int switch_for(size_t mean, uint64_t until_ms)
 {
-    int error = mean != 0 ? ebbi_profile_begin(mean) : 0;
+    ebbi_store_relaxed(&ebbi_profile.until_ms, until_ms); // relaxed: a time
     if (mean == 0) {
         ebbi_profile_end();
     }
+    int error = mean != 0 ? ebbi_profile_begin(mean) : 0;
     if (error == 0) {
         ebbi_heaps_look_up();
     }
     return error;
 }
 
+int ebbi_profile_switch(size_t mean) { return switch_for(mean, 0); }
+
+static int profile_asked(size_t mean, uint64_t ms)
+{
+    bool on = ebbi_profile_round() != 0;
+    uint64_t until = ebbi_load_relaxed(&ebbi_profile.until_ms); // relaxed: a time
+    uint64_t asked = ebbi_os_now_ms() + ms;
+    if (mean > EBBI_PROFILE_MOST_MEAN || ms > MOST_MS) {
+        return -EINVAL;
+    }
+    if (on && (until == 0 || mean != 0)) {
+        // relaxed: a time; of a profile that the program began, nothing
+        ebbi_store_relaxed(&ebbi_profile.until_ms, until != 0 ? ebbi_max(until, asked) : 0);
+        return 0;
+    }
+    return on || mean != 0 ? switch_for(mean, mean != 0 ? asked : 0) : 0;
+}
+
 static int done(const struct ebbi_question *question)
 {
-    if (question->what != EBBI_ASK_PROFILE) {
+    switch (question->what) {
+    case EBBI_ASK_NOTHING:
+        return 0;
+    case EBBI_ASK_PROFILE:
+        return profile_asked(question->with, question->ms);
+    default:
         return -ENOSYS;
     }
-    return question->with <= EBBI_PROFILE_MOST_MEAN ? ebbi_profile_switch(question->with) : -EINVAL;
+}
+
+void ebbi_profile_lapse(void)
+{
+    uint64_t until = ebbi_load_relaxed(&ebbi_profile.until_ms); // relaxed: a time
+    if (EBBI_UNLIKELY(until != 0) && ebbi_os_now_ms() >= until && ebbi_lock_try(&asked_lock)) {
+        (void)profile_asked(0, 0);
+        ebbi_lock_drop(&asked_lock);
+    }
 }
 
 // Whoever finds the lock taken leaves it to its holder, who looks again.

@@ -105,7 +105,7 @@ static struct ebbi_heap *take_heap(void)
         heap->fast.sampler.busy = false; // a fork may have interrupted its thread there
         ebbi_calls_attach(heap);
         heap->inside = heap->parked = 0;
-        ebbi_clock_join(&ebbi_clock, &heap->fast.pin);
+        ebbi_clock_join(&ebbi_clock, &heap->fast.pin, ebbi_os_thread_number());
     }
     ebbi_registry_unlock();
     return heap;
@@ -247,7 +247,7 @@ static void thread_exit(uintptr_t word)
         (void)ebbi_os_word_set(word | EBBI_WORD_ENDS);
     } else {
         have_none();
-        ebbi_late_abandon(word / EBBI_WORD_PIN);
+        ebbi_late_abandon();
         if ((word & EBBI_WORD_COUNTED) != 0) {
             ebbi_threads_less();
         }

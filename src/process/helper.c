@@ -55,6 +55,12 @@ static void helper_nap(uint32_t ms)
     }
 }
 
+static void helper_listen(void)
+{
+    ebbi_asked_serve();
+    ebbi_profile_lapse();
+}
+
 static void helper_idle(void)
 {
     while (ebbi_helper_state() == EBBI_HELPER_IDLE) {
@@ -63,7 +69,7 @@ static void helper_idle(void)
             break;
         }
         ebbi_bell_wait(heard, ASKED_MS);
-        ebbi_asked_serve();
+        helper_listen();
     }
     (void)ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS);
 }
@@ -122,7 +128,7 @@ static void helper_main(void)
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
         helper_nap(nap_ms);
-        ebbi_asked_serve();
+        helper_listen();
         if (may_end() || must_end()) {
             ended = helper_linger(&pass);
         } else {

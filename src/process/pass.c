@@ -61,6 +61,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     pass->expired = (struct ebbi_expired){.calls_end = &pass->expired.calls};
     size_t came_home = 0;
     bool newly_parked = pass->parks && ebbi_park_pass(&came_home);
+    ebbi_late_sweep();
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;

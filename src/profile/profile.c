@@ -43,6 +43,7 @@ struct profile_board {
     uint32_t entry_bytes;
     const uint32_t *round; // 0: it is off
     const size_t *mean;
+    const uint64_t *until_ms;             // as in ebbi_profile_state
     struct profile_entry *const *entries; // NULL before the first start
     const size_t *entry_count;
     uintptr_t *const *calls;
@@ -54,6 +55,7 @@ const struct profile_board ebb_profile_board = {
     .entry_bytes = sizeof(struct profile_entry),
     .round = &ebbi_profile.round,
     .mean = &ebbi_profile.mean,
+    .until_ms = &ebbi_profile.until_ms,
     .entries = &book.entries,
     .entry_count = &book.entry_count,
     .calls = &book.calls,

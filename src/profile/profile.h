@@ -28,6 +28,8 @@
 struct ebbi_profile_state {
     uint32_t round; // 0: off; else a number for each start; atomic
     size_t mean;    // bytes between samples; atomic
+    // CLOCK_MONOTONIC: when it is over that another process has asked for; 0: on, if it is, as the program says; atomic
+    uint64_t until_ms;
 };
 extern EBBI_HIDDEN struct ebbi_profile_state ebbi_profile;
 

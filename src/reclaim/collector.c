@@ -93,7 +93,7 @@ struct ebb_participant *ebbi_collector_attach(struct ebbi_heap *heap,
         record = record_create(heap, collector);
     }
     if (record != NULL && !record->joined) {
-        ebbi_clock_join(&collector->clock, &record->participant);
+        ebbi_clock_join(&collector->clock, &record->participant, ebbi_os_thread_number());
         record->joined = true;
     }
     return record != NULL ? &record->participant : NULL;

@@ -3,36 +3,98 @@
 //
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
-// thread that joins an older pin is as safe as if it had been pinned all along. Each keeps its own depth in its
-// word (heap.h), and its end and a fork take that off the sum. Where libc has no memory for a word, either, its pins
-// are anybody's: such a thread has to unpin before it ends.
+// thread that joins an older pin is as safe as if it had been pinned all along. Each is a holder of so many pins, which its
+// end and a fork take off the sum. The end is seen where libc still runs destructors for the thread; else whoever waits
+// for the clock asks the kernel whether it lives. Of threads beyond MOST_HOLDERS the pins are anybody's: such
+// a thread has to unpin before it ends.
 #include "os/options.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
 
 #define YIELDS 4
-#define STALL_MS 50
+#define MOST_HOLDERS 64
+
+struct holder {
+    const void *mark; // of the thread, also in the child of a fork; another's when it has ended
+    uint32_t thread;  // so that it is known to have
+    size_t pins;      // 0: nobody's
+};
 
 static struct {
     struct ebbi_lock lock; // rank: owner
     struct ebb_participant participant;
     bool joined;
-    size_t pins;     // of all
+    size_t pins;     // of all; atomic
     size_t anybodys; // of these
+    struct holder holders[MOST_HOLDERS];
 } late = {.lock = EBBI_LOCK(OWNER)};
 
-static size_t own_pins(void)
+// Under the lock, or as the only thread, here and below.
+static void pins_less(size_t pins)
 {
-    uintptr_t word = ebbi_os_word();
-    return (word & EBBI_WORD_NO_HEAP) != 0 ? word / EBBI_WORD_PIN : 0;
+    EBBI_ASSERT(pins > 0 && late.pins >= pins);
+    ebbi_store_relaxed(&late.pins, late.pins - pins); // relaxed: under the lock, but for a hint
+    if (late.pins == 0) {
+        // release[unpin -> scan]: as in ebbi_unpin
+        ebbi_store_release(&late.participant.state, ebbi_pin_state(&late.participant) - 1);
+    }
 }
 
-// False: they are anybody's.
-static bool keep_own_pins(size_t pins)
+static void holder_ends(struct holder *holder)
 {
-    uintptr_t flags = ebbi_os_word() & (EBBI_WORD_PIN - 1);
-    bool needed = pins > 0 || (flags & EBBI_WORD_COUNTED) != 0; // else its end is not to be seen
-    return ebbi_os_word_set(needed ? pins * EBBI_WORD_PIN | flags | EBBI_WORD_NO_HEAP : 0);
+    pins_less(holder->pins);
+    holder->pins = 0;
+}
+
+// The calling thread's; NULL: it holds none. A dead thread's mark may be a new one's.
+static struct holder *own_holder(void)
+{
+    for (size_t i = 0; i < MOST_HOLDERS; i++) {
+        struct holder *holder = &late.holders[i];
+        if (holder->pins > 0 && holder->mark == ebbi_thread_mark()) {
+            if (holder->thread == ebbi_os_thread_number()) {
+                return holder;
+            }
+            holder_ends(holder);
+        }
+    }
+    return NULL;
+}
+
+static void sweep_holders(void)
+{
+    for (size_t i = 0; i < MOST_HOLDERS; i++) {
+        if (late.holders[i].pins > 0 && !ebbi_os_thread_lives(late.holders[i].thread)) {
+            holder_ends(&late.holders[i]);
+        }
+    }
+}
+
+static struct holder *free_holder(void)
+{
+    for (size_t i = 0; i < MOST_HOLDERS; i++) {
+        if (late.holders[i].pins == 0) {
+            late.holders[i].mark = ebbi_thread_mark();
+            late.holders[i].thread = ebbi_os_thread_number();
+            return &late.holders[i];
+        }
+    }
+    return NULL;
+}
+
+static void count_pin(void)
+{
+    struct holder *mine = own_holder();
+    mine = mine != NULL ? mine : free_holder();
+    if (mine == NULL) {
+        sweep_holders();
+        mine = free_holder();
+    }
+    if (mine != NULL) {
+        mine->pins++;
+    } else {
+        late.anybodys++;
+    }
 }
 
 void ebbi_clock_choose(void)
@@ -44,64 +106,76 @@ void ebbi_late_pin(void)
 {
     ebbi_heap_prepare(&ebbi_heap_gone);
     ebb_self = (char *)&ebbi_heap_gone; // for good: unpin has to find the way back here
-    bool kept = keep_own_pins(own_pins() + 1);
+    if (ebbi_os_word() == 0) {          // its end is to be seen
+        (void)ebbi_os_word_set(EBBI_WORD_NO_HEAP);
+    }
     ebbi_lock_take(&late.lock);
     if (!late.joined) {
         late.joined = true;
         ebbi_assert_held(&late.lock);
         EBBI_ASSERT(late.pins == 0);
-        ebbi_clock_join(&ebbi_clock, &late.participant);
+        ebbi_clock_join(&ebbi_clock, &late.participant, 0);
         ebbi_clock_choose();
     }
-    if (late.pins++ == 0) {
+    if (late.pins == 0) {
         ebbi_announce(&late.participant, 0);
     }
-    late.anybodys += kept ? 0 : 1;
+    ebbi_store_relaxed(&late.pins, late.pins + 1); // relaxed: as above
+    count_pin();
     ebbi_lock_drop(&late.lock);
 }
 
-// Under the lock, or as the only thread.
-static void pins_less(size_t pins)
+// A word that says no more than that its end is to be seen, of a thread that holds no pin.
+static void let_end_be(bool holds)
 {
-    EBBI_ASSERT(pins > 0 && late.pins >= pins);
-    late.pins -= pins;
-    if (late.pins == 0) {
-        // release[unpin -> scan]: as in ebbi_unpin
-        ebbi_store_release(&late.participant.state, ebbi_pin_state(&late.participant) - 1);
-    }
-}
-
-void ebbi_late_abandon(size_t pins)
-{
-    if (pins > 0) {
-        ebbi_lock_take(&late.lock);
-        pins_less(pins);
-        ebbi_lock_drop(&late.lock);
+    if (!holds && (ebbi_os_word() & ~EBBI_WORD_ENDS) == EBBI_WORD_NO_HEAP) {
+        (void)ebbi_os_word_set(0);
     }
 }
 
 void ebbi_late_unpin(void)
 {
-    size_t own = own_pins();
     ebbi_lock_take(&late.lock);
-    bool pinned = own > 0 || late.anybodys > 0;
+    struct holder *mine = own_holder();
+    bool pinned = mine != NULL || late.anybodys > 0;
+    if (mine != NULL) {
+        mine->pins--;
+    } else if (pinned) {
+        late.anybodys--;
+    }
     if (pinned) {
-        late.anybodys -= own == 0 ? 1 : 0;
         pins_less(1);
     }
     ebbi_lock_drop(&late.lock);
     if (!pinned) {
         ebbi_fatal("unpin without a pin");
     }
-    if (own > 0) {
-        (void)keep_own_pins(own - 1);
+    let_end_be(mine != NULL && mine->pins > 0);
+}
+
+void ebbi_late_abandon(void)
+{
+    ebbi_lock_take(&late.lock);
+    struct holder *mine = own_holder();
+    if (mine != NULL) {
+        holder_ends(mine);
+    }
+    ebbi_lock_drop(&late.lock);
+}
+
+void ebbi_late_sweep(void)
+{
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&late.pins) != 0)) { // relaxed: a hint
+        ebbi_lock_take(&late.lock);
+        sweep_holders();
+        ebbi_lock_drop(&late.lock);
     }
 }
 
 bool ebbi_late_is_pinned(void)
 {
     ebbi_lock_take(&late.lock);
-    bool is = own_pins() > 0 || late.anybodys > 0;
+    bool is = own_holder() != NULL || late.anybodys > 0;
     ebbi_lock_drop(&late.lock);
     return is;
 }
@@ -116,9 +190,12 @@ struct ebb_participant *ebbi_late_participant(void)
 
 void ebbi_late_forget(void)
 {
-    size_t here = own_pins() + late.anybodys;
-    if (late.pins > here) {
-        pins_less(late.pins - here);
+    for (size_t i = 0; i < MOST_HOLDERS; i++) {
+        struct holder *holder = &late.holders[i];
+        if (holder->pins > 0 && holder->mark != ebbi_thread_mark()) {
+            holder_ends(holder);
+        }
+        holder->thread = ebbi_os_thread_number(); // the only one that there is
     }
     if (ebbi_late_participant() == NULL) {
         late.joined = false;
@@ -138,10 +215,11 @@ static bool is_in_the_way(void)
 // up for long is waiting for something else; for the thread itself there is no use in waiting.
 void ebbi_give_way(bool naps)
 {
+    ebbi_late_sweep();
     if (is_in_the_way()) {
         return;
     }
-    bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= STALL_MS;
+    bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= EBBI_CLOCK_STALL_MS;
     for (int i = 0; i < (stalled ? 1 : YIELDS); i++) {
         ebbi_os_yield();
         if (ebbi_clock_advance(&ebbi_clock, true)) {

@@ -45,9 +45,10 @@ void ebbi_pin_attend_later(void);
 void ebbi_give_way(bool naps); // to whoever holds up the default clock
 void ebbi_late_lock(void);     // fork()
 void ebbi_late_unlock(void);
-void ebbi_late_forget(void);         // in the child of a fork
-void ebbi_late_abandon(size_t pins); // the calling thread ends: so many are over
-void ebbi_late_calls_lock(void);     // fork(); deferred.c
+void ebbi_late_forget(void);     // in the child of a fork
+void ebbi_late_abandon(void);    // the calling thread ends: it is pinned no more
+void ebbi_late_sweep(void);      // nor are those that have ended unseen
+void ebbi_late_calls_lock(void); // fork(); deferred.c
 void ebbi_late_calls_unlock(void);
 
 // ---- hooks.c -------------------------------------------------------------------------------------

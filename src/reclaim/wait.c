@@ -93,6 +93,7 @@ static void check_outside(struct ebbi_collector *collector, const char *what)
 
 static void wait_a_little(unsigned turn)
 {
+    ebbi_late_sweep();
     if (turn < WAIT_YIELDS) {
         ebbi_os_yield();
     } else {

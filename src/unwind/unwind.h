@@ -8,8 +8,9 @@
 // two loads. Code that nobody wrote anything down for (made at run time, assembler) is taken to keep frame
 // pointers.
 //
-// U1  a step by a rule reads from the frame of a call that is going on. From the first guess on, only what the kernel
-//     has said can be read is: a register that the program uses otherwise makes a wrong or a short stack, not a fault.
+// U1  memory is read only where the kernel has said, in this walk, that it can be, but for the page that the stack
+//     pointer is in: rules are wrong where a return address or a register was made up, as programs do for stacks of
+//     their own. What is not right is a wrong or a short stack, not a fault.
 // U2  a step goes up the stack, but for a signal's: a walk ends.
 // U3  a kept rule says which place in the code it is of; places and rules are written together without a lock, and a
 //     pair that does not belong together is not taken (see rules.c).

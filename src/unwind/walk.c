@@ -8,14 +8,16 @@
 struct stack_walk {
     struct ebbi_registers at; // of the call that has been reached
     bool exact;               // its place is an instruction's, not what it returns to
-    bool guessed;             // U1
-    uintptr_t readable, end;  // what the kernel has said since
+    uintptr_t readable, end;  // U1
 };
 
-// Of a guess: it may be anything, also of a stack's frames what nobody is to touch.
-static bool read_guessed(struct stack_walk *walk, uintptr_t address, uintptr_t *word)
+// It may be anything, also of a stack's frames what nobody is to touch.
+static bool read_word(struct stack_walk *walk, uintptr_t address, uintptr_t *word)
 {
-    if (address - walk->readable >= walk->end - walk->readable) {
+    if (address % sizeof *word != 0) {
+        return false;
+    }
+    if (EBBI_UNLIKELY(address - walk->readable >= walk->end - walk->readable)) {
         uintptr_t page = address - address % ebbi_os_page_size();
         if (!ebbi_os_is_readable(page)) {
             return false;
@@ -27,25 +29,12 @@ static bool read_guessed(struct stack_walk *walk, uintptr_t address, uintptr_t *
     return true;
 }
 
-static bool read_word(struct stack_walk *walk, uintptr_t address, uintptr_t *word)
-{
-    if (address % sizeof *word != 0) {
-        return false;
-    }
-    if (EBBI_UNLIKELY(walk->guessed)) {
-        return read_guessed(walk, address, word);
-    }
-    *word = *(const uintptr_t *)address;
-    return true;
-}
-
 // The frame of a function that keeps a frame pointer: the caller's, then where it returns to.
 static bool step_by_frame_pointer(struct stack_walk *walk)
 {
     uintptr_t fp = walk->at.fp;
     uintptr_t next_fp;
     uintptr_t pc;
-    walk->guessed = true;
     if (fp < walk->at.sp || fp - walk->at.sp > MOST_FRAME || !read_word(walk, fp, &next_fp) ||
         !read_word(walk, fp + sizeof fp, &pc)) {
         return false;
@@ -117,12 +106,15 @@ EBBI_NOINLINE size_t ebbi_unwind(uintptr_t *calls, size_t room)
 {
     struct stack_walk walk = {.exact = true};
     EBBI_OS_REGISTERS(walk.at);
+    walk.readable = walk.at.sp - walk.at.sp % ebbi_os_page_size();
+    walk.end = walk.readable + ebbi_os_page_size();
     size_t depth = 0;
     bool found = true;
     while (found && depth < room) {
         calls[depth++] =
             walk.at.pc - (walk.exact ? 0 : 1); // into the call before what it returns to
         found = step_up(&walk);
+        calls[depth - 1] += walk.exact ? 1 : 0; // what a signal handler returns to was not called
     }
     return depth;
 }

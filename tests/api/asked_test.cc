@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstdint>
 #include <cstring>
 #include <thread>
@@ -15,11 +16,12 @@
 
 #include <gtest/gtest.h>
 
-#include "ebbtide.h"
+#include "ebbtide/profile.h"
 
 namespace {
 
-using control::ask, control::is_answered, control::nothing_known, control::profile;
+using control::ask, control::is_answered, control::nothing, control::nothing_known,
+    control::profile;
 
 // Slow calls, as a program makes them.
 void work()
@@ -75,6 +77,79 @@ TEST(Asked, WhatItDoesNotKnowIsRefused)
     EXPECT_EQ(-ENOSYS, answer());
     ask(profile, (std::uint64_t{1} << 40) + 1);
     EXPECT_EQ(-EINVAL, answer());
+    ask(profile, 4096, UINT64_MAX);
+    EXPECT_EQ(-EINVAL, answer());
+    EXPECT_FALSE(is_on());
+}
+
+TEST(Asked, AQuestionThatWasTakenBackIsNone)
+{
+    work();
+    ask(profile, 4096);
+    __atomic_store_n(&ebb_control.what, nothing, __ATOMIC_RELAXED);
+    EXPECT_EQ(0, answer());
+    EXPECT_FALSE(is_on());
+}
+
+std::uint64_t until() { return __atomic_load_n(ebb_profile_board.until_ms, __ATOMIC_RELAXED); }
+
+TEST(Asked, WhatTheProgramBeganStaysOn)
+{
+    ASSERT_EQ(0, ebb_profile_start(5000));
+    ask(profile, 4096);
+    EXPECT_EQ(0, answer());
+    EXPECT_EQ(5000U, *ebb_profile_board.mean);
+    EXPECT_EQ(0U, until());
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+    EXPECT_TRUE(is_on());
+    ebb_profile_stop();
+    EXPECT_FALSE(is_on());
+}
+
+TEST(Asked, WhatWasAskedForIsTheProgramsOnceItBeginsOne)
+{
+    work();
+    ask(profile, 4096, 1);
+    EXPECT_EQ(0, answer());
+    ASSERT_EQ(0, ebb_profile_start(5000));
+    EXPECT_EQ(0U, until());
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    work();
+    EXPECT_TRUE(is_on());
+    EXPECT_EQ(5000U, *ebb_profile_board.mean);
+    ebb_profile_stop();
+}
+
+// A tool that was killed takes nothing back.
+TEST(Asked, ItEndsByItselfWhenTheTimeIsOver)
+{
+    work();
+    ask(profile, 1, 20);
+    EXPECT_EQ(0, answer());
+    EXPECT_TRUE(is_on());
+    EXPECT_NE(0U, until());
+    std::this_thread::sleep_for(std::chrono::milliseconds(40));
+    ebb_free(ebb_malloc(1000)); // the next sample sees it
+    EXPECT_FALSE(is_on());
+    EXPECT_EQ(0U, until());
+}
+
+TEST(Asked, OfSeveralTheLastToEndCounts)
+{
+    work();
+    ask(profile, 4096, 90000);
+    EXPECT_EQ(0, answer());
+    const std::uint64_t first = until();
+    ask(profile, 8192, 10);
+    EXPECT_EQ(0, answer());
+    EXPECT_EQ(first, until());
+    EXPECT_EQ(4096U, *ebb_profile_board.mean);
+    ask(profile, 8192, 190000);
+    EXPECT_EQ(0, answer());
+    EXPECT_GE(until(), first + 90000);
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
     EXPECT_FALSE(is_on());
 }
 

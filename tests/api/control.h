@@ -11,7 +11,7 @@ struct Control {
     std::uint64_t magic;
     std::uint32_t version, asked, answered;
     std::int32_t result;
-    std::uint64_t what, with;
+    std::uint64_t what, with, ms;
 };
 extern Control ebb_control;
 struct ProfileBoard {
@@ -19,6 +19,7 @@ struct ProfileBoard {
     std::uint32_t version, entry_bytes;
     const std::uint32_t *round;
     const std::size_t *mean;
+    const std::uint64_t *until_ms;
     void *const *entries;
     const std::size_t *entry_count;
     const std::uintptr_t *const *calls;
@@ -28,12 +29,13 @@ extern const ProfileBoard ebb_profile_board;
 
 namespace control {
 
-inline constexpr std::uint64_t profile = 1, nothing_known = 77;
+inline constexpr std::uint64_t nothing = 0, profile = 1, nothing_known = 77;
 
-inline void ask(std::uint64_t what, std::uint64_t with)
+inline void ask(std::uint64_t what, std::uint64_t with, std::uint64_t ms = 100000)
 {
     __atomic_store_n(&ebb_control.what, what, __ATOMIC_RELAXED);
     __atomic_store_n(&ebb_control.with, with, __ATOMIC_RELAXED);
+    __atomic_store_n(&ebb_control.ms, ms, __ATOMIC_RELAXED);
     __atomic_fetch_add(&ebb_control.asked, 1U, __ATOMIC_RELEASE);
 }
 

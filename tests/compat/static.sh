@@ -107,6 +107,26 @@ for static in -static ''; do
         fail "EBB_STATS=exit is ignored ($static)"
 done
 
+# Stacks of a static program need a table that only this option makes.
+cat >"$work/profiled.c" <<'P'
+#include <stdlib.h>
+#include <ebbtide/profile.h>
+int main(int count, char **arguments)
+{
+    void *volatile p;
+    if (count != 2 || ebb_profile_start(1) != 0)
+        return 1;
+    p = malloc(1000);
+    return ebb_profile_write(arguments[1]) != 0 || p == NULL;
+}
+P
+for table in '' -Wl,--eh-frame-hdr; do
+    build "$work/profiled.c" "$work/profiled" -static $table -fno-builtin -I"$(dirname "$0")/../../include" "$archive"
+    "$work/profiled" "$work/heap$table.pb" 2>>"$work/stderr" || fail "a static program's profile ($table)"
+done
+[ "$(stat -c %s "$work/heap-Wl,--eh-frame-hdr.pb")" -gt $(($(stat -c %s "$work/heap.pb") + 20)) ] ||
+    fail "stacks of a static program are empty"
+
 # A program that takes one function out of the archive gets the library's start with it.
 header() { case $1 in ebb_malloc*) echo ebbtide.h ;; ebb_region* | ebb_life*) echo ebbtide/region.h ;; *) echo ebbtide/reclaim.h ;; esac; }
 for call in 'ebb_malloc(1)' 'ebb_pin()' 'ebb_retire(NULL)' 'ebb_region_open(NULL)' 'ebb_lifetimes_get(NULL, 0)'; do

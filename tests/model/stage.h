@@ -93,7 +93,7 @@ public:
     explicit Member(struct ebbi_clock *clock) : clock_(clock)
     {
         me_ = new (place_) ebb_participant;
-        ebbi_clock_join(clock_, me_);
+        ebbi_clock_join(clock_, me_, ebbi_os_thread_number());
     }
     ~Member() { end(); }
     void end()

@@ -142,25 +142,23 @@ void run_under_options(unsigned mode, std::uint64_t seed);
 
 constexpr std::uint64_t batch = 50; // runs in one process: what one leaves behind is the next one's
 
-bool try_batch(unsigned mode, std::uint64_t first)
+Outcome try_batch(unsigned mode, std::uint64_t first)
 {
+    board().said[0] = '\0';
     const Outcome outcome = in_process(240, false, [=] {
         for (std::uint64_t seed = first; seed < first + batch; seed++)
             run_seed(mode, seed);
     });
     if (outcome.good())
-        return true;
+        return outcome;
+    const std::string said = board().said;
     const std::uint64_t seed = board().seed;
     const Bytes bytes = make_stream(seed, mode, records_of(seed));
     const bool alone = fails(bytes);
-    std::printf("mode %s, seed %llu: %s after %llu steps of all; alone it %s (batch from %llu)\n",
-                mode_names[mode], static_cast<unsigned long long>(seed), outcome.text.c_str(),
-                static_cast<unsigned long long>(board().steps.load()),
-                alone ? "fails as well" : "passes", static_cast<unsigned long long>(first));
-    std::fflush(stdout);
     if (alone)
         keep(bytes, mode, seed);
-    return false;
+    return {said + "seed " + std::to_string(seed) + ": " + outcome.text + "; alone it " +
+            (alone ? "fails as well" : "passes") + " (batch from " + std::to_string(first) + ")"};
 }
 
 void search(unsigned mode)
@@ -183,11 +181,12 @@ void search(unsigned mode)
     const auto end = end_of_time();
     std::uint64_t seed = number("RANDOM_FROM", 1);
     const std::uint64_t steps = board().steps, runs = board().runs;
-    unsigned failures = 0;
-    for (; std::chrono::steady_clock::now() < end; seed += batch)
-        if (!try_batch(mode, seed) && ++failures > 0 && *setting("RANDOM_KEEP") == '\0')
+    for (; std::chrono::steady_clock::now() < end; seed += batch) {
+        const Outcome outcome = try_batch(mode, seed);
+        EXPECT_TRUE(outcome.good()) << outcome.text;
+        if (!outcome.good() && *setting("RANDOM_KEEP") == '\0')
             break;
-    EXPECT_EQ(0U, failures);
+    }
     std::printf("mode %s: %llu steps in %llu runs\n", mode_names[mode],
                 static_cast<unsigned long long>(board().steps - steps),
                 static_cast<unsigned long long>(board().runs - runs));

@@ -27,6 +27,7 @@ struct Board {
     std::atomic<std::uint64_t> runs;
     std::atomic<std::uint64_t> skipped_checks;
     std::atomic<unsigned> mode;
+    char said[1024]; // by the last that failed
 };
 
 inline Board &board()
@@ -65,6 +66,14 @@ inline int describe_place(char *out, std::size_t size)
                                   seed, seed, mode_names[mode]);
 }
 
+inline void say(const char *line, std::size_t length)
+{
+    std::memcpy(board().said, line, length);
+    board().said[length] = '\0';
+    if (write(STDERR_FILENO, line, length) < 0)
+        _exit(98);
+}
+
 [[noreturn]] __attribute__((format(printf, 1, 2))) inline void fail(const char *format, ...)
 {
     char line[1024] = "random: ";
@@ -74,8 +83,7 @@ inline int describe_place(char *out, std::size_t size)
     length += static_cast<std::size_t>(std::vsnprintf(line + 8, 600, format, arguments));
     va_end(arguments);
     length += static_cast<std::size_t>(describe_place(line + length, sizeof line - length));
-    if (write(STDERR_FILENO, line, length) < 0)
-        _exit(98);
+    say(line, length);
     failing = true;
     std::abort();
 }
@@ -87,8 +95,7 @@ inline void report_signal(int number)
         int length = std::snprintf(line, 200, "random: signal %d (%s)", number,
                                    number == SIGALRM ? "nothing ended in time" : strsignal(number));
         length += describe_place(line + length, sizeof line - static_cast<std::size_t>(length));
-        if (write(STDERR_FILENO, line, static_cast<std::size_t>(length)) < 0)
-            _exit(98);
+        say(line, static_cast<std::size_t>(length));
     }
     signal(number, SIG_DFL);
     raise(number);

@@ -15,7 +15,7 @@ struct ClockAudit : Fake {
         ebbi_clock_audit(&clock);
         ebbi_clock_decide(&clock, false);
         for (ebb_participant &p : threads)
-            ebbi_clock_join(&clock, &p);
+            ebbi_clock_join(&clock, &p, ebbi_os_thread_number());
         ebbi_announce(&threads[1], 0);
         ASSERT_TRUE(ebbi_clock_advance(&clock, true));
     }

@@ -15,7 +15,7 @@ struct Clock : Fake, testing::WithParamInterface<bool> {
         ebbi_lock_rank(&clock.lock, EBBI_RANK_CLOCK);
         ebbi_clock_decide(&clock, GetParam());
         for (ebb_participant &p : threads)
-            ebbi_clock_join(&clock, &p);
+            ebbi_clock_join(&clock, &p, ebbi_os_thread_number());
     }
     void pin(int i)
     {
@@ -145,7 +145,7 @@ TEST_P(Clock, LeavingEndsThePinAndTheMembership)
     ebbi_clock_leave(&clock, &threads[0]);
     EXPECT_TRUE(advance());
     EXPECT_EQ(2U, state().participants);
-    ebbi_clock_join(&clock, &threads[0]);
+    ebbi_clock_join(&clock, &threads[0], ebbi_os_thread_number());
     EXPECT_EQ(3U, state().participants);
     EXPECT_EQ(0U, state().pinned);
     pin(0);
@@ -176,7 +176,7 @@ TEST_P(Clock, NobodyIsBusyInTheChildOfAForkButItself)
     for (int i = 0; i < 4; i++)
         EXPECT_EQ(i == 1, threads[i].busy != 0) << i;
     threads[2].busy = 1;
-    ebbi_clock_join(&clock, &threads[2]);
+    ebbi_clock_join(&clock, &threads[2], ebbi_os_thread_number());
     EXPECT_EQ(0U, threads[2].busy) << "of the next thread";
 }
 
@@ -192,24 +192,55 @@ TEST_P(Clock, SaysWhoIsOldestAndForHowLong)
 {
     fake_os_clock(1000);
     for (unsigned i = 0; i < 4; i++)
-        threads[i].thread = 100 + i;
+        threads[i].thread = FAKE_THREAD + i;
     EXPECT_EQ(0U, state().oldest_thread);
     pin(2);
-    EXPECT_EQ(102U, state().oldest_thread);
+    EXPECT_EQ(FAKE_THREAD + 2, state().oldest_thread);
     EXPECT_EQ(0U, state().oldest_ms);
     EXPECT_TRUE(advance());
     pin(0);
     pin(3);
     fake_os_clock_advance(250);
     EXPECT_FALSE(advance());
-    EXPECT_EQ(102U, state().oldest_thread);
+    EXPECT_EQ(FAKE_THREAD + 2, state().oldest_thread);
     EXPECT_EQ(250U, state().oldest_ms);
     EXPECT_EQ(3U, state().pinned);
     fake_os_clock_advance(50);
     EXPECT_EQ(300U, state().oldest_ms);
     unpin(2);
-    EXPECT_NE(102U, state().oldest_thread);
+    EXPECT_NE(FAKE_THREAD + 2, state().oldest_thread);
     EXPECT_EQ(0U, state().oldest_ms) << "the others began after the clock moved";
+}
+
+TEST_P(Clock, WhoHasEndedPinnedIsLetGo)
+{
+    fake_os_clock(1000);
+    for (unsigned i = 0; i < 4; i++)
+        threads[i].thread = FAKE_THREAD + i;
+    pin(1);
+    pin(2);
+    EXPECT_TRUE(advance());
+    fake_os_clock_advance(EBBI_CLOCK_STALL_MS * 10);
+    EXPECT_FALSE(advance()) << "both live";
+    unpin(1);
+    fake_os_thread_ends(FAKE_THREAD + 2);
+    EXPECT_FALSE(advance()) << "asked just now";
+    fake_os_clock_advance(EBBI_CLOCK_STALL_MS);
+    EXPECT_TRUE(advance());
+    EXPECT_EQ(0U, state().pinned);
+    EXPECT_TRUE(advance());
+}
+
+TEST_P(Clock, WhatSeveralThreadsShareStays)
+{
+    fake_os_clock(1000);
+    threads[2].thread = 0;
+    pin(2);
+    EXPECT_TRUE(advance());
+    fake_os_clock_advance(EBBI_CLOCK_STALL_MS * 10);
+    EXPECT_FALSE(advance());
+    ebbi_clock_keep_only(&clock, &threads[2]);
+    EXPECT_FALSE(advance());
 }
 
 // ---- what only a biased clock does ---------------------------------------------------------------

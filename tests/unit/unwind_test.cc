@@ -24,16 +24,25 @@ extern "C" {
 // Calls its argument. Nothing says how to get out of it; it has a frame pointer, or puts its second argument there.
 extern "C" void unwind_test_bare(void (*call)(void));
 extern "C" void unwind_test_astray(void (*call)(void), std::uintptr_t frame_pointer);
+// The same, and says that it has a frame pointer: as what a made-up return address leads to.
+extern "C" void unwind_test_lying(void (*call)(void), std::uintptr_t frame_pointer);
 #if defined(__x86_64__)
-asm(".text\n.globl unwind_test_bare, unwind_test_astray\n"
+asm(".text\n.globl unwind_test_bare, unwind_test_astray, unwind_test_lying\n"
     "unwind_test_bare:\n push %rbp\n mov %rsp, %rbp\n call *%rdi\n pop %rbp\n ret\n"
-    "unwind_test_astray:\n push %rbp\n mov %rsi, %rbp\n call *%rdi\n pop %rbp\n ret\n");
+    "unwind_test_astray:\n push %rbp\n mov %rsi, %rbp\n call *%rdi\n pop %rbp\n ret\n"
+    "unwind_test_lying:\n .cfi_startproc\n push %rbp\n .cfi_def_cfa %rbp, 16\n .cfi_offset %rbp, "
+    "-16\n"
+    " mov %rsi, %rbp\n call *%rdi\n pop %rbp\n ret\n .cfi_endproc\n");
 #else
-asm(".text\n.globl unwind_test_bare, unwind_test_astray\n"
+asm(".text\n.globl unwind_test_bare, unwind_test_astray, unwind_test_lying\n"
     "unwind_test_bare:\n stp x29, x30, [sp, -16]!\n mov x29, sp\n blr x0\n ldp x29, x30, [sp], "
     "16\n ret\n"
     "unwind_test_astray:\n stp x29, x30, [sp, -16]!\n mov x29, x1\n blr x0\n ldp x29, x30, [sp], "
-    "16\n ret\n");
+    "16\n ret\n"
+    "unwind_test_lying:\n .cfi_startproc\n stp x29, x30, [sp, -16]!\n .cfi_def_cfa x29, 16\n"
+    " .cfi_offset x29, -16\n .cfi_offset x30, -8\n mov x29, x1\n blr x0\n ldp x29, x30, [sp], 16\n "
+    "ret\n"
+    " .cfi_endproc\n");
 #endif
 
 namespace {
@@ -221,13 +230,17 @@ TEST_F(Unwind, IsNotLedAstrayByARegisterUsedOtherwise)
     void *const nothing = mmap(nullptr, 16 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     ASSERT_NE(MAP_FAILED, nothing);
     std::vector<std::uintptr_t> candidates = {0, 1, 8, reinterpret_cast<std::uintptr_t>(nothing),
-                                              UINTPTR_MAX & ~std::uintptr_t{7}};
+                                              0x36a7adb0fcf5aca8};
+    for (std::uintptr_t below = 8; below <= 4096 + 64; below += 8)
+        candidates.push_back(0 - below);
     for (std::uintptr_t above = 0; above < (std::uintptr_t{1} << 21); above += 4096 - 8)
         candidates.push_back(here / 16 * 16 + above); // the stack, its end, and what lies behind
     for (const std::uintptr_t each : candidates) {
         unwind_test_astray(take, each);
         EXPECT_GE(depth, 3U);
         EXPECT_TRUE(is_from(reinterpret_cast<const void *>(unwind_test_astray), 12)) << each;
+        unwind_test_lying(take, each);
+        EXPECT_TRUE(is_from(reinterpret_cast<const void *>(unwind_test_lying), 12)) << each;
     }
 }
 

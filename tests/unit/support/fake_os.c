@@ -30,6 +30,7 @@ static struct {
     bool clock_faked, threaded_faked, threaded, pretend_threads, secure, huge, capturing;
     bool cpu_faked, on_request;
     size_t cpu;
+    uint32_t ended_thread;
     uint64_t clock_ms, step_ms;
     size_t limit, page, memory;
     void (*watch)(uintptr_t start, size_t bytes);
@@ -68,6 +69,8 @@ void fake_os_allow(void)
         fake.rules[call].first = 0;
     }
 }
+
+void fake_os_thread_ends(uint32_t number) { fake.ended_thread = number; }
 
 void fake_os_clock(uint64_t now_ms)
 {
@@ -321,7 +324,10 @@ void ebbi_os_leave_thread(uintptr_t handle)
 }
 
 uintptr_t ebbi_os_own_thread(void) { return real_os_own_thread(); }
-bool ebbi_os_thread_lives(uint32_t number) { return real_os_thread_lives(number); }
+bool ebbi_os_thread_lives(uint32_t number)
+{
+    return number >= FAKE_THREAD ? number != fake.ended_thread : real_os_thread_lives(number);
+}
 
 void ebbi_os_join_thread(uintptr_t handle)
 {

@@ -44,8 +44,10 @@ void fake_os_clock_step(uint64_t step_ms); // each look moves it on by step_ms
 void fake_os_limit(size_t bytes); // of address space held, as `ulimit -v`; SIZE_MAX: none
 size_t fake_os_held_bytes(void);  // address space held now
 
-void fake_os_threaded(bool threaded); // what the process pretends to be
-void fake_os_pretend_threads(void);   // start_thread only counts, and says yes
+void fake_os_threaded(bool threaded);   // what the process pretends to be
+void fake_os_pretend_threads(void);     // start_thread only counts, and says yes
+#define FAKE_THREAD ((uint32_t)1 << 30) // numbers from here on are of threads that live
+void fake_os_thread_ends(uint32_t number);
 void fake_os_page_size(size_t bytes); // a multiple of the real one
 void fake_os_memory(size_t bytes);    // of the machine
 void fake_os_secure(bool secure);

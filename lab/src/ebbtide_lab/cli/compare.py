@@ -8,6 +8,7 @@ import click
 
 from ebbtide_lab.arms.allocators import EBBTIDE
 from ebbtide_lab.cli import complete
+from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.judge import compare
 from ebbtide_lab.results import journal
 from ebbtide_lab.show.comparison import print_comparison
@@ -29,7 +30,7 @@ THRESHOLD_PERCENT = 2.0
 )
 @click.option(
     "--threshold",
-    type=click.FloatRange(0, 1000),
+    type=FloatRange(0, 1000),
     default=THRESHOLD_PERCENT,
     show_default=True,
     help="Changes up to this many percent are none.",

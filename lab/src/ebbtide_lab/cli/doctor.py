@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import stalls
 from ebbtide_lab.machine import doctor, noise
 from ebbtide_lab.machine.doctor import Machine
@@ -23,7 +24,7 @@ EXIT_STALLED = 1
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of tables.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 3600),
+    type=FloatRange(0, 3600),
     default=NOISE_SECONDS,
     show_default=True,
     help="How long to measure the noise.",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The command `ebb`."""
 
+import errno
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -53,9 +55,15 @@ class Main(click.Group):
 
     def invoke(self, ctx: click.Context) -> object:
         try:
-            return super().invoke(ctx)
+            done = super().invoke(ctx)
+            sys.stdout.flush()
         except LabError as error:
             raise click.ClickException(str(error)) from error
+        except OSError as error:
+            if error.errno != errno.ENOSPC:
+                raise
+            raise click.ClickException(f"cannot write: {error.strerror}") from error
+        return done
 
 
 @click.group(

@@ -10,6 +10,7 @@ import click
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.outputs import OutputFile
+from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.measure import profiling
 from ebbtide_lab.profile import stacks, weights
 from ebbtide_lab.profile.stacks import Profile
@@ -20,7 +21,7 @@ from ebbtide_lab.show.heap_profile import Shown
 TOP = 20
 WATCH_S = 30
 MEAN = 512 << 10
-PID = re.compile(r"[1-9][0-9]*")
+PID = re.compile(r"[1-9][0-9]{0,9}")
 A_PATH = click.Path(path_type=Path)
 
 
@@ -63,7 +64,7 @@ class Asked(TypedDict):
 )
 @click.option(
     "--seconds",
-    type=click.FloatRange(0, 86400),
+    type=FloatRange(0, 86400),
     help=f"Of a process: how long to watch it, or until Ctrl-C (default: {WATCH_S}).",
 )
 @click.option(
@@ -78,7 +79,8 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
 
     FILE is in pprof's format, as EBB_PROFILE and ebb_profile_write make it; it may be packed
     by gzip. Or the profile is taken now, of the process PID that has Ebbtide loaded: what it
-    allocates while it is watched. Names come from the programs' files.
+    allocates while it is watched. In use is what is left of all that a profile of it, also an
+    earlier one, has seen. Names come from the programs' files.
     """
     if sum((asked["as_tree"], asked["as_json"], asked["page"] is not None)) > 1:
         raise click.UsageError("--tree, --html and --json exclude each other")

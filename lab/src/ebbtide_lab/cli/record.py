@@ -10,6 +10,7 @@ import click
 from rich.console import Console
 
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect.executable import NotPreloadableError, check_preloadable
 from ebbtide_lab.measure import recording
 from ebbtide_lab.measure.recording import FolderError, Request, Run
@@ -44,7 +45,7 @@ class Asked(TypedDict):
 @click.option("--only", metavar="PROGRAM", help="Record processes that run this program alone.")
 @click.option(
     "--seconds",
-    type=click.FloatRange(min=0, min_open=True),
+    type=FloatRange(min=0, min_open=True),
     help="End the command by SIGTERM after so long; Ctrl-C does it, too.",
 )
 @click.option("--all", "keep_all", is_flag=True, help="Keep recordings of under 1,000 events.")

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show.console import open_console
@@ -22,7 +23,7 @@ from ebbtide_lab.show.status import print_status, render_status
 @click.option(
     "--watch",
     "watch_s",
-    type=click.FloatRange(0.1, 86400),
+    type=FloatRange(0.1, 86400),
     metavar="SECONDS",
     help="Look again after so many seconds, until the process ends or Ctrl-C.",
 )

@@ -4,7 +4,8 @@
 `ebb_profile_board` leads to the sums by stack (src/profile/profile.c), which are read
 without stopping anybody; a sum may be an allocation behind. `ebb_control` is where it is
 asked for (src/os/control.h): who in the process next makes a slow call sees it, or its
-helper within a second.
+helper within a second. It is asked for so long: a profile ends by itself when this tool
+does not come back.
 """
 
 import os
@@ -20,16 +21,18 @@ from ebbtide_lab.inspect.image import Code, Process, Torn
 BOARD_SYMBOL = "ebb_profile_board"
 CONTROL_SYMBOL = "ebb_control"
 LACK = "that could be asked for a profile"
-BOARD = struct.Struct("<QIIQQQQQ")
+BOARD = struct.Struct("<QIIQQQQQQ")
 BOARD_MAGIC = 0x4542424350524631
-CONTROL = struct.Struct("<QIIIiQQ")
+CONTROL = struct.Struct("<QIIIiQQQ")
 CONTROL_MAGIC = 0x4542424354524C31
 VERSION = 1  # of both
 ENTRY = struct.Struct("<QIIdddd")
 WORD = struct.Struct("<Q")
 HALF = struct.Struct("<I")
-ASK_PROFILE = 1
-ASKED_AT, ANSWER_AT, WHAT_AT = 12, 16, 24  # in the control
+QUESTION = struct.Struct("<QQQ")  # what, with, for how many ms
+STATE = struct.Struct("<IIi")  # asked, answered, result
+ASK_NOTHING, ASK_PROFILE = 0, 1
+ASKED_AT, WHAT_AT = 12, 24  # in the control
 MOST_DEPTH = 64
 ANSWERS_WITHIN_S = 5.0
 LOOK_S = 0.005
@@ -51,7 +54,7 @@ class HeapProfile:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._process = Process(pid)
+        self._process = Process(pid, writes=True)
         try:
             with self._told():
                 self._control = self._process.require(CONTROL_SYMBOL, LACK)
@@ -79,27 +82,52 @@ class HeapProfile:
     def code(self) -> list[Code]:
         return self._process.code
 
+    @property
+    def root(self) -> str:
+        """Where its files are: it may live in a container."""
+        return f"{self._process.folder}/root"
+
     def mean(self) -> int:
         """Bytes from one sample to the next; 0: it is off."""
         with self._told():
-            at_round, at_mean, *_ = self._places
+            at_round, at_mean = self._places[:2]
             is_on = HALF.unpack(self._process.read(at_round, HALF.size))[0] != 0
             return self._word(at_mean) if is_on else 0
 
-    def switch(self, mean: int) -> None:
-        """On, or with 0 off. Returns when it is."""
+    def until(self) -> int:
+        """When it ends by itself, in the process' time; 0: it is off, or the program's own."""
         with self._told():
-            before = HALF.unpack(self._process.read(self._control + ASKED_AT, HALF.size))[0]
-            number = (before + 1 + os.getpid()) % (1 << 32)  # another than anybody's just now
-            number += number == before
-            self._process.write(self._control + WHAT_AT, WORD.pack(ASK_PROFILE) + WORD.pack(mean))
-            self._process.write(self._control + ASKED_AT, HALF.pack(number))
-            self._wait(number)
+            return self._word(self._places[2])
+
+    def ask(self, mean: int, seconds: float = 0) -> None:
+        """On for so long, or with 0 off, unless the program itself has one. Returns when it is."""
+        with self._told():
+            question = QUESTION.pack(ASK_PROFILE, mean, round(seconds * 1000))
+            number = self._put(question)
+            end = time.monotonic() + ANSWERS_WITHIN_S
+            try:
+                while not self._is_done(number):
+                    if time.monotonic() > end:
+                        break
+                    time.sleep(LOOK_S)
+                    if self._state()[0] != number:  # another tool asks as well
+                        number = self._put(question)
+                else:
+                    return
+            except KeyboardInterrupt:
+                self._take_back()
+                raise
+            self._take_back()
+            if not self._is_done(number):
+                raise LabError(
+                    f"process {self.pid} does not answer: its one thread sleeps or makes no slow"
+                    " call, or it is stopped"
+                )
 
     def read(self) -> list[Sums]:
         """All stacks since the process began, those of earlier rounds included."""
         with self._told():
-            _, _, at_entries, at_count, at_calls = self._places
+            at_entries, at_count, at_calls = self._places[3:]
             entries, count, calls = (self._word(at) for at in (at_entries, at_count, at_calls))
             if entries == 0:
                 return []
@@ -115,27 +143,36 @@ class HeapProfile:
     def _word(self, address: int) -> int:
         return int(WORD.unpack(self._process.read(address, WORD.size))[0])
 
-    def _wait(self, number: int) -> None:
-        end = time.monotonic() + ANSWERS_WITHIN_S
-        while time.monotonic() < end:
-            answered, result = struct.unpack(
-                "<Ii", self._process.read(self._control + ANSWER_AT, 8)
-            )
-            if answered == number:
-                if result != 0:
-                    raise LabError(f"process {self.pid} cannot: {os.strerror(-result)}")
-                return
-            time.sleep(LOOK_S)
-        raise LabError(
-            f"process {self.pid} does not answer: its one thread sleeps or allocates nothing new"
-            " (it will answer when it does), or it is stopped"
+    def _state(self) -> tuple[int, int, int]:
+        asked, answered, result = STATE.unpack(
+            self._process.read(self._control + ASKED_AT, STATE.size)
         )
+        return asked, answered, result
+
+    def _put(self, question: bytes) -> int:
+        before = self._state()[0]
+        number = (before + 1 + os.getpid()) % (1 << 32)  # another than anybody's just now
+        number += number == before
+        self._process.write(self._control + WHAT_AT, question)
+        self._process.write(self._control + ASKED_AT, HALF.pack(number))
+        return number
+
+    def _take_back(self) -> None:
+        self._process.write(self._control + WHAT_AT, QUESTION.pack(ASK_NOTHING, 0, 0))
+
+    def _is_done(self, number: int) -> bool:
+        _, answered, result = self._state()
+        if answered == number and result != 0:
+            raise LabError(f"process {self.pid} cannot: {os.strerror(-result)}")
+        return answered == number
 
     @contextmanager
     def _told(self) -> Iterator[None]:
         try:
             yield
         except Torn as error:
-            raise LabError(f"process {self.pid} has ended") from error
+            raise LabError(
+                f"process {self.pid} has ended, or became another program, just now"
+            ) from error
         except PermissionError as error:
             raise LabError(f"not allowed to write the memory of process {self.pid}") from error

@@ -59,13 +59,16 @@ class Code:
 class Process:
     """An open process. Raises LabError with the reason when it cannot be opened."""
 
-    def __init__(self, pid: int) -> None:
-        self.folder = Path("/proc") / str(pid)
-        with _told(pid):
+    def __init__(self, pid: int, writes: bool = False) -> None:
+        self._pid = pid
+        with _told(pid, "write" if writes else "read"):
+            self.folder = _living(pid)
             maps = (self.folder / "maps").read_text(errors="replace")
             self.maps = list(_first_pages(maps))
             self.code = list(_code(maps))
-            self._memory = os.open(self.folder / "mem", os.O_RDONLY | os.O_CLOEXEC)
+            # Opened once: it stays this program's memory when the number becomes another's.
+            mode = os.O_RDWR if writes else os.O_RDONLY
+            self._memory = os.open(self.folder / "mem", mode | os.O_CLOEXEC)
 
     def close(self) -> None:
         os.close(self._memory)
@@ -82,18 +85,13 @@ class Process:
     def write(self, address: int, content: bytes) -> None:
         """Raises PermissionError, which reading did not, in a sandbox that forbids it."""
         try:
-            memory = os.open(self.folder / "mem", os.O_WRONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise Torn from error
-        try:
-            if os.pwrite(memory, content, address) != len(content):
-                raise Torn
+            written = os.pwrite(self._memory, content, address)
         except PermissionError:
             raise
         except OSError as error:
             raise Torn from error
-        finally:
-            os.close(memory)
+        if written != len(content):
+            raise Torn
 
     def find(self, symbol: str) -> list[int]:
         """Where the symbol lies, in each of the mapped files that export it. A program that
@@ -110,7 +108,7 @@ class Process:
         found = self.find(symbol)
         if found:
             return found[0]
-        pid = self.folder.name
+        pid = self._pid
         names = (each.file for each in self.maps if each.deleted)
         gone = next((name for name in names if LIBRARY in Path(name).name), "")
         if gone:
@@ -120,7 +118,8 @@ class Process:
     def thread_name(self, thread: int) -> str:
         """Empty when the thread has ended."""
         try:
-            return (self.folder / "task" / str(thread) / "comm").read_text(errors="replace").strip()
+            comm = Path(f"/proc/{self._pid}/task/{thread}/comm")
+            return comm.read_text(errors="replace").strip()
         except OSError:
             return ""
 
@@ -138,8 +137,17 @@ class Process:
             return None  # no file to read, or a mapped file that is no program
 
 
+def _living(pid: int) -> Path:
+    """Its folder, or where its first thread has ended before the others, one of theirs."""
+    folder = Path("/proc") / str(pid)
+    if (folder / "maps").read_bytes():
+        return folder
+    threads = (folder / "task").iterdir()
+    return next((each for each in threads if (each / "maps").read_bytes()), folder)
+
+
 @contextmanager
-def _told(pid: int) -> Iterator[None]:
+def _told(pid: int, access: str) -> Iterator[None]:
     """The errors of opening a process as one reads them."""
     try:
         yield
@@ -147,7 +155,7 @@ def _told(pid: int) -> Iterator[None]:
         raise LabError(f"no process has the number {pid}") from error
     except PermissionError as error:
         raise LabError(
-            f"not allowed to read the memory of process {pid}: be its user or root"
+            f"not allowed to {access} the memory of process {pid}: be its user or root"
             " (and see /proc/sys/kernel/yama/ptrace_scope)"
         ) from error
 

@@ -2,60 +2,51 @@
 """A heap profile of a running process, as one that it might have written."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.heap_profile import HeapProfile, Sums
-from ebbtide_lab.inspect.image import Code
+from ebbtide_lab.measure import interrupts
 from ebbtide_lab.profile.recorded import Location, Mapping, Recorded, Sample
 
 TYPES = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space")
 UNITS = ("count", "bytes", "count", "bytes")
+GRACE_S = 5  # for reading it, before a profile that was asked for ends by itself
 
 
 def watch(pid: int, seconds: float, mean: int) -> Recorded:
-    """Profiles the process for so long, or until Ctrl-C. One that had no profile has none
-    behind it. What is in use is what was allocated while a profile was on."""
+    """Profiles the process for so long, or until Ctrl-C or SIGTERM. One that had no profile has
+    none behind it, at once or, if this tool is killed, when the time is over. What is in use is
+    what was allocated while a profile was on."""
     live = HeapProfile(pid)
     try:
-        was_on = live.mean()
-        with _on(live, 0 if was_on else mean):
-            before = live.read()
-            with suppress(KeyboardInterrupt):
-                time.sleep(seconds)
-            return _recorded(pid, live.code, before, live.read(), was_on or mean)
+        before, until = live.read(), live.until()
+        if until != 0 or live.mean() == 0:
+            live.ask(mean, seconds + GRACE_S)
+        own = live.until()
+        mean = live.mean() or mean
+        with interrupts.kept():
+            time.sleep(seconds)
+        recorded = _recorded(live, before, live.read(), mean)
+        with suppress(LabError):
+            if live.until() == own != until:  # else it is the program's, or another tool's
+                live.ask(0)
+        return recorded
     finally:
         live.close()
 
 
-@contextmanager
-def _on(live: HeapProfile, mean: int) -> Iterator[None]:
-    """Off behind it, also after an error; a process that sleeps sees to that when it wakes up."""
-    if mean != 0:
-        live.switch(mean)
-    try:
-        yield
-    finally:
-        if mean != 0:
-            with suppress(LabError):
-                live.switch(0)
-
-
-def _recorded(
-    pid: int, code: list[Code], before: list[Sums], after: list[Sums], mean: int
-) -> Recorded:
-    root = f"/proc/{pid}/root"  # it may live in a container
+def _recorded(live: HeapProfile, before: list[Sums], after: list[Sums], mean: int) -> Recorded:
     mappings = [
         Mapping(
             each.start,
             each.limit,
             each.offset,
-            root + each.file if each.file.startswith("/") else each.file,
+            live.root + each.file if each.file.startswith("/") else each.file,
             "",
         )
-        for each in code
+        for each in live.code
     ]
     locations: dict[int, Location] = {}
 
@@ -71,7 +62,9 @@ def _recorded(
         for then, now in zip(earlier, after, strict=True)
         if any(values := _values(then, now))
     ]
-    return Recorded(Path(f"process {pid}"), TYPES, UNITS, tuple(samples), "", "", mean, "bytes")
+    return Recorded(
+        Path(f"process {live.pid}"), TYPES, UNITS, tuple(samples), "", "", mean, "bytes"
+    )
 
 
 def _values(then: Sums, now: Sums) -> tuple[int, ...]:

@@ -9,6 +9,7 @@
 
 static inline uint64_t ebbi_os_now_ms(void) { return model::the_system().now_ms; }
 static inline uint32_t ebbi_os_thread_number(void) { return rl::thread_index() + 1; }
+static inline bool ebbi_os_thread_lives(uint32_t number) { return number != 0; }
 static inline bool ebbi_os_membarrier_register(void) { return true; }
 
 // What the kernel promises and no more: a full fence of the caller, then one in every other thread,
