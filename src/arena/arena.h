@@ -52,7 +52,7 @@ enum ebbi_span_state {
     EBBI_SPAN_SPARE,      // was one; a heap keeps it
     EBBI_SPAN_HEAP,       // metadata of a heap, labels, regions' handles
     EBBI_SPAN_SHEET,      // blocks of a region
-    EBBI_SPAN_QUARANTINE, // was a sheet, or a large object of a region; no access
+    EBBI_SPAN_QUARANTINE, // was a sheet, a large object of a region, a guarded one; no access
 };
 
 struct ebb_region;
@@ -84,9 +84,11 @@ _Static_assert(sizeof(struct ebbi_span) == 8, "what a slab and a sheet leave of 
 
 struct ebbi_large {
     struct ebbi_span head;
-    size_t bytes;            // whole pages that the program may use
+    size_t bytes;            // that the program may use: whole pages, but of a guarded one
     struct ebbi_large *next; // of those that a heap keeps, or frees
-    unsigned char unused[32];
+    uint32_t shift;          // bytes from the span's start to the object
+    uint32_t guard;          // 0, or its record (debug/guard.h)
+    unsigned char unused[24];
     struct ebbi_note note;
 };
 _Static_assert(sizeof(struct ebbi_large) <= EBBI_HEADER, "a header holds a large object's");

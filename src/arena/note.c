@@ -5,8 +5,11 @@
 
 struct ebbi_large *ebbi_large_of(const void *p)
 {
-    bool starts = ebbi_tag_of(p) == EBBI_TAG_LARGE && (uintptr_t)p % EBBI_GRANULE == 0;
-    return starts ? ebbi_large_in(ebbi_span_of(p)) : NULL;
+    if (ebbi_tag_of(p) != EBBI_TAG_LARGE) {
+        return NULL;
+    }
+    struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
+    return (uintptr_t)p % EBBI_GRANULE == large->shift ? large : NULL;
 }
 
 struct ebbi_note *ebbi_large_note(void *p)

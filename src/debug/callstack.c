@@ -11,7 +11,6 @@
 #define MODULES ((size_t)256)
 #define PROBES 32
 #define STACK_DEPTH 16
-#define OWN_CALLS 2 // the innermost: ebbi_unwind and ebbi_stack_take
 #define NO_MODULE UINT16_MAX
 #define NOTES (EBBI_CHUNK / EBBI_UNIT) // for each GiB of address space
 #define NOTE_TABLES ((size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT))
@@ -132,10 +131,10 @@ static uint32_t keep(const uintptr_t *calls, size_t depth)
 
 EBBI_NOINLINE uint32_t ebbi_stack_take(const void *caller)
 {
-    uintptr_t calls[OWN_CALLS + STACK_DEPTH] = {0};
-    size_t depth = ebbi_unwind(calls, OWN_CALLS + STACK_DEPTH);
-    if (depth > OWN_CALLS) {
-        return keep(calls + OWN_CALLS, depth - OWN_CALLS);
+    uintptr_t calls[EBBI_OWN_CALLS + STACK_DEPTH] = {0};
+    size_t depth = ebbi_unwind(calls, EBBI_OWN_CALLS + STACK_DEPTH);
+    if (depth > EBBI_OWN_CALLS) {
+        return keep(calls + EBBI_OWN_CALLS, depth - EBBI_OWN_CALLS);
     }
     calls[0] = (uintptr_t)caller - 1; // in the call
     return caller != NULL ? keep(calls, 1) : 0;

@@ -2,11 +2,7 @@
 // Layer debug: reports of what escaped from a released region. For signal handlers: no lock, no libc but
 // write, and little stack.
 #include "debug/quarantine.h"
-
-#define ESCAPE_ROOM 8192
-
-static uint32_t escape_busy; // atomic
-static EBBI_SPARSE char escape_text[ESCAPE_ROOM];
+#include "debug/report.h"
 
 static void put_place(struct ebbi_text *text, uintptr_t address, const struct ebbi_escape *escape)
 {
@@ -27,9 +23,6 @@ static void put_place(struct ebbi_text *text, uintptr_t address, const struct eb
 static void put_report(struct ebbi_text *text, uintptr_t address, const char *what,
                        const struct ebbi_escape *escape)
 {
-    char head[EBBI_HEAD_ROOM];
-    (void)ebbi_message_head(head);
-    ebbi_text_put(text, head);
     ebbi_text_put(text, what);
     ebbi_text_put(text, " after release: ");
     put_place(text, address, escape);
@@ -47,21 +40,14 @@ bool ebbi_escape_report(uintptr_t address, const char *what)
     if (!ebbi_quarantine_find(address, &escape)) {
         return false;
     }
-    // acquire[escape-take <- escape-drop]: the text is this thread's
-    while (ebbi_exchange_acquire(&escape_busy, 1u) != 0) {
-        ebbi_os_yield();
-    }
-    struct ebbi_text text = {escape_text, escape_text + ESCAPE_ROOM};
+    struct ebbi_text text = ebbi_report_begin();
     put_report(&text, address, what, &escape);
-    ebbi_os_write(2, escape_text, (size_t)(text.at - escape_text));
-    // release[escape-drop -> escape-take]: the text has been written
-    ebbi_store_release(&escape_busy, 0u);
+    ebbi_report_end(&text);
     return true;
 }
 
-void ebbi_escape_forget(void)
+void ebbi_escape_look(uintptr_t address, uintptr_t pc)
 {
-    ebbi_store_relaxed(&escape_busy, 0u); // relaxed: there is no other thread
+    (void)pc;
+    (void)ebbi_escape_report(address, "use");
 }
-
-void ebbi_escape_look(uintptr_t address) { (void)ebbi_escape_report(address, "use"); }

@@ -55,7 +55,6 @@ bool ebbi_quarantine_find(uintptr_t address, struct ebbi_escape *escape);
 
 // escape.c: reports on stderr if the address is in quarantine; false otherwise.
 bool ebbi_escape_report(uintptr_t address, const char *what);
-void ebbi_escape_look(uintptr_t address); // an access; in a signal handler
-void ebbi_escape_forget(void);            // in the child of a fork: nobody else is at it
+void ebbi_escape_look(uintptr_t address, uintptr_t pc); // an access; in a signal handler
 
 #endif

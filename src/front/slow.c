@@ -3,6 +3,7 @@
 // heap first.
 #include <errno.h>
 
+#include "debug/guard.h"
 #include "front/fast.h"
 #include "reclaim/reclaim.h"
 
@@ -15,7 +16,7 @@ static void *from_region(size_t align, size_t bytes)
 static bool give_spares(void)
 {
     struct ebbi_heap *mine = ebbi_heap_mine();
-    return mine != NULL && ebbi_spares_rest(mine);
+    return (mine != NULL && ebbi_spares_rest(mine)) || ebbi_guard_rest();
 }
 
 static void *take_class(unsigned class_number, size_t bytes)
@@ -61,13 +62,27 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     return ebbi_large_alloc(bytes, align, zero, heap != NULL ? heap->own.label : NULL);
 }
 
+// A guarded one, if it is time for that; else NULL. Of threads in a domain none is.
+static EBBI_NOINLINE void *guarded_in_time(size_t bytes, size_t align, bool zero)
+{
+    const struct ebbi_heap *source = ebbi_source_get();
+    bool may = source != NULL && source->own.label == NULL && ebbi_guard_is_due();
+    return may ? ebbi_guard_make(bytes, align, zero) : NULL;
+}
+
+static void *guarded(size_t bytes, size_t align, bool zero)
+{
+    return ebbi_guard_is_on() ? guarded_in_time(bytes, align, zero) : NULL;
+}
+
 // ---- while a profile is on ----------------------------------------------------------------------------
 
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
 {
     int saved = errno;
     struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
-    void *p = large_object(bytes, align, zero);
+    void *p = guarded(bytes, align, zero);
+    p = p != NULL ? p : large_object(bytes, align, zero);
     if (p != NULL) {
         ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
     } else {
@@ -86,11 +101,12 @@ static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align,
                : NULL;
 }
 
-// A sample, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
+// A sample, or a guarded one, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
 static void *sample_of(size_t bytes, size_t align, bool zero)
 {
     uint32_t round = ebbi_profile_round();
-    return EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero);
+    void *p = EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero);
+    return p != NULL ? p : guarded(bytes, align, zero);
 }
 
 static EBBI_NOINLINE void *take_parked(size_t bytes)

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "debug/guard.h"
 #include "heap/blocks.h"
 
 static void *refuse(void)
@@ -25,6 +26,7 @@ static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
     void *start = ebbi_span_start(&large->head);
     large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     large->note = (struct ebbi_note){0};
+    large->shift = large->guard = 0;
     if (zero && !large->head.zeroed) {
         memset(start, 0, bytes);
     }
@@ -73,7 +75,7 @@ static void *alloc_any(size_t bytes, size_t align, bool zero)
         }
     }
     void *p = alloc_either(bytes, align, zero);
-    if (p == NULL && heap != NULL && ebbi_spares_rest(heap)) {
+    if (p == NULL && ((heap != NULL && ebbi_spares_rest(heap)) || ebbi_guard_rest())) {
         p = alloc_either(bytes, align, zero);
     }
     ebbi_purge_spans();
@@ -134,7 +136,7 @@ void ebbi_large_free(void *p)
         ebbi_profile_freed(note);
     }
     if (large != NULL) {
-        give_span(large);
+        large->guard != 0 ? ebbi_guard_free(large) : give_span(large);
         return;
     }
     if (!ebbi_huge_keep(p)) {
@@ -147,7 +149,7 @@ size_t ebbi_large_bytes(const void *p)
 {
     const struct ebbi_large *large = ebbi_large_of(p);
     size_t bytes = large != NULL ? large->bytes : ebbi_huge_bytes(p);
-    if (bytes == 0) {
+    if (large == NULL && bytes == 0) {
         ebbi_report_invalid(p, "pointer");
     }
     return bytes;
@@ -165,7 +167,8 @@ void *ebbi_large_resize(void *p, size_t bytes)
     if (large == NULL) {
         return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
-    if (bytes >= EBBI_HUGE_MIN || !ebbi_span_resize(&large->head, granules_for(bytes))) {
+    if (large->guard != 0 || bytes >= EBBI_HUGE_MIN ||
+        !ebbi_span_resize(&large->head, granules_for(bytes))) {
         return NULL;
     }
     EBBI_ASSERT(large->head.granules >= granules_for(bytes));

@@ -2,6 +2,7 @@
 // Layer heap: what a pointer of the program is, and the report on what is none.
 #include <string.h>
 
+#include "debug/guard.h"
 #include "debug/quarantine.h"
 #include "heap/blocks.h"
 
@@ -9,6 +10,9 @@ void ebbi_report_invalid(const void *p, const char *what)
 {
     if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what)) {
         ebbi_fatal("invalid %s: %p belongs to a region that has been released", what, p);
+    }
+    if (ebbi_guard_report((uintptr_t)p, what)) {
+        ebbi_fatal("invalid %s: %p", what, p);
     }
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;

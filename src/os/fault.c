@@ -6,15 +6,20 @@
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "os/os.h"
 
+static bool handles(const struct sigaction *action)
+{
+    return action->sa_handler != SIG_DFL && action->sa_handler != SIG_IGN;
+}
+
 static bool has_handler(int number)
 {
     struct sigaction action;
-    return sigaction(number, NULL, &action) == 0 && action.sa_handler != SIG_DFL &&
-           action.sa_handler != SIG_IGN;
+    return sigaction(number, NULL, &action) == 0 && handles(&action);
 }
 
 bool ebbi_os_may_handle_signal(void)
@@ -36,7 +41,7 @@ bool ebbi_os_may_handle_signal(void)
 
 // ---- faults --------------------------------------------------------------------------------------
 
-static void (*fault_look)(uintptr_t address);
+static void (*fault_looks[2])(uintptr_t address, uintptr_t pc);
 static struct sigaction before_fault[2]; // of SIGSEGV, SIGBUS
 
 // The default and, for what the kernel itself sends, "ignore" too: the process ends, by this signal,
@@ -82,23 +87,34 @@ static void pass_fault_on(int number, siginfo_t *info, void *context)
     }
 }
 
+static uintptr_t code_place(const void *context)
+{
+    const mcontext_t *at = &((const ucontext_t *)context)->uc_mcontext;
+#if defined(__x86_64__)
+    return (uintptr_t)at->gregs[REG_RIP];
+#elif defined(__aarch64__)
+    return at->pc;
+#endif
+}
+
 static void on_fault(int number, siginfo_t *info, void *context)
 {
     int saved = errno;
-    EBBI_ASSERT(fault_look != NULL);
-    if (info->si_code > 0) {
-        fault_look((uintptr_t)info->si_addr);
+    EBBI_ASSERT(fault_looks[0] != NULL);
+    for (size_t i = 0; i < 2 && info->si_code > 0 && fault_looks[i] != NULL; i++) {
+        fault_looks[i]((uintptr_t)info->si_addr, code_place(context));
     }
     errno = saved;
     pass_fault_on(number, info, context);
 }
 
-void ebbi_os_watch_faults(void (*look)(uintptr_t address))
+void ebbi_os_watch_faults(void (*look)(uintptr_t address, uintptr_t pc))
 {
-    EBBI_ASSERT(look != NULL && (fault_look == NULL || fault_look == look));
     static const int signals[] = {SIGSEGV, SIGBUS};
     int saved = errno;
-    fault_look = look;
+    size_t first = fault_looks[0] == NULL || fault_looks[0] == look ? 0 : 1;
+    EBBI_ASSERT(look != NULL && (fault_looks[first] == NULL || fault_looks[first] == look));
+    fault_looks[first] = look;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         struct sigaction ours = {0};
         struct sigaction before;
@@ -109,7 +125,9 @@ void ebbi_os_watch_faults(void (*look)(uintptr_t address))
         before_fault[i] = before;
         ours.sa_sigaction = on_fault;
         ours.sa_mask = before_fault[i].sa_mask;
-        ours.sa_flags = SA_SIGINFO | SA_ONSTACK | (before_fault[i].sa_flags & SA_RESTART);
+        // On the stack where the program's own handler would run.
+        ours.sa_flags = SA_SIGINFO | (before.sa_flags & (SA_RESTART | SA_ONSTACK)) |
+                        (handles(&before) ? 0 : SA_ONSTACK);
         (void)sigaction(signals[i], &ours, NULL);
     }
     errno = saved;

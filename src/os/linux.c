@@ -163,7 +163,7 @@ int ebbi_os_guard(void *start, size_t bytes)
     int saved = errno;
     int result = mprotect(start, bytes, PROT_NONE) == 0 ? 0 : -ENOMEM;
     if (result == 0) {
-        (void)madvise(start, bytes, MADV_DONTNEED);
+        (void)ebbi_os_purge(start, bytes);
     }
     errno = saved;
     return result;

@@ -17,6 +17,25 @@ static struct ebbi_lock loader = EBBI_LOCK(LOADER);
 void ebbi_os_loader_lock(void) { ebbi_lock_take(&loader); }
 void ebbi_os_loader_unlock(void) { ebbi_lock_drop(&loader); }
 
+// ---- what the loader knows without a lock ------------------------------------------------------------------
+
+// glibc's, since 2.35: without a lock, also in signal handlers. What follows the first five is of no interest here.
+struct found_object {
+    unsigned long long flags;
+    void *start, *end, *module;
+    const unsigned char *unwind_table;
+    unsigned long long others[16];
+};
+typedef int find_object_function(void *address, struct found_object *found);
+static find_object_function *find_object; // NULL: there is none that is known of; atomic
+
+void ebbi_os_unwind_by(void *symbol)
+{
+    find_object_function *found;
+    memcpy(&found, &symbol, sizeof found);
+    ebbi_store_relaxed(&find_object, found); // relaxed: a function of libc's
+}
+
 // ---- one address -----------------------------------------------------------------------------------------
 
 struct module_search {
@@ -58,6 +77,18 @@ static int match_module(struct dl_phdr_info *info, size_t size, void *context)
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module)
 {
     int saved = errno;
+    find_object_function *find = ebbi_load_relaxed(&find_object); // relaxed: a function of libc's
+    struct found_object found_here;
+    if (find != NULL) {
+        bool is_there = find((void *)address, &found_here) == 0;
+        if (is_there) {
+            const struct link_map *map = found_here.module;
+            module->base = map->l_addr;
+            name_module(module->name, sizeof module->name, map->l_name);
+        }
+        errno = saved;
+        return is_there;
+    }
     struct module_search search = {address, module};
     ebbi_lock_take(&loader);
     bool found = dl_iterate_phdr(match_module, &search) != 0;
@@ -138,23 +169,6 @@ size_t ebbi_os_mappings(struct ebbi_os_mapping *out, size_t room)
 }
 
 // ---- call frame information -----------------------------------------------------------------------------
-
-// glibc's, since 2.35: without a lock, also in signal handlers. What follows the first five is of no interest here.
-struct found_object {
-    unsigned long long flags;
-    void *start, *end, *module;
-    const unsigned char *unwind_table;
-    unsigned long long others[16];
-};
-typedef int find_object_function(void *address, struct found_object *found);
-static find_object_function *find_object; // NULL: there is none that is known of; atomic
-
-void ebbi_os_unwind_by(void *symbol)
-{
-    find_object_function *found;
-    memcpy(&found, &symbol, sizeof found);
-    ebbi_store_relaxed(&find_object, found); // relaxed: a function of libc's
-}
 
 struct table_search {
     uintptr_t address;

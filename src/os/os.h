@@ -123,8 +123,8 @@ void ebbi_os_streams_reset(void);
 bool ebbi_os_may_handle_signal(void);
 
 // Calls `look` in the signal handler for each access to memory that the kernel refuses (SIGSEGV,
-// SIGBUS), then what the program had installed before, as if it were alone. Once.
-void ebbi_os_watch_faults(void (*look)(uintptr_t address));
+// SIGBUS), then what the program had installed before, as if it were alone. Once for each of two. `pc`: the place in the code.
+void ebbi_os_watch_faults(void (*look)(uintptr_t address, uintptr_t pc));
 
 // Calls `look` in the signal handler for each signal of that number from now on. False, and nothing has
 // changed: the program has a handler of its own, or there can be none for that number. If the program

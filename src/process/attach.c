@@ -7,6 +7,7 @@
 // the second round of them, as others may allocate. After it the thread has none for good: glibc
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
+#include "debug/guard.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
@@ -48,6 +49,9 @@ int ebbi_start(void)
             ebbi_before_abort = ebbi_fork_abort;
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
+            if (ebbi_option(EBBI_OPTION_GUARD) != 0) {
+                ebbi_guard_begin(ebbi_option(EBBI_OPTION_GUARD));
+            }
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }

@@ -15,7 +15,9 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "debug/guard.h"
 #include "debug/quarantine.h"
+#include "debug/report.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
@@ -87,12 +89,14 @@ static void prepare(void)
     ebbi_collectors_lock();
     ebbi_arena_lock();
     ebbi_profile_lock();
+    ebbi_guard_lock();
     takes_locks = true;
 }
 
 static void drop_locks(void)
 {
     EBBI_ASSERT(takes_locks);
+    ebbi_guard_unlock();
     ebbi_profile_unlock();
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
@@ -191,7 +195,7 @@ static void forget_threads(void)
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
     ebbi_quarantine_forget();
-    ebbi_escape_forget();
+    ebbi_report_forget();
 }
 
 // Of a process that had no other: only its number changes.

@@ -11,7 +11,6 @@
 #define ENTRIES ((size_t)1 << 17)
 #define PLACES (2 * ENTRIES) // of the index, a power of two
 #define CALLS (32 * ENTRIES)
-#define OWN_CALLS 2 // the innermost at least: ebbi_unwind and ebbi_profile_add
 
 struct profile_entry {
     uint64_t key;
@@ -28,9 +27,6 @@ static struct {
     size_t entry_count;            // atomic
     size_t call_count;             // atomic
     uint32_t rounds;
-    uintptr_t
-        own_start; // of the code that this library is, where it is one by itself; constant, as is the next
-    size_t own_bytes;
 } book = {.lock = EBBI_LOCK(ARENA)};
 
 struct ebbi_profile_state ebbi_profile;
@@ -75,7 +71,6 @@ static bool reserve(void)
         book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
         book.entries = (struct profile_entry *)(void *)memory;
         book.entry_count = 1; // P3
-        ebbi_os_own_code(&book.own_start, &book.own_bytes);
     }
     return memory != NULL;
 }
@@ -157,22 +152,12 @@ static size_t find_entry(const uintptr_t *calls, size_t depth)
     return number;
 }
 
-// Those of the library itself; where it is linked into the program, these alone.
-static size_t own_calls(const uintptr_t *calls, size_t depth)
-{
-    size_t own = ebbi_min(OWN_CALLS, depth);
-    while (own < depth && calls[own] - book.own_start < book.own_bytes) {
-        own++;
-    }
-    return own;
-}
-
 EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean)
 {
     uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
     size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
     double objects = ebbi_sample_objects(bytes, mean);
-    size_t own = own_calls(calls, depth);
+    size_t own = ebbi_unwind_own(calls, depth);
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
     struct ebbi_profile_sums *sums = &book.entries[number].sums;

@@ -24,6 +24,9 @@
 
 // Up to `room` calls, innermost first, that of this function included. Returns how many.
 size_t ebbi_unwind(uintptr_t *calls, size_t room);
+// How many of these the library itself made; where it is linked into the program: at least that many.
+#define EBBI_OWN_CALLS 2 // the innermost: ebbi_unwind and who called it
+size_t ebbi_unwind_own(const uintptr_t *calls, size_t depth);
 // Other code may come to lie where some was: what is kept is not used any more.
 void ebbi_unwind_forget(void);
 

@@ -118,3 +118,15 @@ EBBI_NOINLINE size_t ebbi_unwind(uintptr_t *calls, size_t room)
     }
     return depth;
 }
+
+size_t ebbi_unwind_own(const uintptr_t *calls, size_t depth)
+{
+    uintptr_t start;
+    size_t bytes;
+    size_t own = ebbi_min(EBBI_OWN_CALLS, depth);
+    ebbi_os_own_code(&start, &bytes);
+    while (own < depth && calls[own] - start < bytes) {
+        own++;
+    }
+    return own;
+}

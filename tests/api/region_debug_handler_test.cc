@@ -112,6 +112,27 @@ TEST_F(RegionDebugHandlerDeathTest, OtherFaultsGoToTheProgramsHandlerUnreported)
                 silence);
 }
 
+char other_stack[64 * KiB];
+
+void exit_by_stack(int)
+{
+    const char here = 0;
+    _exit(static_cast<std::size_t>(&here - other_stack) < sizeof other_stack ? 45 : 46);
+}
+
+TEST_F(RegionDebugHandlerDeathTest, TheProgramsHandlerRunsOnTheStackThatItAskedFor)
+{
+    const auto misuse = [](int flags) {
+        stack_t stack = {};
+        stack.ss_sp = other_stack;
+        stack.ss_size = sizeof other_stack;
+        sigaltstack(&stack, nullptr);
+        read_at(released_under(plain(exit_by_stack, flags)));
+    };
+    EXPECT_EXIT(misuse(SA_ONSTACK), Exited(45), our_report);
+    EXPECT_EXIT(misuse(0), Exited(46), our_report);
+}
+
 // The kernel ends a process for a fault that it ignores, and does not for a signal that was sent.
 TEST_F(RegionDebugHandlerDeathTest, Ignored)
 {

@@ -32,7 +32,11 @@ endfunction()
 
 # hostile_case(<file> <environment, ; between, or ""> <arguments>...): its name is the file and the arguments.
 function(hostile_case name environment)
-  string(JOIN _ test hostile ${name} ${ARGN})
+  cmake_parse_arguments(PARSE_ARGV 2 case "" "SECONDS" "")
+  if(NOT case_SECONDS)
+    set(case_SECONDS 60)
+  endif()
+  string(JOIN _ test hostile ${name} ${case_UNPARSED_ARGUMENTS})
   if(environment)
     string(REGEX REPLACE "[^A-Za-z0-9]+" "_" suffix "${environment}")
     string(APPEND test _${suffix})
@@ -44,8 +48,8 @@ function(hostile_case name environment)
     set(labels hostile short)
     needed_by(short hostile_${name})
   endif()
-  add_test(NAME ${test} COMMAND hostile_${name} ${ARGN})
-  set_tests_properties(${test} PROPERTIES LABELS "${labels}" TIMEOUT 60 SKIP_RETURN_CODE 77
+  add_test(NAME ${test} COMMAND hostile_${name} ${case_UNPARSED_ARGUMENTS})
+  set_tests_properties(${test} PROPERTIES LABELS "${labels}" TIMEOUT ${case_SECONDS} SKIP_RETURN_CODE 77
     ENVIRONMENT "LD_PRELOAD=$<TARGET_FILE:ebbtide>;${environment}")
 endfunction()
 
@@ -161,7 +165,7 @@ endforeach()
 
 hostile_program(signals_stepped)
 foreach(call IN ITEMS 0 2 3 6 7 8 9)
-  hostile_case(signals_stepped EBB_PURGE_THREAD=0 ${call})
+  hostile_case(signals_stepped EBB_PURGE_THREAD=0 ${call} SECONDS 300) # of instructions, one by one
 endforeach()
 
 hostile_program(slow_return ebbtide)

@@ -1,0 +1,415 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "debug/guard.h"
+
+#include <string.h>
+
+#include "debug/report.h"
+#include "unwind/unwind.h"
+
+#define MOST_USED 512u
+#define MOST_HELD 512u
+#define GUARDS (MOST_USED + MOST_HELD)
+#define GUARD_CALLS 16u
+#define BLOCK_ALIGN ((size_t)16)
+
+enum guard_state { GUARD_FREE, GUARD_USED, GUARD_HELD };
+
+struct guard_event {
+    uint32_t thread;
+    uint32_t depth;
+    uintptr_t calls[GUARD_CALLS];
+};
+
+struct guard {
+    uint32_t state; // atomic
+    uint32_t next;  // number, of a free or held one; 0: none
+    uintptr_t block;
+    size_t bytes;
+    unsigned char canary;
+    struct guard_event made, freed;
+};
+
+static struct {
+    struct ebbi_lock lock; // rank: arena, as it is taken with no other below
+    struct guard *records; // [GUARDS + 1], number 0 is nobody's; constant
+    uint32_t fresh,
+        unused; // the first number that was never used; the chain of others that are free
+    uint32_t used, held;
+    uint32_t held_first, held_last;
+    uint64_t due_ms; // atomic
+} guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
+
+uint32_t ebbi_guard_rate;
+
+void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
+void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }
+
+static uint64_t scramble(uint64_t number) // splitmix64's
+{
+    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9u;
+    number = (number ^ number >> 27) * 0x94D049BB133111EBu;
+    return number ^ number >> 31;
+}
+
+bool ebbi_guard_is_due(void)
+{
+    uint64_t now_ms = ebbi_os_now_ms();
+    uint64_t due_ms = ebbi_load_relaxed(&guards.due_ms); // relaxed: a time, here and below
+    if (now_ms < due_ms) {
+        return false;
+    }
+    uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: constant
+    uint64_t gap_ms = 1 + scramble(now_ms ^ (uintptr_t)&now_ms) % ebbi_max(2000 / rate, 1);
+    return ebbi_cas_relaxed(&guards.due_ms, &due_ms, now_ms + gap_ms); // relaxed: as above
+}
+
+// ---- records ---------------------------------------------------------------------------------------------
+
+static struct guard *guard_at(uint32_t number)
+{
+    EBBI_ASSERT(number > 0 && number <= GUARDS);
+    return &guards.records[number];
+}
+
+static uint32_t take_record(void)
+{
+    uint32_t number = 0;
+    ebbi_lock_take(&guards.lock);
+    if (guards.used < MOST_USED) {
+        number = guards.unused;
+        if (number != 0) {
+            guards.unused = guard_at(number)->next;
+        } else {
+            EBBI_ASSERT(guards.fresh <= GUARDS);
+            number = guards.fresh++;
+        }
+        guards.used++;
+    }
+    ebbi_lock_drop(&guards.lock);
+    return number;
+}
+
+// Under the lock.
+static void record_is_free(uint32_t number)
+{
+    struct guard *guard = guard_at(number);
+    ebbi_assert_held(&guards.lock);
+    ebbi_store_relaxed(&guard->state, (uint32_t)GUARD_FREE); // relaxed: G1
+    guard->next = guards.unused;
+    guards.unused = number;
+}
+
+static void return_record(uint32_t number)
+{
+    ebbi_lock_take(&guards.lock);
+    guards.used--;
+    record_is_free(number);
+    ebbi_lock_drop(&guards.lock);
+}
+
+// The oldest of those that are held leaves, if there are more than `most`: the granule that it had, or 0.
+static uintptr_t take_oldest(uint32_t most)
+{
+    uint32_t number = guards.held_first;
+    ebbi_assert_held(&guards.lock);
+    if (guards.held <= most) {
+        return 0;
+    }
+    guards.held_first = guard_at(number)->next;
+    guards.held_last = guards.held_first != 0 ? guards.held_last : 0;
+    guards.held--;
+    record_is_free(number);
+    return ebbi_align_down(guard_at(number)->block, EBBI_GRANULE);
+}
+
+static uintptr_t hold_record(uint32_t number)
+{
+    ebbi_lock_take(&guards.lock);
+    guards.used--;
+    guards.held++;
+    guard_at(number)->next = 0;
+    *(guards.held_last != 0 ? &guard_at(guards.held_last)->next : &guards.held_first) = number;
+    guards.held_last = number;
+    uintptr_t start = take_oldest(MOST_HELD);
+    ebbi_lock_drop(&guards.lock);
+    return start;
+}
+
+static EBBI_NOINLINE void note_event(struct guard_event *event)
+{
+    uintptr_t calls[GUARD_CALLS + 8];
+    size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
+    size_t own = ebbi_unwind_own(calls, depth);
+    event->thread = ebbi_os_thread_number();
+    event->depth = (uint32_t)ebbi_min(depth - own, GUARD_CALLS);
+    memcpy(event->calls, calls + own, event->depth * sizeof *calls);
+}
+
+// ---- reports ---------------------------------------------------------------------------------------------
+
+static void put_guard_call(struct ebbi_text *text, uintptr_t call)
+{
+    struct ebbi_os_module module = {0};
+    bool known = ebbi_os_module_find(call, &module);
+    ebbi_text_put(text, "    ");
+    ebbi_text_put(text, module.name);
+    ebbi_text_put(text, known ? "+" : "");
+    ebbi_text_number(text, call - module.base, 16);
+    ebbi_text_put(text, "\n");
+}
+
+static void put_event(struct ebbi_text *text, const char *what, const struct guard_event *event)
+{
+    ebbi_text_put(text, what);
+    ebbi_text_put(text, " by thread ");
+    ebbi_text_number(text, event->thread, 10);
+    ebbi_text_put(text, event->depth > 0 ? " at:\n" : "\n");
+    for (uint32_t i = 0; i < event->depth; i++) {
+        put_guard_call(text, event->calls[i]);
+    }
+}
+
+static void put_block(struct ebbi_text *text, const struct guard *guard)
+{
+    ebbi_text_put(text, " a block of ");
+    ebbi_text_number(text, guard->bytes, 10);
+    ebbi_text_put(text, " bytes at ");
+    ebbi_text_number(text, guard->block, 16);
+}
+
+static void put_history(struct ebbi_text *text, const struct guard *guard, bool freed)
+{
+    put_event(text, "allocated", &guard->made);
+    if (freed) {
+        put_event(text, "freed", &guard->freed);
+    }
+}
+
+static void report_written(const struct guard *guard, size_t before, size_t behind)
+{
+    struct ebbi_text text = ebbi_report_begin();
+    ebbi_text_put(&text, behind > 0 ? "overflow: " : "underflow: ");
+    ebbi_text_number(&text, before + behind, 10);
+    ebbi_text_put(&text, " bytes were written ");
+    ebbi_text_put(&text, behind == 0 ? "before" : before == 0 ? "behind" : "before and behind");
+    put_block(&text, guard);
+    ebbi_text_put(&text, ", as its free finds\n");
+    put_history(&text, guard, true);
+    ebbi_report_end(&text);
+    ebbi_fatal("invalid free: %p was written out of its bounds", (void *)guard->block);
+}
+
+static const struct guard *find_guard(uintptr_t address, uint32_t *state)
+{
+    for (uint32_t number = 1; guards.records != NULL && number <= GUARDS; number++) {
+        const struct guard *guard = guard_at(number);
+        // acquire[guard-found <- guard-made]: the record
+        *state = ebbi_load_acquire(&guard->state);
+        if (*state != GUARD_FREE &&
+            ebbi_align_down(guard->block, EBBI_GRANULE) == ebbi_align_down(address, EBBI_GRANULE)) {
+            return guard;
+        }
+    }
+    return NULL;
+}
+
+static void put_where(struct ebbi_text *text, const struct guard *guard, uintptr_t address)
+{
+    uintptr_t end = guard->block + guard->bytes;
+    ebbi_text_number(text, address, 16);
+    ebbi_text_put(text, " lies ");
+    if (address < guard->block) {
+        ebbi_text_number(text, guard->block - address, 10);
+        ebbi_text_put(text, " bytes before");
+    } else {
+        ebbi_text_number(text, address - (address < end ? guard->block : end), 10);
+        ebbi_text_put(text, address < end ? " bytes into" : " bytes behind");
+    }
+    put_block(text, guard);
+    ebbi_text_put(text, "\n");
+}
+
+bool ebbi_guard_report(uintptr_t address, const char *what)
+{
+    uint32_t state;
+    const struct guard *guard = find_guard(address, &state);
+    if (guard == NULL) {
+        return false;
+    }
+    struct ebbi_text text = ebbi_report_begin();
+    bool is_free = strcmp(what, "free") == 0;
+    what = strcmp(what, "pointer") == 0 ? "use" : what;
+    ebbi_text_put(&text, state == GUARD_USED ? "invalid " : is_free ? "double " : "");
+    ebbi_text_put(&text, what);
+    ebbi_text_put(&text, state == GUARD_HELD && !is_free ? " after free: " : ": ");
+    put_where(&text, guard, address);
+    put_history(&text, guard, state == GUARD_HELD);
+    ebbi_report_end(&text);
+    return true;
+}
+
+// In a signal handler: an access at pc.
+static void guard_look(uintptr_t address, uintptr_t pc)
+{
+    uintptr_t calls[GUARD_CALLS + 8];
+    struct guard_event use = {.thread = ebbi_os_thread_number()};
+    uint32_t state;
+    const struct guard *guard = find_guard(address, &state);
+    if (guard == NULL) {
+        return;
+    }
+    size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
+    size_t own = 0; // up to the handler
+    while (own < depth && calls[own] != pc) {
+        own++;
+    }
+    use.depth = (uint32_t)ebbi_min(depth - own, GUARD_CALLS);
+    memcpy(use.calls, calls + own, use.depth * sizeof *calls);
+    struct ebbi_text text = ebbi_report_begin();
+    ebbi_text_put(&text, state == GUARD_HELD      ? "use after free: "
+                         : address < guard->block ? "underflow: "
+                                                  : "overflow: ");
+    put_where(&text, guard, address);
+    put_event(&text, "used", &use);
+    put_history(&text, guard, state == GUARD_HELD);
+    ebbi_report_end(&text);
+}
+
+// ---- blocks ----------------------------------------------------------------------------------------------
+
+void ebbi_guard_begin(size_t rate)
+{
+    EBBI_ASSERT(rate > 0);
+    guards.records = ebbi_os_map(
+        NULL, ebbi_align_up((GUARDS + 1) * sizeof *guards.records, ebbi_os_page_size()));
+    if (guards.records == NULL) {
+        ebbi_message("EBB_GUARD: no memory for its records: off");
+        return;
+    }
+    ebbi_os_watch_faults(guard_look);
+    ebbi_store_relaxed(&ebbi_guard_rate, (uint32_t)rate); // relaxed: there are no threads yet
+}
+
+// Pages [first, limit) of the span are accessible, all others not. False: refused, and all are.
+static bool close_around(char *start, size_t first, size_t limit)
+{
+    ebbi_dense_split(start, EBBI_GRANULE);
+    if (ebbi_os_guard(start, first) == 0 &&
+        ebbi_os_guard(start + limit, EBBI_GRANULE - limit) == 0) {
+        return true;
+    }
+    (void)ebbi_os_commit(start, EBBI_GRANULE);
+    return false;
+}
+
+// Where the block's canaries lie: `first` up to the block, and from its end to `limit`.
+static void canary_place(const struct guard *guard, char **first, char **limit)
+{
+    size_t page = ebbi_os_page_size();
+    *first = (char *)ebbi_align_down(guard->block, EBBI_GRANULE) + page;
+    *limit = *first + ebbi_align_up(ebbi_max(guard->bytes, 1), page);
+}
+
+static void *begin_block(uint32_t number, struct ebbi_large *large, size_t bytes, size_t align)
+{
+    struct guard *guard = guard_at(number);
+    char *first;
+    char *limit;
+    guard->bytes = bytes;
+    guard->block = (uintptr_t)ebbi_span_start(&large->head); // for the next line
+    canary_place(guard, &first, &limit);
+    char *block = limit - ebbi_align_up(bytes, ebbi_max(align, BLOCK_ALIGN));
+    guard->block = (uintptr_t)block;
+    guard->canary = (unsigned char)(scramble(guard->block) | 1);
+    memset(first, guard->canary, (size_t)(block - first));
+    memset(block + bytes, guard->canary, (size_t)(limit - (block + bytes)));
+    large->bytes = bytes;
+    large->note = (struct ebbi_note){0};
+    large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
+    large->guard = number;
+    note_event(&guard->made);
+    // release[guard-made -> guard-found]: the record
+    ebbi_store_release(&guard->state, (uint32_t)GUARD_USED);
+    ebbi_tags_set(ebbi_span_start(&large->head), 1, EBBI_TAG_LARGE);
+    return block;
+}
+
+EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero)
+{
+    size_t page = ebbi_os_page_size();
+    if (bytes > EBBI_GRANULE || align > page) {
+        return NULL;
+    }
+    size_t room = ebbi_align_up(ebbi_max(bytes, 1), page);
+    uint32_t number = room + 2 * page <= EBBI_GRANULE ? take_record() : 0;
+    if (number == 0) {
+        return NULL;
+    }
+    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_LARGE);
+    if (span == NULL || !close_around(ebbi_span_start(span), page, page + room)) {
+        if (span != NULL) {
+            ebbi_span_free(span);
+        }
+        return_record(number);
+        return NULL;
+    }
+    bool clean = ebbi_large_in(span)->head.zeroed;
+    void *block = begin_block(number, ebbi_large_in(span), bytes, align);
+    return zero && !clean ? memset(block, 0, bytes) : block;
+}
+
+static size_t altered(const char *from, const char *to, unsigned char canary)
+{
+    size_t count = 0;
+    for (; from < to; from++) {
+        count += (unsigned char)*from != canary;
+    }
+    return count;
+}
+
+// False: the kernel refuses, and it stays without access.
+static bool open_again(uintptr_t start)
+{
+    bool done = start != 0 && ebbi_os_commit((void *)start, EBBI_GRANULE) == 0;
+    if (done) {
+        ebbi_span_free(ebbi_span_of((const void *)start));
+    }
+    return done;
+}
+
+bool ebbi_guard_rest(void)
+{
+    bool some = false;
+    for (bool more = ebbi_guard_is_on(); more;) {
+        ebbi_lock_take(&guards.lock);
+        uintptr_t start = take_oldest(0);
+        ebbi_lock_drop(&guards.lock);
+        more = start != 0;
+        some |= open_again(start);
+    }
+    return some;
+}
+
+void ebbi_guard_free(struct ebbi_large *large)
+{
+    uint32_t number = large->guard;
+    struct guard *guard = guard_at(number);
+    char *first;
+    char *limit;
+    canary_place(guard, &first, &limit);
+    size_t before = altered(first, (char *)guard->block, guard->canary);
+    size_t behind = altered((char *)guard->block + guard->bytes, limit, guard->canary);
+    note_event(&guard->freed);
+    if (before + behind > 0) {
+        report_written(guard, before, behind);
+    }
+    large->head.state = EBBI_SPAN_QUARANTINE;
+    // release[guard-made -> guard-found]: the record
+    ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);
+    if (ebbi_os_guard(first, (size_t)(limit - first)) == 0) {
+        (void)open_again(hold_record(number));
+    } else {
+        return_record(number);
+        (void)open_again(ebbi_align_down(guard->block, EBBI_GRANULE));
+    }
+}

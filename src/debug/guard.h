@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer debug: guarded allocations (EBB_GUARD). A few of all allocations, EBB_GUARD a second at most, get pages of their
+// own between two that let no access through, and when they are freed, theirs do not either, until newer ones need
+// the room. An access there, a second free, or bytes that were written beside the block end in a report with the
+// stacks of allocation, free and use. (K. Serebryany et al., "GWP-ASan: Sampling-Based Detection of Memory-Safety Bugs
+// in Production", 2024, has the idea.)
+//
+//     | no access | canary | block | canary | no access |     a span of one granule, a large object for all other layers
+//                                           ^ a page's end: the canary behind the block is shorter than its alignment
+//
+//     free record --make--> in use --free--> held, no access --oldest of MOST_HELD--> free record, free span
+//
+// G1  records change under a lock; a signal handler reads those whose state is not free. What it finds there is of a block that
+//     the access was wrong for, or of one that took its place in this very moment.
+// G2  held: no page of the span is accessible, its tag is none.
+// G3  at most MOST_USED are in use and MOST_HELD held. Each splits mappings, of which Linux allows 65,530 a process.
+#ifndef EBB_DEBUG_GUARD_H
+#define EBB_DEBUG_GUARD_H
+
+#include "arena/arena.h"
+
+// At the process's start. rate: most allocations a second, not 0; no memory for the records: off, with a message.
+void ebbi_guard_begin(size_t rate);
+
+extern EBBI_HIDDEN uint32_t ebbi_guard_rate; // 0: off; atomic
+EBBI_INLINE bool ebbi_guard_is_on(void)
+{
+    // relaxed: it is set before there are threads
+    return EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_guard_rate) != 0);
+}
+// Whether it is time for one. A true answer is for the caller alone. Any thread.
+bool ebbi_guard_is_due(void);
+
+// NULL: too large, or refused. Of the size that was asked for, to the byte. No lock held; neither allocates nor waits
+// for the loader. Some 5 us.
+void *ebbi_guard_make(size_t bytes, size_t align, bool zero);
+// Its tag has been taken. Ends the process if there was a write beside it.
+void ebbi_guard_free(struct ebbi_large *large);
+// Memory was refused: what is held is free. True: there is some more now.
+bool ebbi_guard_rest(void);
+
+// Reports on stderr if the address lies in the span of such a block; false otherwise. what: of a pointer that was
+// handed to the library: "free" or the like.
+bool ebbi_guard_report(uintptr_t address, const char *what);
+
+void ebbi_guard_lock(void); // fork()
+void ebbi_guard_unlock(void);
+
+#endif
