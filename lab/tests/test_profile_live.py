@@ -18,7 +18,7 @@ from test_stalls import WAITS, build, started
 
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.inspect import heap_profile
+from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.heap_profile import HeapProfile
 
 LEAKS = """
@@ -202,7 +202,7 @@ def test_what_ends_meanwhile_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_what_sleeps_is_told_and_not_waited_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heap_profile, "ANSWERS_WITHIN_S", 0.2)
+    monkeypatch.setattr(control, "ANSWERS_WITHIN_S", 0.2)
     with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
         assert f"process {pid} does not answer" in fault(pid, "--seconds", 1)
 
@@ -216,7 +216,7 @@ def test_what_has_no_ebbtide_or_is_no_process_is_a_clear_error(tmp_path: Path) -
 
 def test_another_version_is_told(tmp_path: Path) -> None:
     with started(build(WAITS + OTHER_VERSION, tmp_path / "program", "-rdynamic")) as pid:
-        assert "a profile of another version" in fault(pid)
+        assert "is of another version" in fault(pid)
 
 
 def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ EBBI_INLINE void ebbi_serve(void)
         ebbi_pass_serve();
     }
     if (ebbi_control_is_asked()) {
-        ebbi_asked_serve();
+        ebbi_asked_serve(false);
     }
 }
 

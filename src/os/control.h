@@ -16,6 +16,7 @@ enum ebbi_what {
     // with: bytes from one sample to the next, for so many ms; or 0: over. What is on otherwise stays as it is. Of
     // several the first one's mean holds, and the time of the last to end.
     EBBI_ASK_PROFILE,
+    EBBI_ASK_TRIM, // ebb_trim; by the helper, where there is one, so that no thread of the program pauses
 };
 
 struct ebbi_control {

@@ -7,6 +7,7 @@
 #include "heap/registry.h"
 #include "os/control.h"
 #include "os/lock.h"
+#include "os/wake.h"
 #include "process/process.h"
 #include "profile/profile.h"
 
@@ -52,6 +53,9 @@ static int done(const struct ebbi_question *question)
         return 0;
     case EBBI_ASK_PROFILE:
         return profile_asked(question->with, question->ms);
+    case EBBI_ASK_TRIM:
+        (void)ebbi_trim(ebbi_heap_mine());
+        return 0;
     default:
         return -ENOSYS;
     }
@@ -66,14 +70,24 @@ void ebbi_profile_lapse(void)
     }
 }
 
-// Whoever finds the lock taken leaves it to its holder, who looks again.
-void ebbi_asked_serve(void)
+// Under the lock. False: it is left to the helper.
+static bool answer(bool helper)
 {
-    // relaxed: see ebbi_pass_serve
-    while (!ebbi_load_relaxed(&ebbi_dying) && ebbi_control_is_asked() &&
-           ebbi_lock_try(&asked_lock)) {
-        struct ebbi_question question = ebbi_control_read();
+    struct ebbi_question question = ebbi_control_read();
+    ebbi_assert_held(&asked_lock);
+    bool does = helper || question.what != EBBI_ASK_TRIM || !ebbi_helper_is_there();
+    if (does) {
         ebbi_control_answer(question.number, done(&question));
+    }
+    return does;
+}
+
+// Whoever finds the lock taken leaves it to its holder, who looks again.
+void ebbi_asked_serve(bool helper)
+{
+    bool goes_on = !ebbi_load_relaxed(&ebbi_dying); // relaxed: see ebbi_pass_serve
+    while (goes_on && ebbi_control_is_asked() && ebbi_lock_try(&asked_lock)) {
+        goes_on = answer(helper);
         ebbi_lock_drop(&asked_lock);
     }
 }

@@ -47,18 +47,23 @@ static bool must_end(void)
     return ebbi_load_relaxed(&leaves) != 0 || (no_threads() && ebbi_load_relaxed(&first_gone) != 0);
 }
 
+static void helper_listen(void)
+{
+    ebbi_asked_serve(true);
+    ebbi_profile_lapse();
+}
+
+// Until somebody rings.
 static void helper_nap(uint32_t ms)
 {
     uint32_t heard = ebbi_bell_listen();
-    if (!must_end()) {
-        ebbi_bell_wait(heard, ms);
+    uint64_t now_ms = ebbi_os_now_ms();
+    uint64_t end_ms = now_ms + ms;
+    while (!must_end() && ebbi_bell_listen() == heard && now_ms < end_ms) {
+        ebbi_bell_wait(heard, (uint32_t)ebbi_min(end_ms - now_ms, ASKED_MS));
+        helper_listen();
+        now_ms = ebbi_os_now_ms();
     }
-}
-
-static void helper_listen(void)
-{
-    ebbi_asked_serve();
-    ebbi_profile_lapse();
 }
 
 static void helper_idle(void)
@@ -128,7 +133,6 @@ static void helper_main(void)
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
         helper_nap(nap_ms);
-        helper_listen();
         if (may_end() || must_end()) {
             ended = helper_linger(&pass);
         } else {

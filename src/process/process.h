@@ -41,7 +41,7 @@ void ebbi_pass_serve(void);  // makes the pass that is wanted (os/wake.h), if no
 // ---- asked.c -------------------------------------------------------------------------------------
 int ebbi_profile_switch(size_t mean); // on, or 0: off; for a process that has started. 0 or -ENOMEM
 void ebbi_profile_lapse(void);        // off, if the time that was asked for is over
-void ebbi_asked_serve(void);          // does what another process has asked for, if nobody does
+void ebbi_asked_serve(bool helper);   // does what another process has asked for, if nobody does
 void ebbi_asked_forget(void);         // in the child of a fork
 
 // ---- trim.c --------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@
 namespace {
 
 using control::ask, control::is_answered, control::nothing, control::nothing_known,
-    control::profile;
+    control::profile, control::trim;
 
 // Slow calls, as a program makes them.
 void work()
@@ -68,6 +68,48 @@ TEST(Asked, AProfileBeginsAndEnds)
     ask(profile, 0);
     EXPECT_EQ(0, answer());
     EXPECT_FALSE(is_on());
+}
+
+std::size_t resident()
+{
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    return stats.resident;
+}
+
+void leave_free(std::size_t bytes)
+{
+    char *p = static_cast<char *>(ebb_malloc(bytes));
+    std::memset(p, 1, bytes);
+    ebb_free(p);
+}
+
+TEST(Asked, MemoryThatIsFreeGoesBack)
+{
+    leave_free(20 << 20);
+    const std::size_t before = resident();
+    ask(trim, 0);
+    EXPECT_EQ(0, answer());
+    const std::size_t now = resident();
+    EXPECT_TRUE(support::under_sanitizer || before > now + 10 * support::MiB)
+        << before << ", now " << now;
+}
+
+TEST(Asked, WithThreadsTheHelperDoesIt)
+{
+    std::atomic<bool> ends{false};
+    std::thread other([&ends] {
+        work();
+        ends.wait(false);
+    });
+    work();
+    ask(trim, 0);
+    for (int i = 0; i < 6000 && !is_answered(); i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10)); // no slow call of ours
+    EXPECT_TRUE(is_answered());
+    ends = true;
+    ends.notify_all();
+    other.join();
 }
 
 TEST(Asked, WhatItDoesNotKnowIsRefused)

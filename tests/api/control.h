@@ -29,7 +29,7 @@ extern const ProfileBoard ebb_profile_board;
 
 namespace control {
 
-inline constexpr std::uint64_t nothing = 0, profile = 1, nothing_known = 77;
+inline constexpr std::uint64_t nothing = 0, profile = 1, trim = 2, nothing_known = 77;
 
 inline void ask(std::uint64_t what, std::uint64_t with, std::uint64_t ms = 100000)
 {

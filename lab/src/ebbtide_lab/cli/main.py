@@ -25,6 +25,8 @@ VERBS = {
     "doctor": "doctor",
     "status": "status",
     "profile": "profile",
+    "ps": "ps",
+    "trim": "trim",
     "published": "published",
     "record": "record",
     "replay": "replay",
@@ -33,7 +35,7 @@ VERBS = {
 }
 
 # What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
-SLIM = ("run", "status", "doctor")
+SLIM = ("run", "ps", "status", "trim", "doctor")
 
 
 class Main(click.Group):

@@ -60,7 +60,7 @@ class Process:
     """An open process. Raises LabError with the reason when it cannot be opened."""
 
     def __init__(self, pid: int, writes: bool = False) -> None:
-        self._pid = pid
+        self.pid = pid
         with _told(pid, "write" if writes else "read"):
             self.folder = _living(pid)
             maps = (self.folder / "maps").read_text(errors="replace")
@@ -108,7 +108,7 @@ class Process:
         found = self.find(symbol)
         if found:
             return found[0]
-        pid = self._pid
+        pid = self.pid
         names = (each.file for each in self.maps if each.deleted)
         gone = next((name for name in names if LIBRARY in Path(name).name), "")
         if gone:
@@ -118,7 +118,7 @@ class Process:
     def thread_name(self, thread: int) -> str:
         """Empty when the thread has ended."""
         try:
-            comm = Path(f"/proc/{self._pid}/task/{thread}/comm")
+            comm = Path(f"/proc/{self.pid}/task/{thread}/comm")
             return comm.read_text(errors="replace").strip()
         except OSError:
             return ""
@@ -135,6 +135,17 @@ class Process:
                 return None if value is None else value + _shift(elf, mapping.start)
         except (OSError, ELFError):
             return None  # no file to read, or a mapped file that is no program
+
+
+@contextmanager
+def told(pid: int) -> Iterator[None]:
+    """What goes wrong behind the opening, as one reads it."""
+    try:
+        yield
+    except Torn as error:
+        raise LabError(f"process {pid} has ended, or became another program, just now") from error
+    except PermissionError as error:
+        raise LabError(f"not allowed to write the memory of process {pid}") from error
 
 
 def _living(pid: int) -> Path:

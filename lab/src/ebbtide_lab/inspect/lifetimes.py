@@ -93,7 +93,7 @@ def examine(pid: int) -> Status:
         labels = read_labels(process, address, now_ms)
         library = file_at(process, address)
         version = version_of(library)
-        name, resident = process.thread_name(pid), _resident_bytes(process.folder)
+        name, resident = process.thread_name(pid), resident_bytes(process.folder)
         return Status(pid, name, library, version, resident, labels, len(labels) == MOST_ROWS)
     except Torn as error:
         raise LabError(f"process {pid} ended, or became another program, just now") from error
@@ -197,7 +197,7 @@ def version_of(library: str) -> str:
     return found.group(1) if found else ""
 
 
-def _resident_bytes(folder: Path) -> int:
+def resident_bytes(folder: Path) -> int:
     try:
         pages = int((folder / "statm").read_text().split()[1])
     except (OSError, IndexError) as error:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What a running process is asked to do, from outside: `ebb_control` (src/os/control.h).
+
+Who in the process next makes a slow call sees it, or its helper within a second.
+"""
+
+import os
+import struct
+import time
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.inspect.image import Process, told
+
+SYMBOL = "ebb_control"
+LACK = "that could be asked for anything"
+HEAD = struct.Struct("<QI")
+MAGIC = 0x4542424354524C31
+VERSION = 1
+QUESTION = struct.Struct("<QQQ")  # what, with, for how many ms
+STATE = struct.Struct("<IIi")  # asked, answered, result
+HALF = struct.Struct("<I")
+NOTHING, PROFILE, TRIM = 0, 1, 2
+ASKED_AT, WHAT_AT = 12, 24
+ANSWERS_WITHIN_S = 5.0
+LOOK_S = 0.005
+
+
+class Control:
+    """Of a process that was opened for writing. LabError: it has none, or another version's."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+        self._at = process.require(SYMBOL, LACK)
+        with told(process.pid):
+            if HEAD.unpack(process.read(self._at, HEAD.size)) != (MAGIC, VERSION):
+                raise LabError(f"the Ebbtide in process {process.pid} is of another version")
+
+    def ask(self, what: int, with_: int = 0, seconds: float = 0) -> None:
+        """Returns when it is done. A question that is not answered is taken back."""
+        with told(self._process.pid):
+            question = QUESTION.pack(what, with_, round(seconds * 1000))
+            number = self._put(question)
+            end = time.monotonic() + ANSWERS_WITHIN_S
+            try:
+                while not self._is_done(number) and time.monotonic() < end:
+                    time.sleep(LOOK_S)
+                    if self._state()[0] != number:  # another tool asks as well
+                        number = self._put(question)
+            except KeyboardInterrupt:
+                self._take_back()
+                raise
+            if not self._is_done(number):
+                self._take_back()
+                if not self._is_done(number):
+                    raise LabError(
+                        f"process {self._process.pid} does not answer: its one thread sleeps or"
+                        " makes no slow call, or it is stopped"
+                    )
+
+    def _state(self) -> tuple[int, int, int]:
+        asked, answered, result = STATE.unpack(self._process.read(self._at + ASKED_AT, STATE.size))
+        return asked, answered, result
+
+    def _put(self, question: bytes) -> int:
+        before = self._state()[0]
+        number = (before + 1 + os.getpid()) % (1 << 32)  # another than anybody's just now
+        number += number == before
+        self._process.write(self._at + WHAT_AT, question)
+        self._process.write(self._at + ASKED_AT, HALF.pack(number))
+        return number
+
+    def _take_back(self) -> None:
+        self._process.write(self._at + WHAT_AT, QUESTION.pack(NOTHING, 0, 0))
+
+    def _is_done(self, number: int) -> bool:
+        _, answered, result = self._state()
+        if answered == number and result != 0:
+            raise LabError(f"process {self._process.pid} cannot: {os.strerror(-result)}")
+        return answered == number
