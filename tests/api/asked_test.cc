@@ -95,21 +95,14 @@ TEST(Asked, MemoryThatIsFreeGoesBack)
         << before << ", now " << now;
 }
 
-TEST(Asked, WithThreadsTheHelperDoesIt)
+TEST(Asked, TheHelperDoesIt)
 {
-    std::atomic<bool> ends{false};
-    std::thread other([&ends] {
-        work();
-        ends.wait(false);
-    });
+    ASSERT_EQ(0, ebb_helper_start());
     work();
     ask(trim, 0);
     for (int i = 0; i < 6000 && !is_answered(); i++)
         std::this_thread::sleep_for(std::chrono::milliseconds(10)); // no slow call of ours
     EXPECT_TRUE(is_answered());
-    ends = true;
-    ends.notify_all();
-    other.join();
 }
 
 TEST(Asked, WhatItDoesNotKnowIsRefused)
