@@ -91,7 +91,6 @@
 #include "process/helper.c"
 #include "process/attach.c"
 #include "process/fork.c"
-#include "process/trim.c"
 #include "front/realloc.c"
 #include "front/slow.c"
 #include "diag/cached.c"

@@ -17,7 +17,7 @@ void ebb_free(void *p) { ebbi_free(p); }
 void *ebb_aligned_alloc(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
 void *ebb_memalign(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
 size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
-size_t ebb_trim(void) { return ebbi_trim(ebbi_heap_get()); }
+size_t ebb_trim(void) { return ebbi_trim(ebbi_heap_get(), ebbi_threads_any()); }
 
 int ebb_helper_start(void)
 {

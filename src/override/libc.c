@@ -24,7 +24,7 @@ int malloc_info(int flags, FILE *stream);
 EXPORT int malloc_trim(size_t pad)
 {
     (void)pad;
-    return ebbi_trim(ebbi_heap_get()) > 0;
+    return ebbi_trim(ebbi_heap_get(), ebbi_threads_any()) > 0;
 }
 
 #ifdef __GLIBC__

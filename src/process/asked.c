@@ -46,7 +46,7 @@ static int profile_asked(size_t mean, uint64_t ms)
     return on || mean != 0 ? switch_for(mean, mean != 0 ? asked : 0) : 0;
 }
 
-static int done(const struct ebbi_question *question)
+static int done(const struct ebbi_question *question, bool helper)
 {
     switch (question->what) {
     case EBBI_ASK_NOTHING:
@@ -54,7 +54,7 @@ static int done(const struct ebbi_question *question)
     case EBBI_ASK_PROFILE:
         return profile_asked(question->with, question->ms);
     case EBBI_ASK_TRIM:
-        (void)ebbi_trim(ebbi_heap_mine());
+        (void)ebbi_trim(ebbi_heap_mine(), helper);
         return 0;
     default:
         return -ENOSYS;
@@ -77,7 +77,7 @@ static bool answer(bool helper)
     ebbi_assert_held(&asked_lock);
     bool does = helper || question.what != EBBI_ASK_TRIM || !ebbi_helper_is_there();
     if (does) {
-        ebbi_control_answer(question.number, done(&question));
+        ebbi_control_answer(question.number, done(&question, helper));
     }
     return does;
 }

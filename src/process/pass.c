@@ -98,3 +98,24 @@ void ebbi_pass_serve(void)
         ebbi_purge_pass(&pass);
     }
 }
+
+size_t ebbi_trim(struct ebbi_heap *heap, bool parks)
+{
+    struct ebbi_arena_totals before;
+    struct ebbi_arena_totals after;
+    ebbi_arena_totals(&before);
+    struct ebbi_heap *inside = ebbi_inside();
+    if (heap != NULL) {
+        ebbi_flush_all(heap);
+        ebbi_seats_flush(heap);
+    }
+    struct ebbi_pass pass = {.delay_ms = 0, .parks = parks};
+    if (parks) {
+        size_t came_home; // nothing yet: the pass then empties what sleeps
+        (void)ebbi_park_pass(&came_home);
+    }
+    ebbi_purge_pass(&pass);
+    ebbi_outside(inside);
+    ebbi_arena_totals(&after);
+    return after.purged_bytes - before.purged_bytes + pass.bytes;
+}

@@ -36,16 +36,15 @@ struct ebbi_pass {
 };
 void ebbi_purge_pass(
     struct ebbi_pass *pass); // over all owners and the arena, until nothing more is old enough
-void ebbi_pass_serve(void);  // makes the pass that is wanted (os/wake.h), if nobody is faster
+// Gives back all that is free, with `parks` also what lies in sleeping threads' magazines: bytes.
+size_t ebbi_trim(struct ebbi_heap *heap, bool parks);
+void ebbi_pass_serve(void); // makes the pass that is wanted (os/wake.h), if nobody is faster
 
 // ---- asked.c -------------------------------------------------------------------------------------
 int ebbi_profile_switch(size_t mean); // on, or 0: off; for a process that has started. 0 or -ENOMEM
 void ebbi_profile_lapse(void);        // off, if the time that was asked for is over
 void ebbi_asked_serve(bool helper);   // does what another process has asked for, if nobody does
 void ebbi_asked_forget(void);         // in the child of a fork
-
-// ---- trim.c --------------------------------------------------------------------------------------
-size_t ebbi_trim(struct ebbi_heap *heap); // gives back all that is free; bytes
 
 // ---- helper.c: any thread ------------------------------------------------------------------------
 bool ebbi_helper_is_me(void);

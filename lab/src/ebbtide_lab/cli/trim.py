@@ -17,8 +17,9 @@ from ebbtide_lab.show.status import human_bytes
 def trim_command(pid: int, as_json: bool) -> None:
     """Ask the process PID, which has Ebbtide loaded, to give back all memory that is free in it.
 
-    As ebb_trim does. In a process with threads its helper does it, and no other thread waits; a
-    process of one thread does it in its next slow call.
+    As ebb_trim does. In a process with threads its helper does it, and no other thread waits. A
+    process of one thread, or one without a helper, does it in its next slow call; without a
+    helper, what lies in the caches of sleeping threads stays there.
     """
     process = Process(pid, writes=True)
     try:
