@@ -220,17 +220,16 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 // is not among them, and what destructors free is unknown. A pin's age is counted from when the clock last
 // moved on, or was first asked for, behind its beginning: 0 at a first look, and it grows from there.
 struct ebb_reclaim_stats {
-    size_t retired_bytes;   // waiting, by block size
-    size_t retired_blocks;  // their number
-    size_t destructors;     // calls that wait, but for those that a thread has begun to run
-    uint64_t epoch;         // of the clock
-    size_t participants;    // threads registered
-    size_t pinned;          // of them, inside a pin now
-    uint64_t oldest_pin_ms; // for how long the oldest pin is known to have lasted
-    uint32_t
-        oldest_pin_thread; // its thread, by the kernel's number (gettid); 0: none, or none that has a heap
-    size_t hazards;        // open hazard pointers
-    int fenced;            // every outermost pin makes a fence
+    size_t retired_bytes;       // waiting, by block size
+    size_t retired_blocks;      // their number
+    size_t destructors;         // calls that wait, but for those that a thread has begun to run
+    uint64_t epoch;             // of the clock
+    size_t participants;        // threads registered
+    size_t pinned;              // of them, inside a pin now
+    uint64_t oldest_pin_ms;     // for how long the oldest pin is known to have lasted
+    uint32_t oldest_pin_thread; // its thread (gettid); 0: none, or one without a heap
+    size_t hazards;             // open hazard pointers
+    int fenced;                 // every outermost pin makes a fence
 };
 
 // A snapshot, which moves the clock on if it may. O(heaps); takes the heaps' locks one at a time.

@@ -122,6 +122,7 @@ static uintptr_t take_oldest(uint32_t most)
     return ebbi_align_down(guard_at(number)->block, EBBI_GRANULE);
 }
 
+// The granule of the one that leaves for it, or 0.
 static uintptr_t hold_record(uint32_t number)
 {
     ebbi_lock_take(&guards.lock);
@@ -302,27 +303,28 @@ static bool close_around(char *start, size_t first, size_t limit)
     return false;
 }
 
-// Where the block's canaries lie: `first` up to the block, and from its end to `limit`.
-static void canary_place(const struct guard *guard, char **first, char **limit)
+// What is accessible of a span: the block, and the canaries before and behind it.
+struct guard_pages {
+    char *first, *limit;
+};
+
+static struct guard_pages pages_in(void *start, size_t bytes)
 {
     size_t page = ebbi_os_page_size();
-    *first = (char *)ebbi_align_down(guard->block, EBBI_GRANULE) + page;
-    *limit = *first + ebbi_align_up(ebbi_max(guard->bytes, 1), page);
+    char *first = (char *)start + page;
+    return (struct guard_pages){first, first + ebbi_align_up(ebbi_max(bytes, 1), page)};
 }
 
 static void *begin_block(uint32_t number, struct ebbi_large *large, size_t bytes, size_t align)
 {
     struct guard *guard = guard_at(number);
-    char *first;
-    char *limit;
-    guard->bytes = bytes;
-    guard->block = (uintptr_t)ebbi_span_start(&large->head); // for the next line
-    canary_place(guard, &first, &limit);
-    char *block = limit - ebbi_align_up(bytes, ebbi_max(align, BLOCK_ALIGN));
+    struct guard_pages pages = pages_in(ebbi_span_start(&large->head), bytes);
+    char *block = pages.limit - ebbi_align_up(bytes, ebbi_max(align, BLOCK_ALIGN));
     guard->block = (uintptr_t)block;
+    guard->bytes = bytes;
     guard->canary = (unsigned char)(scramble(guard->block) | 1);
-    memset(first, guard->canary, (size_t)(block - first));
-    memset(block + bytes, guard->canary, (size_t)(limit - (block + bytes)));
+    memset(pages.first, guard->canary, (size_t)(block - pages.first));
+    memset(block + bytes, guard->canary, (size_t)(pages.limit - (block + bytes)));
     large->bytes = bytes;
     large->note = (struct ebbi_note){0};
     large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
@@ -394,11 +396,10 @@ void ebbi_guard_free(struct ebbi_large *large)
 {
     uint32_t number = large->guard;
     struct guard *guard = guard_at(number);
-    char *first;
-    char *limit;
-    canary_place(guard, &first, &limit);
-    size_t before = altered(first, (char *)guard->block, guard->canary);
-    size_t behind = altered((char *)guard->block + guard->bytes, limit, guard->canary);
+    char *start = ebbi_span_start(&large->head);
+    struct guard_pages pages = pages_in(start, guard->bytes);
+    size_t before = altered(pages.first, (char *)guard->block, guard->canary);
+    size_t behind = altered((char *)guard->block + guard->bytes, pages.limit, guard->canary);
     note_event(&guard->freed);
     if (before + behind > 0) {
         report_written(guard, before, behind);
@@ -406,10 +407,10 @@ void ebbi_guard_free(struct ebbi_large *large)
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);
-    if (ebbi_os_guard(first, (size_t)(limit - first)) == 0) {
+    if (ebbi_os_guard(pages.first, (size_t)(pages.limit - pages.first)) == 0) {
         (void)open_again(hold_record(number));
     } else {
-        return_record(number);
-        (void)open_again(ebbi_align_down(guard->block, EBBI_GRANULE));
+        return_record(number); // from here on it may be another's
+        (void)open_again((uintptr_t)start);
     }
 }

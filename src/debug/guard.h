@@ -31,8 +31,8 @@ EBBI_INLINE bool ebbi_guard_is_on(void)
 // Whether it is time for one. A true answer is for the caller alone. Any thread.
 bool ebbi_guard_is_due(void);
 
-// NULL: too large, or refused. Of the size that was asked for, to the byte. No lock held; neither allocates nor waits
-// for the loader. Some 5 us.
+// NULL: too large, too many, or refused. Of the size that was asked for, to the byte. No lock held; waits for the loader where
+// the unwinder does. Two or three system calls.
 void *ebbi_guard_make(size_t bytes, size_t align, bool zero);
 // Its tag has been taken. Ends the process if there was a write beside it.
 void ebbi_guard_free(struct ebbi_large *large);

@@ -112,9 +112,9 @@ void ebbi_os_watch_faults(void (*look)(uintptr_t address, uintptr_t pc))
 {
     static const int signals[] = {SIGSEGV, SIGBUS};
     int saved = errno;
-    size_t first = fault_looks[0] == NULL || fault_looks[0] == look ? 0 : 1;
-    EBBI_ASSERT(look != NULL && (fault_looks[first] == NULL || fault_looks[first] == look));
-    fault_looks[first] = look;
+    size_t place = fault_looks[0] == NULL || fault_looks[0] == look ? 0 : 1;
+    EBBI_ASSERT(look != NULL && (fault_looks[place] == NULL || fault_looks[place] == look));
+    fault_looks[place] = look;
     for (size_t i = 0; i < sizeof signals / sizeof signals[0]; i++) {
         struct sigaction ours = {0};
         struct sigaction before;

@@ -13,7 +13,7 @@
 
 #define MOST_MS ((uint64_t)1 << 40)
 
-static struct ebbi_lock asked_lock = EBBI_LOCK(START); // rank: before the registry; only ever tried
+static struct ebbi_lock asked_lock = EBBI_LOCK(START); // rank: start; answers only try it
 
 static int switch_for(size_t mean, uint64_t until_ms)
 {
@@ -28,7 +28,14 @@ static int switch_for(size_t mean, uint64_t until_ms)
     return error;
 }
 
-int ebbi_profile_switch(size_t mean) { return switch_for(mean, 0); }
+// By the program. Under the lock, so that the end of one that was asked for does not end it.
+int ebbi_profile_switch(size_t mean)
+{
+    ebbi_lock_take(&asked_lock);
+    int error = switch_for(mean, 0);
+    ebbi_lock_drop(&asked_lock);
+    return error;
+}
 
 static int profile_asked(size_t mean, uint64_t ms)
 {

@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <thread>
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "anew.h"
 #include "guarded.h"
 
 #include "ebbtide/profile.h"
@@ -14,27 +14,15 @@
 
 namespace {
 
-using Killed = testing::KilledBySignal;
+using anew::Killed;
 
 const std::size_t sizes[] = {1, 15, 101, 4093, 5001, guarded::most() - 1};
 
-struct GuardDeathTest : testing::Test {
-    void SetUp() override
-    {
-#if defined(EBBTEST_SANITIZED)
-        GTEST_SKIP() << "the sanitizer's own handlers are in the way";
-#elif defined(EBBTEST_EMULATED)
-        GTEST_SKIP() << "no process can be started anew";
-#endif
-        testing::FLAGS_gtest_death_test_style = "threadsafe";
-    }
-};
+using GuardDeathTest = anew::DeathTest;
 
 char *block(std::size_t bytes)
 {
-    const rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    alarm(100);
+    anew::prepare(100);
     return guarded::make(bytes);
 }
 

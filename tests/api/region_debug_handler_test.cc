@@ -7,8 +7,8 @@
 
 #include <link.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
+#include "anew.h"
 #include "region_support.h"
 
 namespace {
@@ -16,22 +16,16 @@ namespace {
 using namespace regions;
 using support::KiB;
 
-struct RegionDebugHandlerDeathTest : testing::Test {
+struct RegionDebugHandlerDeathTest : anew::DeathTest {
     void SetUp() override
     {
-#if defined(EBBTEST_SANITIZED)
-        GTEST_SKIP() << "the sanitizer's own handlers are in the way";
-#elif defined(EBBTEST_EMULATED)
-        GTEST_SKIP() << "no process can be started anew";
-#endif
-        testing::FLAGS_gtest_death_test_style = "threadsafe";
+        anew::DeathTest::SetUp();
         setenv("EBB_REGION_DEBUG", "64m", 1);
     }
     void TearDown() override { unsetenv("EBB_REGION_DEBUG"); }
 };
 
-using Killed = testing::KilledBySignal;
-using Exited = testing::ExitedWithCode;
+using anew::Exited, anew::Killed, anew::prepare;
 
 const char *const our_report = "^ebbtide: [^ ]+: use after release: 0x";
 const char *const silence = "^$";
@@ -39,13 +33,6 @@ const char *const silence = "^$";
 volatile std::sig_atomic_t faults;
 char *volatile wanted;
 sigjmp_buf resume;
-
-void prepare()
-{
-    const rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    alarm(60);
-}
 
 struct sigaction plain(void (*handler)(int), int flags = 0)
 {

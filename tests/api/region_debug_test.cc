@@ -5,9 +5,9 @@
 
 #include <csignal>
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 
+#include "anew.h"
 #include "region_support.h"
 
 namespace {
@@ -19,29 +19,16 @@ using support::MiB;
 // For the exact offsets of the report: block sizes on both sides of every border.
 const std::size_t sizes[] = {16, 48, 5008, 60 * KiB, 128 * KiB, 200 * KiB, 5 * MiB, 40 * MiB};
 
-struct RegionDebugDeathTest : testing::Test {
+struct RegionDebugDeathTest : anew::DeathTest {
     void SetUp() override
     {
-#if defined(EBBTEST_SANITIZED)
-        GTEST_SKIP() << "the sanitizer's own handlers are in the way";
-#elif defined(EBBTEST_EMULATED)
-        GTEST_SKIP() << "no process can be started anew";
-#endif
-        testing::FLAGS_gtest_death_test_style = "threadsafe";
+        anew::DeathTest::SetUp();
         setenv("EBB_REGION_DEBUG", "64m", 1);
     }
     void TearDown() override { unsetenv("EBB_REGION_DEBUG"); }
 };
 
-using Killed = testing::KilledBySignal;
-using Exited = testing::ExitedWithCode;
-
-void prepare()
-{
-    const rlimit no_core = {0, 0};
-    setrlimit(RLIMIT_CORE, &no_core);
-    alarm(60);
-}
+using anew::Exited, anew::Killed, anew::prepare;
 
 struct Block {
     ebb_region *region;

@@ -34,8 +34,10 @@ inline void op_profile_asked(Worker &, const Record &r)
 {
     const std::size_t mean = r.x() % 2 == 0 ? 0 : std::size_t{1} << r.y() % 42;
     was_profiled = true;
-    control::ask(r.x() % 8 == 3 ? control::nothing_known : control::profile, mean,
-                 std::uint64_t{1} << r.number() % 17);
+    const std::uint64_t what = r.x() % 8 == 3   ? control::nothing_known
+                               : r.x() % 8 == 5 ? control::trim
+                                                : control::profile;
+    control::ask(what, mean, std::uint64_t{1} << r.number() % 17);
 }
 
 inline void op_profile_stop(Worker &, const Record &) { ebb_profile_stop(); }
