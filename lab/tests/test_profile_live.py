@@ -251,3 +251,11 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         )
     assert done.returncode == 1
     assert done.stderr == "Error: cannot write: No space left on device\n"
+
+
+def test_a_closed_output_is_no_fault() -> None:
+    code = "from ebbtide_lab.cli.main import main; main()"
+    command = f"exec {sys.executable} -c '{code}' ps --json >&-"
+    done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 0
+    assert done.stderr == ""

@@ -44,6 +44,7 @@
 // C6  a participant whose thread has ended is not pinned for long once it is in the way. A thread may pin in a destructor
 //     that runs behind the library's own, its end is seen by nobody then: an advance that has been held up for EBBI_CLOCK_STALL_MS
 //     asks the kernel whether the thread lives. Of one that does not, all reads are over.
+//     (While another thread has the same number, as the kernel gives them out again, it is taken to live.)
 #ifndef EBB_EPOCH_CLOCK_H
 #define EBB_EPOCH_CLOCK_H
 

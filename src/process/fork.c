@@ -63,8 +63,10 @@ static bool holds_a_lock(void)
 
 static void prepare(void)
 {
+    // A thread whose end has been seen is counted no more: there may be others beside it.
+    bool may_be_alone = ebbi_current() != &ebbi_heap_gone;
     // relaxed: set by this thread or of no matter
-    if (ebbi_load_relaxed(&ebbi_dying) || ebbi_threads_hold()) {
+    if (ebbi_load_relaxed(&ebbi_dying) || (may_be_alone && ebbi_threads_hold())) {
         takes_locks = false;
         return;
     }

@@ -58,7 +58,8 @@ class Main(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         try:
             done = super().invoke(ctx)
-            sys.stdout.flush()
+            if sys.stdout is not None:  # closed by who started us
+                sys.stdout.flush()
         except LabError as error:
             raise click.ClickException(str(error)) from error
         except OSError as error:

@@ -53,8 +53,8 @@ class Control:
                 self._take_back()
                 if not self._is_done(number):
                     raise LabError(
-                        f"process {self._process.pid} does not answer: its one thread sleeps or"
-                        " makes no slow call, or it is stopped"
+                        f"process {self._process.pid} does not answer: it makes no slow call and"
+                        " has no helper thread, or it is stopped"
                     )
 
     def _state(self) -> tuple[int, int, int]:

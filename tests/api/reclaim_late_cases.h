@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// A thread that ends while pinned is no longer pinned, in whichever of libc's rounds of destructors it pinned: behind the
+// last one nothing of the library runs in it.
+#pragma once
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <gtest/gtest.h>
+
+#include "support.h"
+
+#include "ebbtide/reclaim.h"
+
+namespace {
+
+// TSan ends its own record of a thread in the last round and may be called no more after it; the library has two more rounds to
+// see to the end of a thread that pins.
+constexpr int last_round = support::under_tsan ? 1 : 4;
+
+struct Rounds {
+    pthread_key_t key;
+    int first,
+        leave; // rounds: the first that pins, 0 is before all of them; the one that leaves its pin
+    int round = 0;
+};
+
+void destructor(void *p)
+{
+    auto &rounds = *static_cast<Rounds *>(p);
+    ++rounds.round;
+    if (rounds.round == rounds.leave)
+        return void(ebb_pin());
+    if (rounds.round >= rounds.first) {
+        ebb_pin();
+        ebb_unpin();
+    }
+    pthread_setspecific(rounds.key, p);
+}
+
+void end_pinned(Rounds rounds)
+{
+    ASSERT_EQ(0, pthread_key_create(&rounds.key, destructor));
+    std::thread([&] {
+        if (rounds.first == 0) {
+            ebb_pin();
+            ebb_unpin();
+        }
+        pthread_setspecific(rounds.key, &rounds);
+    }).join();
+    EXPECT_EQ(rounds.leave, rounds.round);
+    alarm(60);
+    ebb_synchronize();
+    ebb_barrier();
+    alarm(0);
+    pthread_key_delete(rounds.key);
+}
+
+TEST(ReclaimLate, AThreadMayEndPinnedInAnyRound)
+{
+    ebb_pin();
+    ebb_unpin();
+    for (int first = 0; first <= last_round; first++)
+        for (int leave = first > 0 ? first : 1; leave <= last_round; leave++) {
+            SCOPED_TRACE(testing::Message() << "first in " << first << ", left in " << leave);
+            end_pinned({.key = {}, .first = first, .leave = leave});
+        }
+}
+
+// More at a time than the library knows by name.
+TEST(ReclaimLate, ManyMayPinInTheirLastRound)
+{
+    std::atomic<int> pinned{0};
+    std::atomic<bool> leave{false};
+    struct Shared {
+        pthread_key_t key;
+        std::atomic<int> *pinned;
+        std::atomic<bool> *leave;
+    } shared{{}, &pinned, &leave};
+    struct Mine {
+        Shared *shared;
+        int round;
+    };
+    ASSERT_EQ(0, pthread_key_create(&shared.key, [](void *p) {
+                  auto &mine = *static_cast<Mine *>(p);
+                  if (++mine.round < last_round)
+                      return void(pthread_setspecific(mine.shared->key, p));
+                  ebb_pin();
+                  mine.shared->pinned->fetch_add(1);
+                  mine.shared->leave->wait(false);
+                  ebb_unpin();
+              }));
+    std::vector<Mine> mine(100, Mine{&shared, 0});
+    std::vector<std::thread> threads;
+    for (Mine &each : mine)
+        threads.emplace_back([&shared, &each] { pthread_setspecific(shared.key, &each); });
+    while (pinned < 100)
+        std::this_thread::yield();
+    ebb_reclaim_stats stats;
+    ebb_reclaim_stats_get(nullptr, &stats);
+    EXPECT_LE(1U, stats.pinned);
+    leave = true;
+    leave.notify_all();
+    for (std::thread &each : threads)
+        each.join();
+    ebb_reclaim_stats_get(nullptr, &stats);
+    EXPECT_EQ(0U, stats.pinned);
+    alarm(60);
+    ebb_synchronize();
+    alarm(0);
+    pthread_key_delete(shared.key);
+}
+
+// In the child it is the only thread, and goes on with its pin.
+int fork_inside_a_pin()
+{
+    ebb_pin();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        const bool pinned = ebb_is_pinned() != 0;
+        ebb_unpin();
+        const bool unpinned = ebb_is_pinned() == 0;
+        ebb_synchronize();
+        _exit(pinned && unpinned ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    ebb_unpin();
+    return status;
+}
+
+TEST(ReclaimLate, AForkInAnyRoundKeepsThePin)
+{
+    struct Forks {
+        pthread_key_t key;
+        int when, round, status;
+    };
+    for (int when = 1; when <= last_round; when++) {
+        Forks forks = {{}, when, 0, -1};
+        ASSERT_EQ(0, pthread_key_create(&forks.key, [](void *p) {
+                      auto &mine = *static_cast<Forks *>(p);
+                      if (++mine.round == mine.when)
+                          mine.status = fork_inside_a_pin();
+                      else
+                          pthread_setspecific(mine.key, p);
+                  }));
+        std::thread([&forks] {
+            ebb_pin();
+            ebb_unpin();
+            pthread_setspecific(forks.key, &forks);
+        }).join();
+        EXPECT_EQ(0, forks.status) << "in round " << when;
+        pthread_key_delete(forks.key);
+    }
+}
+
+} // namespace
