@@ -9,7 +9,7 @@ RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
-	@echo 'make test                build and run the tests, plain and under sanitizers (20 to 45 minutes)'
+	@echo 'make test                build and run the tests, plain and under sanitizers (20 to 40 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo "make test-glibc          glibc's own 400 programs for malloc and threads, preloaded (10 minutes)"
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A handler that allocates, run at each single instruction of a call (the processor's trap flag): the
+// A handler that allocates, run at single instructions of a call (the processor's trap flag): the
 // call and the handler work, or the process ends by a line of the library. No moment may be left in
 // which it waits for itself. The helper is off: at each moment the handler runs in a child by _Fork,
-// which has no other thread.
+// which has no other thread. One moment in EBBTEST_STRIDE (4) is tried, others in each run.
 #include "hostile.h"
 
 #if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
@@ -13,7 +13,7 @@ enum { BLOCKS = 200, SOME = 40, LARGE = 300000, TRAP_FLAG = 0x100 };
 
 static void *blocks[BLOCKS], *volatile handlers_blocks[2];
 static size_t handlers_size;
-static long moments, worked, ended;
+static long moments, stride, worked, ended;
 static int errors;
 
 static void handle(void)
@@ -30,6 +30,8 @@ static void handle(void)
 static void at_a_step(int unused, siginfo_t *unused_too, void *context)
 {
     (void)unused, (void)unused_too;
+    if (moments++ % stride != 0)
+        return;
     char err[1024];
     int saved = errno;
     MUST(ftruncate(errors, 0) == 0 && lseek(errors, 0, SEEK_SET) == 0, "%s", strerror(errno));
@@ -50,7 +52,6 @@ static void at_a_step(int unused, siginfo_t *unused_too, void *context)
     MUST(status == 0 || by_library, "moment %ld: %s, stderr: %s", moments, status_text(status),
          err);
     *(by_library ? &ended : &worked) += 1;
-    moments++;
     errno = saved;
 }
 
@@ -129,6 +130,10 @@ static void stepped(long call)
         skip("glibc promises nothing");
     pthread_join(start(perhaps_allocates, calls[call].two ? blocks : NULL),
                  NULL); // from here on locks are locks
+    const char *every = getenv("EBBTEST_STRIDE");
+    stride = every == NULL ? 4 : atol(every);
+    MUST(stride > 0, "EBBTEST_STRIDE=%s", every);
+    moments = getpid() % stride;
     errors = memfd_create("stderr", MFD_CLOEXEC);
     MUST(errors >= 0, "memfd_create: %s", strerror(errno));
     struct sigaction action = {.sa_sigaction = at_a_step, .sa_flags = SA_SIGINFO};

@@ -13,7 +13,7 @@ from profile_data import Maker
 
 from ebbtide_lab.cli.main import main
 
-VIEWS = [(1280, "light"), (390, "light"), (1280, "dark")]
+VIEWS = [(1280, "light"), (390, "dark")]
 STACKS = 5000
 FUNCTIONS = 100
 DEPTH = 30

@@ -15,7 +15,7 @@ from ebbtide_lab.results import journal
 from ebbtide_lab.show.report import files
 
 HEIGHT = 1000
-VIEWS = [(1280, "light"), (390, "light"), (1280, "dark")]
+VIEWS = [(1280, "light"), (390, "dark")]
 TABS = 1200
 TABS_AT_ONCE = 100
 FOLD = {"width": 1280, "height": 800}
