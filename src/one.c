@@ -50,6 +50,7 @@
 #include "profile/proto.c"
 #include "debug/callstack.c"
 #include "debug/escape.c"
+#include "debug/check.c"
 #include "debug/guard.c"
 #include "debug/quarantine.c"
 #include "debug/report.c"

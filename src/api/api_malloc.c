@@ -10,12 +10,18 @@
 #define TEXT(x) #x
 #define VALUE(x) TEXT(x)
 
-void *ebb_malloc(size_t bytes) { return ebbi_malloc(bytes); }
+void *ebb_malloc(size_t bytes) { return ebbi_malloc(bytes, EBBI_BY_MALLOC); }
 void *ebb_calloc(size_t count, size_t size) { return ebbi_calloc(count, size); }
 void *ebb_realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes); }
-void ebb_free(void *p) { ebbi_free(p); }
-void *ebb_aligned_alloc(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
-void *ebb_memalign(size_t align, size_t bytes) { return ebbi_family_aligned(align, bytes); }
+void ebb_free(void *p) { ebbi_free(p, EBBI_BY_ANY); }
+void *ebb_aligned_alloc(size_t align, size_t bytes)
+{
+    return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
+}
+void *ebb_memalign(size_t align, size_t bytes)
+{
+    return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
+}
 size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
 size_t ebb_trim(void) { return ebbi_trim(ebbi_heap_get(), ebbi_threads_any()); }
 
@@ -29,14 +35,14 @@ int ebb_helper_start(void)
 void ebb_free_sized(void *p, size_t bytes)
 {
     (void)bytes;
-    ebbi_free(p);
+    ebbi_free(p, EBBI_BY_ANY);
 }
 
 void ebb_free_aligned_sized(void *p, size_t align, size_t bytes)
 {
     (void)align;
     (void)bytes;
-    ebbi_free(p);
+    ebbi_free(p, EBBI_BY_ANY);
 }
 
 int ebb_posix_memalign(void **out, size_t align, size_t bytes)

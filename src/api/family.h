@@ -8,13 +8,14 @@
 
 #include "front/fast.h"
 
-EBBI_INLINE void *ebbi_family_aligned(size_t align, size_t bytes)
+EBBI_INLINE void *ebbi_family_aligned(size_t align, size_t bytes, enum ebbi_family family)
 {
     if (EBBI_UNLIKELY(!ebbi_is_power_of_two(align))) {
         errno = EINVAL;
         return NULL;
     }
-    return align <= EBBI_QUANTUM ? ebbi_malloc(bytes) : ebbi_aligned(align, bytes);
+    return align <= EBBI_QUANTUM ? ebbi_malloc(bytes, family)
+                                 : ebbi_aligned(align, bytes, EBBI_SITE(family));
 }
 
 EBBI_INLINE int ebbi_family_posix_memalign(void **out, size_t align, size_t bytes)
@@ -23,7 +24,7 @@ EBBI_INLINE int ebbi_family_posix_memalign(void **out, size_t align, size_t byte
         return EINVAL;
     }
     int saved = errno;
-    void *p = ebbi_family_aligned(align, bytes);
+    void *p = ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
     errno = saved;
     if (p == NULL) {
         return ENOMEM;

@@ -3,22 +3,15 @@
 
 #include <string.h>
 
+#include "debug/check.h"
 #include "debug/report.h"
-#include "unwind/unwind.h"
 
-#define MOST_USED 512u
+#define SAMPLES_USED 512u // by time
+#define MOST_USED 8192u   // with EBB_CHECK
 #define MOST_HELD 512u
-#define GUARDS (MOST_USED + MOST_HELD)
-#define GUARD_CALLS 16u
 #define BLOCK_ALIGN ((size_t)16)
 
 enum guard_state { GUARD_FREE, GUARD_USED, GUARD_HELD };
-
-struct guard_event {
-    uint32_t thread;
-    uint32_t depth;
-    uintptr_t calls[GUARD_CALLS];
-};
 
 struct guard {
     uint32_t state; // atomic
@@ -26,12 +19,16 @@ struct guard {
     uintptr_t block;
     size_t bytes;
     unsigned char canary;
-    struct guard_event made, freed;
+    struct ebbi_shape shape; // as it was asked for
+    struct ebbi_event made, freed;
 };
 
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
-    struct guard *records; // [GUARDS + 1], number 0 is nobody's; constant
+    struct guard
+        *records; // [most_used + MOST_HELD + 1], number 0 is nobody's; constant, as the next two
+    uint32_t most_used;
+    size_t most_bytes;
     uint32_t fresh,
         unused; // the first number that was never used; the chain of others that are free
     uint32_t used, held;
@@ -67,20 +64,19 @@ bool ebbi_guard_is_due(void)
 
 static struct guard *guard_at(uint32_t number)
 {
-    EBBI_ASSERT(number > 0 && number <= GUARDS);
+    EBBI_ASSERT(number > 0 && number <= guards.most_used + MOST_HELD);
     return &guards.records[number];
 }
 
-static uint32_t take_record(void)
+static uint32_t take_record(uint32_t most)
 {
     uint32_t number = 0;
     ebbi_lock_take(&guards.lock);
-    if (guards.used < MOST_USED) {
+    if (guards.used < most) {
         number = guards.unused;
         if (number != 0) {
             guards.unused = guard_at(number)->next;
         } else {
-            EBBI_ASSERT(guards.fresh <= GUARDS);
             number = guards.fresh++;
         }
         guards.used++;
@@ -136,53 +132,20 @@ static uintptr_t hold_record(uint32_t number)
     return start;
 }
 
-static EBBI_NOINLINE void note_event(struct guard_event *event)
+// Of a page before it, the block's pages, and a page behind them, in granules.
+static size_t span_bytes(size_t bytes)
 {
-    uintptr_t calls[GUARD_CALLS + 8];
-    size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
-    size_t own = ebbi_unwind_own(calls, depth);
-    event->thread = ebbi_os_thread_number();
-    event->depth = (uint32_t)ebbi_min(depth - own, GUARD_CALLS);
-    memcpy(event->calls, calls + own, event->depth * sizeof *calls);
+    size_t page = ebbi_os_page_size();
+    return ebbi_align_up(ebbi_align_up(ebbi_max(bytes, 1), page) + 2 * page, EBBI_GRANULE);
 }
 
 // ---- reports ---------------------------------------------------------------------------------------------
 
-static void put_guard_call(struct ebbi_text *text, uintptr_t call)
-{
-    struct ebbi_os_module module = {0};
-    bool known = ebbi_os_module_find(call, &module);
-    ebbi_text_put(text, "    ");
-    ebbi_text_put(text, module.name);
-    ebbi_text_put(text, known ? "+" : "");
-    ebbi_text_number(text, call - module.base, 16);
-    ebbi_text_put(text, "\n");
-}
-
-static void put_event(struct ebbi_text *text, const char *what, const struct guard_event *event)
-{
-    ebbi_text_put(text, what);
-    ebbi_text_put(text, " by thread ");
-    ebbi_text_number(text, event->thread, 10);
-    ebbi_text_put(text, event->depth > 0 ? " at:\n" : "\n");
-    for (uint32_t i = 0; i < event->depth; i++) {
-        put_guard_call(text, event->calls[i]);
-    }
-}
-
-static void put_block(struct ebbi_text *text, const struct guard *guard)
-{
-    ebbi_text_put(text, " a block of ");
-    ebbi_text_number(text, guard->bytes, 10);
-    ebbi_text_put(text, " bytes at ");
-    ebbi_text_number(text, guard->block, 16);
-}
-
 static void put_history(struct ebbi_text *text, const struct guard *guard, bool freed)
 {
-    put_event(text, "allocated", &guard->made);
+    ebbi_text_event(text, "allocated", &guard->made);
     if (freed) {
-        put_event(text, "freed", &guard->freed);
+        ebbi_text_event(text, "freed", &guard->freed);
     }
 }
 
@@ -193,7 +156,7 @@ static void report_written(const struct guard *guard, size_t before, size_t behi
     ebbi_text_number(&text, before + behind, 10);
     ebbi_text_put(&text, " bytes were written ");
     ebbi_text_put(&text, behind == 0 ? "before" : before == 0 ? "behind" : "before and behind");
-    put_block(&text, guard);
+    ebbi_text_block(&text, guard->block, guard->bytes);
     ebbi_text_put(&text, ", as its free finds\n");
     put_history(&text, guard, true);
     ebbi_report_end(&text);
@@ -202,32 +165,18 @@ static void report_written(const struct guard *guard, size_t before, size_t behi
 
 static const struct guard *find_guard(uintptr_t address, uint32_t *state)
 {
-    for (uint32_t number = 1; guards.records != NULL && number <= GUARDS; number++) {
+    uint32_t most = guards.records != NULL ? guards.most_used + MOST_HELD : 0;
+    for (uint32_t number = 1; number <= most; number++) {
         const struct guard *guard = guard_at(number);
         // acquire[guard-found <- guard-made]: the record
         *state = ebbi_load_acquire(&guard->state);
-        if (*state != GUARD_FREE &&
-            ebbi_align_down(guard->block, EBBI_GRANULE) == ebbi_align_down(address, EBBI_GRANULE)) {
+        uintptr_t start = ebbi_align_down(guard->block, EBBI_GRANULE);
+        if (*state != GUARD_FREE && address >= start &&
+            address - start < span_bytes(guard->bytes)) {
             return guard;
         }
     }
     return NULL;
-}
-
-static void put_where(struct ebbi_text *text, const struct guard *guard, uintptr_t address)
-{
-    uintptr_t end = guard->block + guard->bytes;
-    ebbi_text_number(text, address, 16);
-    ebbi_text_put(text, " lies ");
-    if (address < guard->block) {
-        ebbi_text_number(text, guard->block - address, 10);
-        ebbi_text_put(text, " bytes before");
-    } else {
-        ebbi_text_number(text, address - (address < end ? guard->block : end), 10);
-        ebbi_text_put(text, address < end ? " bytes into" : " bytes behind");
-    }
-    put_block(text, guard);
-    ebbi_text_put(text, "\n");
 }
 
 bool ebbi_guard_report(uintptr_t address, const char *what)
@@ -243,7 +192,7 @@ bool ebbi_guard_report(uintptr_t address, const char *what)
     ebbi_text_put(&text, state == GUARD_USED ? "invalid " : is_free ? "double " : "");
     ebbi_text_put(&text, what);
     ebbi_text_put(&text, state == GUARD_HELD && !is_free ? " after free: " : ": ");
-    put_where(&text, guard, address);
+    ebbi_text_place(&text, address, guard->block, guard->bytes);
     put_history(&text, guard, state == GUARD_HELD);
     ebbi_report_end(&text);
     return true;
@@ -252,39 +201,34 @@ bool ebbi_guard_report(uintptr_t address, const char *what)
 // In a signal handler: an access at pc.
 static void guard_look(uintptr_t address, uintptr_t pc)
 {
-    uintptr_t calls[GUARD_CALLS + 8];
-    struct guard_event use = {.thread = ebbi_os_thread_number()};
+    struct ebbi_event use;
     uint32_t state;
     const struct guard *guard = find_guard(address, &state);
     if (guard == NULL) {
         return;
     }
-    size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
-    size_t own = 0; // up to the handler
-    while (own < depth && calls[own] != pc) {
-        own++;
-    }
-    use.depth = (uint32_t)ebbi_min(depth - own, GUARD_CALLS);
-    memcpy(use.calls, calls + own, use.depth * sizeof *calls);
+    ebbi_event_note_fault(&use, pc);
     struct ebbi_text text = ebbi_report_begin();
     ebbi_text_put(&text, state == GUARD_HELD      ? "use after free: "
                          : address < guard->block ? "underflow: "
                                                   : "overflow: ");
-    put_where(&text, guard, address);
-    put_event(&text, "used", &use);
+    ebbi_text_place(&text, address, guard->block, guard->bytes);
+    ebbi_text_event(&text, "used", &use);
     put_history(&text, guard, state == GUARD_HELD);
     ebbi_report_end(&text);
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------------
 
-void ebbi_guard_begin(size_t rate)
+void ebbi_guard_begin(size_t rate, bool checks)
 {
-    EBBI_ASSERT(rate > 0);
-    guards.records = ebbi_os_map(
-        NULL, ebbi_align_up((GUARDS + 1) * sizeof *guards.records, ebbi_os_page_size()));
+    guards.most_used = checks ? MOST_USED : SAMPLES_USED;
+    guards.most_bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
+    size_t bytes = (guards.most_used + MOST_HELD + 1) * sizeof *guards.records;
+    guards.records = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
     if (guards.records == NULL) {
-        ebbi_message("EBB_GUARD: no memory for its records: off");
+        ebbi_message("%s: no memory for the records of guarded allocations: there are none",
+                     checks ? "EBB_CHECK" : "EBB_GUARD");
         return;
     }
     ebbi_os_watch_faults(guard_look);
@@ -292,14 +236,13 @@ void ebbi_guard_begin(size_t rate)
 }
 
 // Pages [first, limit) of the span are accessible, all others not. False: refused, and all are.
-static bool close_around(char *start, size_t first, size_t limit)
+static bool close_around(char *start, size_t bytes, size_t first, size_t limit)
 {
-    ebbi_dense_split(start, EBBI_GRANULE);
-    if (ebbi_os_guard(start, first) == 0 &&
-        ebbi_os_guard(start + limit, EBBI_GRANULE - limit) == 0) {
+    ebbi_dense_split(start, bytes);
+    if (ebbi_os_guard(start, first) == 0 && ebbi_os_guard(start + limit, bytes - limit) == 0) {
         return true;
     }
-    (void)ebbi_os_commit(start, EBBI_GRANULE);
+    (void)ebbi_os_commit(start, bytes);
     return false;
 }
 
@@ -315,11 +258,13 @@ static struct guard_pages pages_in(void *start, size_t bytes)
     return (struct guard_pages){first, first + ebbi_align_up(ebbi_max(bytes, 1), page)};
 }
 
-static void *begin_block(uint32_t number, struct ebbi_large *large, size_t bytes, size_t align)
+static void *begin_block(uint32_t number, struct ebbi_large *large, struct ebbi_shape shape)
 {
     struct guard *guard = guard_at(number);
+    size_t bytes = shape.bytes;
     struct guard_pages pages = pages_in(ebbi_span_start(&large->head), bytes);
-    char *block = pages.limit - ebbi_align_up(bytes, ebbi_max(align, BLOCK_ALIGN));
+    char *block = pages.limit - ebbi_align_up(bytes, ebbi_max(shape.align, BLOCK_ALIGN));
+    guard->shape = shape;
     guard->block = (uintptr_t)block;
     guard->bytes = bytes;
     guard->canary = (unsigned char)(scramble(guard->block) | 1);
@@ -329,26 +274,30 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, size_t bytes
     large->note = (struct ebbi_note){0};
     large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
     large->guard = number;
-    note_event(&guard->made);
+    ebbi_event_note(&guard->made);
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_USED);
     ebbi_tags_set(ebbi_span_start(&large->head), 1, EBBI_TAG_LARGE);
     return block;
 }
 
-EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero)
+EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site,
+                                    bool sample)
 {
     size_t page = ebbi_os_page_size();
-    if (bytes > EBBI_GRANULE || align > page) {
+    if (guards.records == NULL || bytes > guards.most_bytes || align > page) {
         return NULL;
     }
+    struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
     size_t room = ebbi_align_up(ebbi_max(bytes, 1), page);
-    uint32_t number = room + 2 * page <= EBBI_GRANULE ? take_record() : 0;
+    size_t whole = span_bytes(bytes);
+    uint32_t number =
+        whole <= guards.most_bytes ? take_record(sample ? SAMPLES_USED : guards.most_used) : 0;
     if (number == 0) {
         return NULL;
     }
-    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_LARGE);
-    if (span == NULL || !close_around(ebbi_span_start(span), page, page + room)) {
+    struct ebbi_span *span = ebbi_span_alloc(whole >> EBBI_GRANULE_SHIFT, 1, EBBI_SPAN_LARGE);
+    if (span == NULL || !close_around(ebbi_span_start(span), whole, page, page + room)) {
         if (span != NULL) {
             ebbi_span_free(span);
         }
@@ -356,8 +305,29 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero)
         return NULL;
     }
     bool clean = ebbi_large_in(span)->head.zeroed;
-    void *block = begin_block(number, ebbi_large_in(span), bytes, align);
+    void *block = begin_block(number, ebbi_large_in(span), shape);
     return zero && !clean ? memset(block, 0, bytes) : block;
+}
+
+void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
+{
+    const struct ebbi_large *large = ebbi_large_of(p);
+    if (large == NULL || large->guard == 0) {
+        return;
+    }
+    const struct guard *guard = guard_at(large->guard);
+    struct ebbi_shape said = {bytes, align, ebbi_family_of(site)};
+    const char *by = ebbi_check_differs(&guard->shape, &said);
+    if (by != NULL) {
+        struct ebbi_text text = ebbi_report_begin();
+        ebbi_text_put(&text, "mismatched free: of what was made by ");
+        ebbi_text_put(&text, by);
+        ebbi_text_put(&text, ": ");
+        ebbi_text_place(&text, (uintptr_t)p, guard->block, guard->bytes);
+        put_history(&text, guard, false);
+        ebbi_report_end(&text);
+        ebbi_fatal("mismatched free: of what was made by %s: %p", by, p);
+    }
 }
 
 static size_t altered(const char *from, const char *to, unsigned char canary)
@@ -372,9 +342,11 @@ static size_t altered(const char *from, const char *to, unsigned char canary)
 // False: the kernel refuses, and it stays without access.
 static bool open_again(uintptr_t start)
 {
-    bool done = start != 0 && ebbi_os_commit((void *)start, EBBI_GRANULE) == 0;
+    struct ebbi_span *span = start != 0 ? ebbi_span_of((const void *)start) : NULL;
+    bool done = span != NULL &&
+                ebbi_os_commit((void *)start, (size_t)span->granules << EBBI_GRANULE_SHIFT) == 0;
     if (done) {
-        ebbi_span_free(ebbi_span_of((const void *)start));
+        ebbi_span_free(span);
     }
     return done;
 }
@@ -382,7 +354,7 @@ static bool open_again(uintptr_t start)
 bool ebbi_guard_rest(void)
 {
     bool some = false;
-    for (bool more = ebbi_guard_is_on(); more;) {
+    for (bool more = guards.records != NULL; more;) {
         ebbi_lock_take(&guards.lock);
         uintptr_t start = take_oldest(0);
         ebbi_lock_drop(&guards.lock);
@@ -400,7 +372,7 @@ void ebbi_guard_free(struct ebbi_large *large)
     struct guard_pages pages = pages_in(start, guard->bytes);
     size_t before = altered(pages.first, (char *)guard->block, guard->canary);
     size_t behind = altered((char *)guard->block + guard->bytes, pages.limit, guard->canary);
-    note_event(&guard->freed);
+    ebbi_event_note(&guard->freed);
     if (before + behind > 0) {
         report_written(guard, before, behind);
     }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer debug: guarded allocations (EBB_GUARD). A few of all allocations, EBB_GUARD a second at most, get pages of their
+// Layer debug: guarded allocations. A few of all (EBB_GUARD: so many a second at most), or with EBB_CHECK those that are large or empty, get pages of their
 // own between two that let no access through, and when they are freed, theirs do not either, until newer ones need
 // the room. An access there, a second free, or bytes that were written beside the block end in a report with the
 // stacks of allocation, free and use. (K. Serebryany et al., "GWP-ASan: Sampling-Based Detection of Memory-Safety Bugs
 // in Production", 2024, has the idea.)
 //
-//     | no access | canary | block | canary | no access |     a span of one granule, a large object for all other layers
+//     | no access | canary | block | canary | no access |     a span of granules, a large object for all other layers
 //                                           ^ a page's end: the canary behind the block is shorter than its alignment
 //
 //     free record --make--> in use --free--> held, no access --oldest of MOST_HELD--> free record, free span
@@ -13,16 +13,17 @@
 // G1  records change under a lock; a signal handler reads those whose state is not free. What it finds there is of a block that
 //     the access was wrong for, or of one that took its place in this very moment.
 // G2  held: no page of the span is accessible, its tag is none.
-// G3  at most MOST_USED are in use and MOST_HELD held. Each splits mappings, of which Linux allows 65,530 a process.
+// G3  at most `most_used` are in use and MOST_HELD held. Each splits mappings, of which Linux allows 65,530 a process.
 #ifndef EBB_DEBUG_GUARD_H
 #define EBB_DEBUG_GUARD_H
 
 #include "arena/arena.h"
 
-// At the process's start. rate: most allocations a second, not 0; no memory for the records: off, with a message.
-void ebbi_guard_begin(size_t rate);
+// At the process's start. rate: most allocations a second, besides those of `checks`, EBB_CHECK. No memory for the
+// records: there are none, as a message says.
+void ebbi_guard_begin(size_t rate, bool checks);
 
-extern EBBI_HIDDEN uint32_t ebbi_guard_rate; // 0: off; atomic
+extern EBBI_HIDDEN uint32_t ebbi_guard_rate; // 0: none is to be made by time; atomic
 EBBI_INLINE bool ebbi_guard_is_on(void)
 {
     // relaxed: it is set before there are threads
@@ -31,9 +32,11 @@ EBBI_INLINE bool ebbi_guard_is_on(void)
 // Whether it is time for one. A true answer is for the caller alone. Any thread.
 bool ebbi_guard_is_due(void);
 
-// NULL: too large, too many, or refused. Of the size that was asked for, to the byte. No lock held; waits for the loader where
+// NULL: too large, too many (of samples fewer may be in use), or refused. Of the size that was asked for, to the byte. No lock held; waits for the loader where
 // the unwinder does. Two or three system calls.
-void *ebbi_guard_make(size_t bytes, size_t align, bool zero);
+void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site, bool sample);
+// With EBB_CHECK: whether what frees it says how it was allocated, or else there is a report. Of any large block.
+void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site);
 // Its tag has been taken. Ends the process if there was a write beside it.
 void ebbi_guard_free(struct ebbi_large *large);
 // Memory was refused: what is held is free. True: there is some more now.

@@ -11,6 +11,7 @@
 #define EBB_RECLAIM_NO_INLINE
 #include <ebbtide/reclaim.h>
 
+#include "debug/check.h"
 #include "diag/load.h"
 #include "diag/profiling.h"
 #include "os/options.h"
@@ -183,8 +184,17 @@ static void at_exit(void *unused)
     ebbi_stats_to_stderr();
 }
 
+static void look_at_exit(void *unused)
+{
+    (void)unused;
+    ebbi_check_look();
+}
+
 static void reports_start(void)
 {
+    if (ebbi_check_is_on()) {
+        (void)__cxa_atexit(look_at_exit, NULL, NULL);
+    }
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
         (void)__cxa_atexit(at_exit, NULL, NULL);

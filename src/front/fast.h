@@ -34,39 +34,49 @@ EBBI_INLINE size_t ebbi_bin_for(const struct ebbi_fast *heap, size_t bytes)
 #endif
 }
 
+// Evaluated where a slow path begins, and only there: the fast ones are to be without it. site: 0, or known already.
+#define SITE_OF(family, site) ((site) != 0 ? (site) : EBBI_SITE(family))
+
 // From the magazine of `bin`; or by when_empty; or by when_parked, after a pop that is to be taken back.
 EBBI_INLINE void *ebbi_pop(struct ebbi_fast *heap, size_t bin, size_t bytes,
-                           void *(*when_empty)(size_t bytes), void *(*when_parked)(size_t bytes))
+                           enum ebbi_family family, ebbi_site site,
+                           void *(*when_empty)(size_t bytes, ebbi_site site),
+                           void *(*when_parked)(size_t bytes, ebbi_site site))
 {
     ebbi_slot *top = heap->top[bin];
     void *block = top[-1];
     if (EBBI_UNLIKELY(block == NULL)) {
-        return when_empty(bytes);
+        return when_empty(bytes, SITE_OF(family, site));
     }
     ebbi_store_relaxed(&heap->top[bin], top - 1); // relaxed: others only count
     ebbi_compiler_fence();
     if (EBBI_UNLIKELY(ebbi_source_now() != heap)) { // parked: the block may have gone home
-        return when_parked(bytes);
+        return when_parked(bytes, SITE_OF(family, site));
     }
     return block;
 }
 
-EBBI_INLINE void *ebbi_malloc(size_t bytes)
+EBBI_INLINE void *ebbi_malloc_at(size_t bytes, enum ebbi_family family, ebbi_site site)
 {
     if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX)) {
-        return ebbi_malloc_slow(bytes);
+        return ebbi_malloc_slow(bytes, SITE_OF(family, site));
     }
     struct ebbi_fast *heap = ebbi_source_now();
     size_t bin = ebbi_bin_for(heap, bytes);
-    return ebbi_pop(heap, bin, bytes, ebbi_malloc_slow, ebbi_malloc_parked);
+    return ebbi_pop(heap, bin, bytes, family, site, ebbi_malloc_slow, ebbi_malloc_parked);
 }
 
-EBBI_INLINE void ebbi_free(void *p)
+EBBI_INLINE void *ebbi_malloc(size_t bytes, enum ebbi_family family)
+{
+    return ebbi_malloc_at(bytes, family, 0);
+}
+
+// False: it is to be freed the slow way.
+EBBI_INLINE bool ebbi_push(void *p)
 {
     size_t granule = ebbi_granule_of(p);
     if (EBBI_UNLIKELY(granule >= ebbi_window.granules)) { // huge, foreign, NULL
-        ebbi_free_slow(p);
-        return;
+        return false;
     }
     const struct ebbi_tag *tag = &ebbi_window.tags[granule];
     size_t bin = tag->bin; // set before p was handed out
@@ -74,12 +84,34 @@ EBBI_INLINE void ebbi_free(void *p)
     ebbi_slot *top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, tag) ||
                       ebbi_was_freed_lately(top, p))) {
-        ebbi_free_slow(p);
-        return;
+        return false;
     }
     ebbi_store_relaxed(top, p); // relaxed: a snapshot reads it meanwhile, as a hint
     ebbi_compiler_fence();      // another thread's fork() must not find a top without its block
     ebbi_store_relaxed(&heap->top[bin], top + 1); // relaxed: others only count
+    return true;
+}
+
+EBBI_INLINE void ebbi_free_at(void *p, ebbi_site site)
+{
+    if (EBBI_UNLIKELY(!ebbi_push(p))) {
+        ebbi_free_slow(p, site);
+    }
+}
+
+EBBI_INLINE void ebbi_free(void *p, enum ebbi_family family)
+{
+    if (EBBI_UNLIKELY(!ebbi_push(p))) {
+        ebbi_free_slow(p, EBBI_SITE(family));
+    }
+}
+
+// What the program says of the block is looked at with EBB_CHECK alone. bytes: EBBI_UNSAID, align: 0 where it says nothing.
+EBBI_INLINE void ebbi_free_given(void *p, size_t bytes, size_t align, enum ebbi_family family)
+{
+    if (EBBI_UNLIKELY(!ebbi_push(p))) {
+        ebbi_free_given_slow(p, bytes, align, EBBI_SITE(family));
+    }
 }
 
 EBBI_INLINE void ebbi_retire(void *p)

@@ -25,13 +25,15 @@ EBBI_INLINE void ebbi_serve(void)
 }
 
 // ---- slow.c --------------------------------------------------------------------------------------
-void *ebbi_malloc_slow(size_t bytes);
-void *ebbi_malloc_parked(size_t bytes);         // after a pop that is to be taken back
-void *ebbi_aligned(size_t align, size_t bytes); // align: a power of two
-void *ebbi_large_zeroed(size_t bytes);          // above EBBI_CLASS_MAX
+void *ebbi_malloc_slow(size_t bytes, ebbi_site site);
+void *ebbi_malloc_parked(size_t bytes, ebbi_site site); // after a pop that is to be taken back
+void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site); // align: a power of two
+void *ebbi_large_zeroed(size_t bytes, ebbi_site site);          // above EBBI_CLASS_MAX
 // That is the next sample, for the calling thread's heap. NULL, errno as it was: it is made as all others are.
-void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero);
-void ebbi_free_slow(void *p);
+void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
+                       ebbi_site site);
+void ebbi_free_slow(void *p, ebbi_site site);
+void ebbi_free_given_slow(void *p, size_t bytes, size_t align, ebbi_site site);
 void ebbi_stay_slow(void *p); // may have been freed lately
 void ebbi_retire_slow(void *p);
 void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes);

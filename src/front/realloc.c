@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "debug/check.h"
 #include "front/fast.h"
 
 static void *refuse_size(void)
@@ -18,9 +19,9 @@ void *ebbi_calloc(size_t count, size_t size)
         return refuse_size();
     }
     if (bytes > EBBI_CLASS_MAX && ebbi_source_now() != &ebbi_heap_scoped) {
-        return ebbi_large_zeroed(bytes);
+        return ebbi_large_zeroed(bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }
-    void *p = ebbi_malloc(bytes);
+    void *p = ebbi_malloc(bytes, EBBI_BY_MALLOC);
     return p != NULL ? memset(p, 0, bytes) : NULL;
 }
 
@@ -32,21 +33,21 @@ static size_t room_to_grow(const struct ebb_region *region, size_t old_bytes, si
     return bytes > EBBI_CLASS_MAX && bytes > old_bytes && !limited ? bytes + bytes / 8 : bytes;
 }
 
-static void *move_block(void *p, size_t old_bytes, size_t bytes)
+static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     const struct ebbi_heap *source = ebbi_source_get();
     const struct ebb_region *region = source != NULL ? source->region : NULL;
-    size_t room = room_to_grow(region, old_bytes, bytes);
+    size_t room = ebbi_check_is_on() ? bytes : room_to_grow(region, old_bytes, bytes);
     if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->own.label == NULL)) {
         room = bytes; // its pages can be moved
     }
-    void *to = ebbi_malloc(room);
-    to = to == NULL && room > bytes ? ebbi_malloc(bytes) : to;
+    void *to = ebbi_malloc_at(room, EBBI_BY_MALLOC, site);
+    to = to == NULL && room > bytes ? ebbi_malloc_at(bytes, EBBI_BY_MALLOC, site) : to;
     if (to == NULL) {
         return NULL;
     }
     memcpy(to, p, ebbi_min(old_bytes, bytes));
-    ebbi_free(p);
+    ebbi_free_at(p, site);
     return to;
 }
 
@@ -76,7 +77,7 @@ static void *stay(void *p)
 }
 
 // Where the block lies, or elsewhere.
-static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
+static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
@@ -87,7 +88,7 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
         }
     }
     int saved = errno;
-    void *to = move_block(p, old_bytes, bytes);
+    void *to = move_block(p, old_bytes, bytes, site);
     if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
         return end_sample(p);
@@ -95,34 +96,37 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes)
     return to;
 }
 
-static void *resize_any(void *p, size_t old_bytes, size_t bytes)
+static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
+    if (ebbi_check_is_on() && ebbi_tag_class(ebbi_tag_of(p)) != 0) {
+        return move_block(p, old_bytes, bytes, site); // what points to the old place is found
+    }
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
                 old_bytes <= EBBI_CLASS_MAX;
-    return fits ? stay(p) : resize_block(p, old_bytes, bytes);
+    return fits ? stay(p) : resize_block(p, old_bytes, bytes, site);
 }
 
 // While a profile is on: an allocation of the new size, wherever the block lies then.
-static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t bytes)
+static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     uint32_t round = ebbi_profile_round();
     struct ebbi_heap *mine = ebbi_heap_get();
     if (mine == NULL || ebbi_source_now() == &ebbi_heap_scoped ||
         ebbi_tag_of(p) == EBBI_TAG_REGION) {
-        return resize_any(p, old_bytes, bytes);
+        return resize_any(p, old_bytes, bytes, site);
     }
     bool is_sample = ebbi_sampler_count(&mine->fast.sampler, round, bytes);
     if (is_sample && bytes <= EBBI_CLASS_MAX) {
-        void *to = ebbi_sample_make(mine, bytes, 1, false);
+        void *to = ebbi_sample_make(mine, bytes, 1, false, site);
         if (to != NULL) {
             memcpy(to, p, ebbi_min(old_bytes, bytes));
-            ebbi_free(p);
+            ebbi_free_at(p, site);
             return to;
         }
     }
     // What it takes to move the block is not counted once more.
     struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
-    void *to = resize_any(p, old_bytes, bytes);
+    void *to = resize_any(p, old_bytes, bytes, site);
     ebbi_sampler_go_on(&mine->fast.sampler, &before);
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
@@ -133,19 +137,20 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
 
 void *ebbi_realloc(void *p, size_t bytes)
 {
+    ebbi_site site = EBBI_SITE(EBBI_BY_MALLOC);
     if (p == NULL) {
-        return ebbi_malloc(bytes);
+        return ebbi_malloc_at(bytes, EBBI_BY_MALLOC, site);
     }
     if (bytes == 0) {
-        ebbi_free(p);
+        ebbi_free_at(p, site);
         return NULL;
     }
     if (bytes > PTRDIFF_MAX) {
         return refuse_size();
     }
     size_t old_bytes = ebbi_usable_size(p);
-    return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes)
-                                                  : resize_counted(p, old_bytes, bytes);
+    return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes, site)
+                                                  : resize_counted(p, old_bytes, bytes, site);
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)
@@ -160,7 +165,7 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
         return ebbi_region_malloc(region, bytes);
     }
     if (bytes == 0) {
-        ebbi_free(p);
+        ebbi_free(p, EBBI_BY_ANY);
         return NULL;
     }
     size_t old_bytes = ebbi_usable_size(p);
@@ -176,7 +181,7 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
     to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
     if (to != NULL) {
         memcpy(to, p, ebbi_min(old_bytes, bytes));
-        ebbi_free(p);
+        ebbi_free(p, EBBI_BY_ANY);
     } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
         errno = saved;
         return p;
@@ -194,6 +199,6 @@ void *ebbi_promote(const void *p, struct ebb_region *to)
         void *copy = ebbi_region_malloc(to, bytes);
         return copy != NULL ? memcpy(copy, p, bytes) : NULL;
     }
-    void *copy = ebbi_heap_alloc(ebbi_heap_get(), 1, bytes);
+    void *copy = ebbi_heap_alloc(ebbi_heap_get(), 1, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     return copy != NULL ? memcpy(copy, p, bytes) : NULL;
 }

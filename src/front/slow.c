@@ -3,20 +3,32 @@
 // heap first.
 #include <errno.h>
 
+#include "debug/check.h"
 #include "debug/guard.h"
 #include "front/fast.h"
 #include "reclaim/reclaim.h"
+
+#define CHECKED_MOST                                                                               \
+    ((size_t)16384) // bytes of what lies in a block of a class with EBB_CHECK, as long as others can be guarded
 
 static void *from_region(size_t align, size_t bytes)
 {
     return ebbi_region_aligned(ebbi_heap_mine()->region, align, bytes);
 }
 
+// The first malloc of the process comes here before it is known.
+static bool checks_all(void)
+{
+    (void)ebbi_start();
+    return ebbi_check_is_on();
+}
+
 // Memory was refused. True: there is some more now.
 static bool give_spares(void)
 {
     struct ebbi_heap *mine = ebbi_heap_mine();
-    return (mine != NULL && ebbi_spares_rest(mine)) || ebbi_guard_rest();
+    bool some = (mine != NULL && ebbi_spares_rest(mine)) || ebbi_guard_rest();
+    return ebbi_held_rest() || some;
 }
 
 static void *take_class(unsigned class_number, size_t bytes)
@@ -46,8 +58,9 @@ static void *take_class(unsigned class_number, size_t bytes)
     return block;
 }
 
-static EBBI_NOINLINE void *take_any(size_t bytes)
+static EBBI_NOINLINE void *take_any(size_t bytes, ebbi_site site)
 {
+    (void)site;
     return take_class(ebbi_class_for(bytes), bytes);
 }
 
@@ -59,29 +72,32 @@ static void *large_object(size_t bytes, size_t align, bool zero)
         errno = ENOMEM;
         return NULL;
     }
-    return ebbi_large_alloc(bytes, align, zero, heap != NULL ? heap->own.label : NULL);
+    struct ebbi_label *label = heap != NULL ? heap->own.label : NULL;
+    void *p = ebbi_large_alloc(bytes, align, zero, label);
+    return p == NULL && ebbi_held_rest() ? ebbi_large_alloc(bytes, align, zero, label) : p;
 }
 
 // A guarded one, if it is time for that; else NULL. Of threads in a domain none is.
-static EBBI_NOINLINE void *guarded_in_time(size_t bytes, size_t align, bool zero)
+static EBBI_NOINLINE void *guarded_in_time(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
     const struct ebbi_heap *source = ebbi_source_get();
     bool may = source != NULL && source->own.label == NULL && ebbi_guard_is_due();
-    return may ? ebbi_guard_make(bytes, align, zero) : NULL;
+    return may ? ebbi_guard_make(bytes, align, zero, site, true) : NULL;
 }
 
-static void *guarded(size_t bytes, size_t align, bool zero)
+static void *guarded(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
-    return ebbi_guard_is_on() ? guarded_in_time(bytes, align, zero) : NULL;
+    return ebbi_guard_is_on() ? guarded_in_time(bytes, align, zero, site) : NULL;
 }
 
 // ---- while a profile is on ----------------------------------------------------------------------------
 
-EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero)
+EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
+                                     ebbi_site site)
 {
     int saved = errno;
     struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
-    void *p = guarded(bytes, align, zero);
+    void *p = guarded(bytes, align, zero, site);
     p = p != NULL ? p : large_object(bytes, align, zero);
     if (p != NULL) {
         ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
@@ -93,75 +109,59 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     return p;
 }
 
-static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align, bool zero)
+static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align, bool zero,
+                                     ebbi_site site)
 {
     struct ebbi_heap *mine = ebbi_heap_get();
     return mine != NULL && ebbi_sampler_count(&mine->fast.sampler, round, bytes)
-               ? ebbi_sample_make(mine, bytes, align, zero)
+               ? ebbi_sample_make(mine, bytes, align, zero, site)
                : NULL;
 }
 
 // A sample, or a guarded one, if the allocation is one; else NULL. Of a thread that has no heap for good none is.
-static void *sample_of(size_t bytes, size_t align, bool zero)
+static void *sample_of(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
     uint32_t round = ebbi_profile_round();
-    void *p = EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero);
-    return p != NULL ? p : guarded(bytes, align, zero);
+    void *p = EBBI_LIKELY(round == 0) ? NULL : sample_in(round, bytes, align, zero, site);
+    return p != NULL ? p : guarded(bytes, align, zero, site);
 }
 
-static EBBI_NOINLINE void *take_parked(size_t bytes)
+static EBBI_NOINLINE void *take_parked(size_t bytes, ebbi_site site)
 {
     ebbi_unpop(bytes);
-    return take_any(bytes);
+    return take_any(bytes, site);
 }
 
 // ------------------------------------------------------------------------------------------------------
 
-void *ebbi_large_zeroed(size_t bytes)
+void *ebbi_large_zeroed(size_t bytes, ebbi_site site)
 {
-    void *p = sample_of(bytes, 1, true);
+    void *p = sample_of(bytes, 1, true, site);
+    if (p == NULL && checks_all()) {
+        p = ebbi_guard_make(bytes, 1, true, site, false);
+    }
     return p != NULL ? p : large_object(bytes, 1, true);
 }
 
-static EBBI_NOINLINE void *malloc_any(size_t bytes)
+// With EBB_CHECK=1. Large and empty ones are guarded, as long as there is room for that.
+static EBBI_NOINLINE void *checked(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
-    if (ebbi_source_now() == &ebbi_heap_scoped) {
-        return from_region(1, bytes);
+    void *p = bytes == 0 || bytes > CHECKED_MOST ? ebbi_guard_make(bytes, align, zero, site, false)
+                                                 : NULL;
+    if (p != NULL || bytes > EBBI_CLASS_MAX || align > EBBI_CLASS_MAX) {
+        return p != NULL ? p : large_object(bytes, align, zero);
     }
-    void *p = sample_of(bytes, 1, false);
-    if (EBBI_UNLIKELY(p != NULL)) {
-        return p;
-    }
-    return bytes > EBBI_CLASS_MAX ? large_object(bytes, 1, false) : take_any(bytes);
+    size_t room = ebbi_check_room(align, bytes);
+    unsigned class_number = room <= EBBI_CLASS_MAX ? ebbi_class_for_aligned(room, align) : 0;
+    return class_number == 0 ? large_object(bytes, align, zero)
+                             : ebbi_check_make(take_class(class_number, room), align, bytes, site);
 }
 
-// While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
-EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes)
+// Of no sample and no region.
+static void *plain(size_t bytes, size_t align, ebbi_site site)
 {
-    uint32_t round = ebbi_profile_round();
-    struct ebbi_fast *source = ebbi_source_now();
-    if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
-        !ebbi_sampler_skips(&source->sampler, round, bytes)) {
-        return malloc_any(bytes);
-    }
-    unsigned lane = ((struct ebbi_heap *)source)->lane;
-    return ebbi_pop(source, ebbi_lookup_bin(bytes, lane), bytes, take_any, take_parked);
-}
-
-EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes)
-{
-    ebbi_unpop(bytes);
-    return ebbi_malloc_slow(bytes);
-}
-
-void *ebbi_aligned(size_t align, size_t bytes)
-{
-    if (ebbi_source_now() == &ebbi_heap_scoped) {
-        return from_region(align, bytes);
-    }
-    void *p = sample_of(bytes, align, false);
-    if (EBBI_UNLIKELY(p != NULL)) {
-        return p;
+    if (checks_all()) {
+        return checked(bytes, align, false, site);
     }
     if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
         unsigned class_number = ebbi_class_for_aligned(bytes, align);
@@ -172,9 +172,54 @@ void *ebbi_aligned(size_t align, size_t bytes)
     return large_object(bytes, align, false);
 }
 
-static EBBI_NOINLINE void free_class(void *p)
+static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
+{
+    if (ebbi_source_now() == &ebbi_heap_scoped) {
+        return from_region(1, bytes);
+    }
+    void *p = sample_of(bytes, 1, false, site);
+    return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, 1, site);
+}
+
+// While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
+EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes, ebbi_site site)
+{
+    uint32_t round = ebbi_profile_round();
+    struct ebbi_fast *source = ebbi_source_now();
+    if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
+        !ebbi_sampler_skips(&source->sampler, round, bytes)) {
+        return malloc_any(bytes, site);
+    }
+    if (ebbi_check_is_on()) {
+        return plain(bytes, 1, site);
+    }
+    unsigned lane = ((struct ebbi_heap *)source)->lane;
+    return ebbi_pop(source, ebbi_lookup_bin(bytes, lane), bytes, EBBI_BY_MALLOC, site, take_any,
+                    take_parked);
+}
+
+EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes, ebbi_site site)
+{
+    ebbi_unpop(bytes);
+    return ebbi_malloc_slow(bytes, site);
+}
+
+void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site)
+{
+    if (ebbi_source_now() == &ebbi_heap_scoped) {
+        return from_region(align, bytes);
+    }
+    void *p = sample_of(bytes, align, false, site);
+    return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, align, site);
+}
+
+static EBBI_NOINLINE void free_class(void *p, ebbi_site site)
 {
     struct ebbi_heap *heap = ebbi_source_for_free();
+    if (ebbi_check_is_on()) {
+        ebbi_class_free(p, site);
+        return;
+    }
     struct ebbi_heap *inside = ebbi_inside();
     if (heap == NULL) {
         ebbi_give_one(p);
@@ -194,17 +239,35 @@ EBBI_NOINLINE void ebbi_stay_slow(void *p)
     ebbi_outside(inside);
 }
 
-EBBI_NOINLINE void ebbi_free_slow(void *p)
+EBBI_NOINLINE void ebbi_free_slow(void *p, ebbi_site site)
 {
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION) {
         ebbi_sheet_free(p);
     } else if (ebbi_tag_class(tag) != 0) {
-        free_class(p);
+        free_class(p, site);
     } else if (p != NULL) {
+        if (ebbi_check_is_on()) {
+            ebbi_guard_match(p, EBBI_UNSAID, 0, site);
+        }
         ebbi_large_free(p);
     }
     ebbi_serve();
+}
+
+EBBI_NOINLINE void ebbi_free_given_slow(void *p, size_t bytes, size_t align, ebbi_site site)
+{
+    unsigned tag = ebbi_tag_of(p);
+    if (EBBI_LIKELY(!ebbi_check_is_on()) || p == NULL || tag == EBBI_TAG_REGION) {
+        ebbi_free_slow(p, site);
+        return;
+    }
+    if (ebbi_tag_class(tag) != 0) {
+        ebbi_check_match(p, bytes, align, site);
+    } else {
+        ebbi_guard_match(p, bytes, align, site);
+    }
+    ebbi_free_slow(p, site);
 }
 
 EBBI_NOINLINE void ebbi_retire_slow(void *p)

@@ -21,16 +21,19 @@ bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number)
 void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
 // One past the magazines; heap NULL: for a thread without one.
 void *ebbi_heap_take_one(struct ebbi_heap *heap, unsigned class_number);
-// Any size, whatever is current; NULL and ENOMEM. heap: of the calling thread, or NULL. Not inside.
-void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes);
+// Any size, for the program, whatever is current; NULL and ENOMEM. heap: of the calling thread, or NULL. Not inside.
+void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site);
 void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cache line
 
 // ---- flush.c -------------------------------------------------------------------------------------
 void ebbi_heap_free(struct ebbi_heap *heap,
                     void *p); // of a class; heap: whose magazines are current
-void ebbi_heap_check(struct ebbi_heap *heap, void *p);       // as a free looks whether it is free
-void ebbi_own_free(void *p);                                 // of a class, or NULL; not inside
-void ebbi_flush_all(struct ebbi_heap *heap);                 // and the outbox
+void ebbi_heap_check(struct ebbi_heap *heap, void *p); // as a free looks whether it is free
+void ebbi_own_free(void *p);                           // of a class, or NULL; not inside
+// Of a class, as the program got it. site 0: it was retired, and its grace period is over.
+void ebbi_class_free(void *p, ebbi_site site);
+bool ebbi_held_rest(void);                   // what EBB_CHECK holds is free; true: there was some
+void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
 void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from); // of the arrays from this one on
 void ebbi_flush_foreign(struct ebbi_heap *heap);             // the outbox, and trays
 void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array others then share

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: the free that finds its magazine full, or of another kind. The oldest blocks leave first.
+#include "debug/check.h"
 #include "heap/blocks.h"
 #include "heap/lately.h"
 
@@ -164,7 +165,7 @@ static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count
     const struct ebbi_slab *slab = ebbi_slab_of(p);
     unsigned block = ebbi_slab_block(slab, p);
     bool is_free = false;
-    for (size_t i = 1; i <= ebbi_min(count, EBBI_LATELY); i++) {
+    for (size_t i = 1; i <= EBBI_LATELY && i <= count; i++) {
         is_free |= freed[count - i] == p;
     }
     struct ebbi_owner *owner = ebbi_lock_owner_of(heap, slab);
@@ -290,6 +291,23 @@ static bool is_easy_free(const struct ebbi_heap *heap, const void *p, unsigned t
     ebbi_slot *top = heap->fast.top[tag];
     return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, ebbi_tag_at(p)) &&
            !ebbi_was_freed_lately(top, p);
+}
+
+void ebbi_class_free(void *p, ebbi_site site)
+{
+    void *block = ebbi_check_is_on() ? ebbi_check_free(p, site) : p;
+    for (; block != NULL; block = ebbi_check_is_on() ? ebbi_check_release() : NULL) {
+        ebbi_own_free(block);
+    }
+}
+
+bool ebbi_held_rest(void)
+{
+    bool some = false;
+    for (void *p = NULL; ebbi_check_is_on() && (p = ebbi_check_rest()) != NULL; some = true) {
+        ebbi_own_free(p);
+    }
+    return some;
 }
 
 void ebbi_own_free(void *p)

@@ -2,6 +2,7 @@
 // Layer heap: what a pointer of the program is, and the report on what is none.
 #include <string.h>
 
+#include "debug/check.h"
 #include "debug/guard.h"
 #include "debug/quarantine.h"
 #include "heap/blocks.h"
@@ -35,6 +36,9 @@ size_t ebbi_usable_size(const void *p)
     unsigned class_number = ebbi_tag_class(tag);
     if (class_number == 0) {
         return ebbi_large_bytes(p);
+    }
+    if (ebbi_check_is_on()) {
+        return ebbi_check_bytes(p, "pointer");
     }
     if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_at(p)))) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);

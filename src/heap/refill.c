@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "debug/check.h"
 #include "heap/registry.h"
 #include "os/wake.h"
 
@@ -59,21 +60,27 @@ void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         return ebbi_heap_take_one(heap, class_number);
     }
     void **top = heap->fast.top[bin];
+    if (ebbi_check_is_on()) { // in no order
+        void **base = heap->magazines[class_number].base;
+        void **other = base + 1 + ebbi_check_random((size_t)(top - (base + 1)));
+        void *swapped = *other;
+        *other = top[-1];
+        top[-1] = swapped;
+    }
     void *block = top[-1];
     EBBI_ASSERT(ebbi_slab_class(ebbi_slab_of(block)) == &ebbi_classes[class_number]);
     ebbi_store_relaxed(&heap->fast.top[bin], top - 1); // relaxed: others only count
     return block;
 }
 
-void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes)
+static unsigned class_of(size_t align, size_t bytes)
 {
-    unsigned class_number = 0;
-    if (bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX) {
-        class_number = ebbi_class_for_aligned(bytes, align);
-    }
-    if (class_number == 0) {
-        return ebbi_large_alloc(bytes, align, false, heap != NULL ? heap->own.label : NULL);
-    }
+    bool may = bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX;
+    return may ? ebbi_class_for_aligned(bytes, align) : 0;
+}
+
+static void *alloc_class(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
+{
     EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
     struct ebbi_heap *inside = ebbi_inside();
     void *block = heap != NULL ? ebbi_heap_pop(heap, class_number, bytes)
@@ -85,7 +92,19 @@ void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes)
     return block;
 }
 
+void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site)
+{
+    bool checks = ebbi_check_is_on() && bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX;
+    size_t room = checks ? ebbi_check_room(align, bytes) : bytes;
+    unsigned class_number = class_of(align, room);
+    if (class_number == 0) {
+        return ebbi_large_alloc(bytes, align, false, heap != NULL ? heap->own.label : NULL);
+    }
+    void *block = alloc_class(heap, class_number, room);
+    return checks ? ebbi_check_make(block, align, bytes, site) : block;
+}
+
 void *ebbi_own_alloc(size_t bytes)
 {
-    return ebbi_heap_alloc(ebbi_heap_mine(), EBBI_CACHE_LINE, bytes);
+    return alloc_class(ebbi_heap_mine(), class_of(EBBI_CACHE_LINE, bytes), bytes);
 }

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "base/list.h"
+#include "debug/check.h"
 #include "heap/blocks.h"
 #include "heap/lately.h"
 #include "os/options.h"
@@ -62,7 +63,7 @@ static void prepare_bins(struct ebbi_heap *heap)
 static void set_lookup(struct ebbi_heap *heap)
 {
     uint16_t bins[EBBI_LOOKUP_COUNT] = {0};
-    if (ebbi_profile_round() == 0) {
+    if (ebbi_profile_round() == 0 && !ebbi_check_is_on()) {
         fill_lookup(bins, heap->lane);
     }
     for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
@@ -129,7 +130,7 @@ static void link_heap(struct ebbi_heap *heap)
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
     ebbi_places_prepare(heap->lane);
-    if (ebbi_profile_round() != 0) {
+    if (ebbi_profile_round() != 0 || ebbi_check_is_on()) {
         set_lookup(heap);
     }
     EBBI_LIST_PUSH(all_heaps, heap, next, previous);

@@ -56,7 +56,7 @@ void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_
     }
     // A thread that is ending has no heap: it owns no region, and all that follows works without.
     if (region->gives_way != NULL && heap != NULL && ebbi_region_is_open(region)) {
-        return ebbi_domain_alloc(heap, region->gives_way, align, bytes);
+        return ebbi_domain_alloc(heap, region->gives_way, align, bytes, caller);
     }
     bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
                  (align > EBBI_UNIT && bytes + align > EBBI_SHEET_BLOCK_MOST);
@@ -68,7 +68,7 @@ void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_
             return p != NULL ? noted(p, caller) : no_memory();
         }
     }
-    return ebbi_heap_alloc(heap, align, bytes);
+    return ebbi_heap_alloc(heap, align, bytes, (ebbi_site)caller);
 }
 
 struct ebb_region *ebbi_region_of(const void *p)
@@ -181,7 +181,7 @@ static void free_cleanup(struct ebbi_cleanup *cleanup)
     if (ebbi_tag_of(cleanup) == EBBI_TAG_REGION) {
         ebbi_sheet_free(cleanup);
     } else {
-        ebbi_own_free(cleanup);
+        ebbi_class_free(cleanup, EBBI_SITE(EBBI_BY_ANY));
     }
 }
 

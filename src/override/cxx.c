@@ -54,17 +54,20 @@ EBBI_COLD static bool handled(void)
     return handler != NULL;
 }
 
-static void *try_once(size_t align, size_t bytes)
+// align 0: of a form without.
+EBBI_INLINE void *try_once(size_t align, size_t bytes, bool array)
 {
-    return align == 0 ? ebbi_malloc(bytes) : ebbi_family_aligned(align, bytes);
+    return align == 0 ? ebbi_malloc(bytes, array ? EBBI_BY_NEW_ARRAY : EBBI_BY_NEW)
+                      : ebbi_family_aligned(
+                            align, bytes, array ? EBBI_BY_ALIGNED_NEW_ARRAY : EBBI_BY_ALIGNED_NEW);
 }
 
-EBBI_COLD static void *new_slow(size_t align, size_t bytes)
+EBBI_COLD static void *new_slow(size_t align, size_t bytes, bool array)
 {
     void *p = NULL;
     bool possible = (align & (align - 1)) == 0; // else no handler helps
     while (possible && p == NULL && handled()) {
-        p = try_once(align, bytes);
+        p = try_once(align, bytes, array);
     }
     if (p == NULL) {
         function thrower = find_thrower();
@@ -76,102 +79,121 @@ EBBI_COLD static void *new_slow(size_t align, size_t bytes)
     return p;
 }
 
-static inline void *new_or_throw(size_t align, size_t bytes)
+EBBI_INLINE void *new_or_throw(size_t align, size_t bytes, bool array)
 {
-    void *p = try_once(align, bytes);
-    return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes);
+    void *p = try_once(align, bytes, array);
+    return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes, array);
 }
 
 // The program may replace some forms: those that it leaves alone end in its basic ones, as the standard
 // says ([new.delete]). So ours are weak: in the archive for the linker, and for the compiler, which then
 // calls and does not inline them; the shared library names them in packaging/preempted.list, so that
-// these calls find the program's.
+// these calls find the program's. Where the basic form is ours, the others need no call of it, and with EBB_CHECK
+// say what they know; in the archive that cannot be seen.
 #define FORM EXPORT __attribute__((weak))
+#ifdef EBB_STATIC
+#define OWN(name)
+#define IS_OURS(name) false
+#else
+#define OWN(name)                                                                                  \
+    extern __typeof__(name) own_##name __attribute__((alias(#name), visibility("hidden")));
+#define IS_OURS(name) ((name) == own_##name)
+#endif
 
-#define NEW(name, call)                                                                            \
-    FORM void *name(size_t bytes);                                                                 \
-    FORM void *name(size_t bytes) { return call; }
-#define NEW_ALIGNED(name, call)                                                                    \
-    FORM void *name(size_t bytes, size_t align);                                                   \
-    FORM void *name(size_t bytes, size_t align) { return call; }
-#define DELETE(name, call)                                                                         \
-    FORM void name(void *p);                                                                       \
-    FORM void name(void *p) { call; }
-#define DELETE_ALIGNED(name, call)                                                                 \
-    FORM void name(void *p, size_t align);                                                         \
-    FORM void name(void *p, size_t align)                                                          \
+#define BASIC(result, name, parameters)                                                            \
+    FORM result name parameters;                                                                   \
+    OWN(name)
+BASIC(void *, _Znwm, (size_t bytes))
+BASIC(void *, _ZnwmSt11align_val_t, (size_t bytes, size_t align))
+BASIC(void, _ZdlPv, (void *p))
+BASIC(void, _ZdaPv, (void *p))
+BASIC(void, _ZdlPvSt11align_val_t, (void *p, size_t align))
+BASIC(void, _ZdaPvSt11align_val_t, (void *p, size_t align))
+
+#define NEW(name, parameters, ours, by_us, by_them)                                                \
+    FORM void *name parameters;                                                                    \
+    FORM void *name parameters { return (ours) ? (by_us) : (by_them); }
+#define DELETE(name, parameters, ours, by_us, by_them)                                             \
+    FORM void name parameters;                                                                     \
+    FORM void name parameters                                                                      \
     {                                                                                              \
-        (void)align;                                                                               \
-        call;                                                                                      \
+        if (ours) {                                                                                \
+            by_us;                                                                                 \
+        } else {                                                                                   \
+            by_them;                                                                               \
+        }                                                                                          \
     }
-// Sizes and nothrow say nothing new.
-#define DELETE_1(name, to)                                                                         \
-    FORM void name(void *p, size_t ignored);                                                       \
-    FORM void name(void *p, size_t ignored)                                                        \
+#define DELETE_NOTHROW(name, to)                                                                   \
+    FORM void name(void *p, const void *nothrow);                                                  \
+    FORM void name(void *p, const void *nothrow)                                                   \
     {                                                                                              \
-        (void)ignored;                                                                             \
+        (void)nothrow;                                                                             \
         to(p);                                                                                     \
     }
-#define DELETE_SIZED_ALIGNED(name, to)                                                             \
-    FORM void name(void *p, size_t ignored, size_t align);                                         \
-    FORM void name(void *p, size_t ignored, size_t align)                                          \
-    {                                                                                              \
-        (void)ignored;                                                                             \
-        to(p, align);                                                                              \
-    }
 #define DELETE_ALIGNED_NOTHROW(name, to)                                                           \
-    FORM void name(void *p, size_t align, size_t ignored);                                         \
-    FORM void name(void *p, size_t align, size_t ignored)                                          \
+    FORM void name(void *p, size_t align, const void *nothrow);                                    \
+    FORM void name(void *p, size_t align, const void *nothrow)                                     \
     {                                                                                              \
-        (void)ignored;                                                                             \
+        (void)nothrow;                                                                             \
         to(p, align);                                                                              \
     }
 
-NEW(_Znwm, new_or_throw(0, bytes))                                     // new(size)
-NEW(_Znam, _Znwm(bytes))                                               // new[](size)
-NEW_ALIGNED(_ZnwmSt11align_val_t, new_or_throw(align, bytes))          // new(size, align)
-NEW_ALIGNED(_ZnamSt11align_val_t, _ZnwmSt11align_val_t(bytes, align))  // new[](size, align)
-DELETE(_ZdlPv, ebbi_free(p))                                           // delete(p)
-DELETE(_ZdaPv, _ZdlPv(p))                                              // delete[](p)
-DELETE_1(_ZdlPvRKSt9nothrow_t, _ZdlPv)                                 // delete(p, nothrow)
-DELETE_1(_ZdaPvRKSt9nothrow_t, _ZdaPv)                                 // delete[](p, nothrow)
-DELETE_1(_ZdlPvm, _ZdlPv)                                              // delete(p, size)
-DELETE_1(_ZdaPvm, _ZdaPv)                                              // delete[](p, size)
-DELETE_ALIGNED(_ZdlPvSt11align_val_t, ebbi_free(p))                    // delete(p, align)
-DELETE_ALIGNED(_ZdaPvSt11align_val_t, _ZdlPvSt11align_val_t(p, align)) // delete[](p, align)
-DELETE_SIZED_ALIGNED(_ZdlPvmSt11align_val_t, _ZdlPvSt11align_val_t)    // delete(p, size, align)
-DELETE_SIZED_ALIGNED(_ZdaPvmSt11align_val_t, _ZdaPvSt11align_val_t)    // delete[](p, size, align)
-// delete(p, align, nothrow), delete[](p, align, nothrow)
+// new(size), new[](size), new(size, align), new[](size, align)
+NEW(_Znwm, (size_t bytes), true, new_or_throw(0, bytes, false), NULL)
+NEW(_Znam, (size_t bytes), IS_OURS(_Znwm), new_or_throw(0, bytes, true), _Znwm(bytes))
+NEW(_ZnwmSt11align_val_t, (size_t bytes, size_t align), true, new_or_throw(align, bytes, false),
+    NULL)
+NEW(_ZnamSt11align_val_t, (size_t bytes, size_t align), IS_OURS(_ZnwmSt11align_val_t),
+    new_or_throw(align, bytes, true), _ZnwmSt11align_val_t(bytes, align))
+// delete(p), delete[](p), and with nothrow
+DELETE(_ZdlPv, (void *p), true, ebbi_free(p, EBBI_BY_NEW), )
+DELETE(_ZdaPv, (void *p), IS_OURS(_ZdlPv), ebbi_free(p, EBBI_BY_NEW_ARRAY), _ZdlPv(p))
+DELETE_NOTHROW(_ZdlPvRKSt9nothrow_t, _ZdlPv)
+DELETE_NOTHROW(_ZdaPvRKSt9nothrow_t, _ZdaPv)
+// delete(p, size), delete[](p, size)
+DELETE(_ZdlPvm, (void *p, size_t bytes), IS_OURS(_ZdlPv), ebbi_free_given(p, bytes, 0, EBBI_BY_NEW),
+       _ZdlPv(p))
+DELETE(_ZdaPvm, (void *p, size_t bytes), IS_OURS(_ZdaPv) && IS_OURS(_ZdlPv),
+       ebbi_free_given(p, bytes, 0, EBBI_BY_NEW_ARRAY), _ZdaPv(p))
+// delete(p, align), delete[](p, align), and with nothrow
+DELETE(_ZdlPvSt11align_val_t, (void *p, size_t align), true,
+       ebbi_free_given(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW), )
+DELETE(_ZdaPvSt11align_val_t, (void *p, size_t align), IS_OURS(_ZdlPvSt11align_val_t),
+       ebbi_free_given(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW_ARRAY),
+       _ZdlPvSt11align_val_t(p, align))
 DELETE_ALIGNED_NOTHROW(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdlPvSt11align_val_t)
 DELETE_ALIGNED_NOTHROW(_ZdaPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_t)
+// delete(p, size, align), delete[](p, size, align)
+DELETE(_ZdlPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
+       IS_OURS(_ZdlPvSt11align_val_t), ebbi_free_given(p, bytes, align, EBBI_BY_ALIGNED_NEW),
+       _ZdlPvSt11align_val_t(p, align))
+DELETE(_ZdaPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
+       IS_OURS(_ZdaPvSt11align_val_t) && IS_OURS(_ZdlPvSt11align_val_t),
+       ebbi_free_given(p, bytes, align, EBBI_BY_ALIGNED_NEW_ARRAY), _ZdaPvSt11align_val_t(p, align))
 
 // A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
 // runtime's own nothrow form has one around its call of the throwing form, which is ours. In a static
 // program it stays in its place.
 #ifndef EBB_STATIC
-extern __typeof__(_Znwm) own__Znwm __attribute__((alias("_Znwm"), visibility("hidden")));
-extern __typeof__(_ZnwmSt11align_val_t) own__ZnwmSt11align_val_t
-    __attribute__((alias("_ZnwmSt11align_val_t"), visibility("hidden")));
-
 typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
 typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
 
-#define NEW_NOTHROW(name, to)                                                                      \
+#define NEW_NOTHROW(name, to, array)                                                               \
     EXPORT void *name(size_t bytes, const void *nothrow);                                          \
     EXPORT void *name(size_t bytes, const void *nothrow)                                           \
     {                                                                                              \
-        void *p = (to) == own_##to ? ebbi_malloc(bytes) : NULL;                                    \
+        void *p = IS_OURS(to) ? try_once(0, bytes, array) : NULL;                                  \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
     }
-#define NEW_ALIGNED_NOTHROW(name, to)                                                              \
+#define NEW_ALIGNED_NOTHROW(name, to, array)                                                       \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
     {                                                                                              \
-        void *p = (to) == own_##to ? ebbi_family_aligned(align, bytes) : NULL;                     \
+        void *p = IS_OURS(to) ? try_once(align, bytes, array) : NULL;                              \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
@@ -179,9 +201,9 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
         return p;                                                                                  \
     }
 
-NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm) // new(size, nothrow)
-NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znwm) // new[](size, nothrow)
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm, false) // new(size, nothrow)
+NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znwm, true)  // new[](size, nothrow)
 // new(size, align, nothrow), new[](size, align, nothrow)
-NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t)
-NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t)
+NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t, false)
+NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t, true)
 #endif

@@ -112,7 +112,7 @@ static void birth_done(struct birth *birth, bool done)
         ebbi_helper_start();
     } else {
         ebbi_threads_less();
-        ebbi_free(birth);
+        ebbi_own_free(birth);
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer process: what another process has asked for (os/control.h). Called with no lock held, but perhaps below locks of the
-// program or of libc: nothing here asks the dynamic loader.
+// program or of libc.
 #include <errno.h>
 
 #include "heap/blocks.h"
@@ -13,7 +13,9 @@
 
 #define MOST_MS ((uint64_t)1 << 40)
 
-static struct ebbi_lock asked_lock = EBBI_LOCK(START); // rank: start; answers only try it
+static struct ebbi_lock asked_lock =
+    EBBI_LOCK(START); // rank: start; nothing is asked of the loader under it
+static bool trims;    // under it: somebody does, without it
 
 static int switch_for(size_t mean, uint64_t until_ms)
 {
@@ -53,6 +55,17 @@ static int profile_asked(size_t mean, uint64_t ms)
     return on || mean != 0 ? switch_for(mean, mean != 0 ? asked : 0) : 0;
 }
 
+// What is freed may be guarded, and its free asks the loader.
+static int trim_asked(bool helper)
+{
+    trims = true;
+    ebbi_lock_drop(&asked_lock);
+    (void)ebbi_trim(ebbi_heap_mine(), helper);
+    ebbi_lock_take(&asked_lock);
+    trims = false;
+    return 0;
+}
+
 static int done(const struct ebbi_question *question, bool helper)
 {
     switch (question->what) {
@@ -61,8 +74,7 @@ static int done(const struct ebbi_question *question, bool helper)
     case EBBI_ASK_PROFILE:
         return profile_asked(question->with, question->ms);
     case EBBI_ASK_TRIM:
-        (void)ebbi_trim(ebbi_heap_mine(), helper);
-        return 0;
+        return trim_asked(helper);
     default:
         return -ENOSYS;
     }
@@ -77,12 +89,12 @@ void ebbi_profile_lapse(void)
     }
 }
 
-// Under the lock. False: it is left to the helper.
+// Under the lock. False: it is left to the helper, or to who trims and looks again.
 static bool answer(bool helper)
 {
     struct ebbi_question question = ebbi_control_read();
     ebbi_assert_held(&asked_lock);
-    bool does = helper || question.what != EBBI_ASK_TRIM || !ebbi_helper_is_there();
+    bool does = !trims && (helper || question.what != EBBI_ASK_TRIM || !ebbi_helper_is_there());
     if (does) {
         ebbi_control_answer(question.number, done(&question, helper));
     }
@@ -102,5 +114,6 @@ void ebbi_asked_serve(bool helper)
 void ebbi_asked_forget(void)
 {
     ebbi_lock_reset(&asked_lock);
+    trims = false;
     ebbi_control_forget();
 }

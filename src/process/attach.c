@@ -7,6 +7,7 @@
 // the second round of them, as others may allocate. After it the thread has none for good: glibc
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
+#include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
@@ -25,12 +26,22 @@
 #define WATCH_FORK_AT_START false
 #define FREE_ATTACHES false
 #endif
-#define EXIT_ROUNDS 2 // of pthread key destructors: later ones may still allocate
+#define CHECKS_RATE 1000 // guarded a second, with EBB_CHECK and without a word on them
+#define EXIT_ROUNDS 2    // of pthread key destructors: later ones may still allocate
 
 static bool started;
 static bool has_words;
 
 static void thread_exit(uintptr_t word);
+
+static void guards_begin(bool checks)
+{
+    bool is_said = ebbi_option_is_set(EBBI_OPTION_GUARD);
+    size_t rate = checks && !is_said ? CHECKS_RATE : ebbi_option(EBBI_OPTION_GUARD);
+    if (checks || rate != 0) {
+        ebbi_guard_begin(rate, checks);
+    }
+}
 
 int ebbi_start(void)
 {
@@ -43,15 +54,17 @@ int ebbi_start(void)
     if (!started) {
         ebbi_os_start();
         ebbi_options_read();
+        bool checks = ebbi_option(EBBI_OPTION_CHECK) != 0;
+        if (checks) {
+            ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES));
+        }
         ebbi_places_prepare(0); // the depots'
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
             ebbi_before_abort = ebbi_fork_abort;
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
-            if (ebbi_option(EBBI_OPTION_GUARD) != 0) {
-                ebbi_guard_begin(ebbi_option(EBBI_OPTION_GUARD));
-            }
+            guards_begin(checks);
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }

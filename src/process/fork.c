@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "debug/check.h"
 #include "debug/guard.h"
 #include "debug/quarantine.h"
 #include "debug/report.h"
@@ -92,12 +93,14 @@ static void prepare(void)
     ebbi_arena_lock();
     ebbi_profile_lock();
     ebbi_guard_lock();
+    ebbi_check_lock();
     takes_locks = true;
 }
 
 static void drop_locks(void)
 {
     EBBI_ASSERT(takes_locks);
+    ebbi_check_unlock();
     ebbi_guard_unlock();
     ebbi_profile_unlock();
     ebbi_arena_unlock();

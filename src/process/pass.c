@@ -3,6 +3,7 @@
 // visits every owner, the limbo, the regions and the arena. In a process with threads a sleeping helper makes
 // it (helper.c), woken when there is something to return; otherwise the thread that leaves a slow free or a call
 // of ebb_* (os/wake.h), by time.
+#include "debug/check.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
@@ -62,6 +63,9 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     size_t came_home = 0;
     bool newly_parked = pass->parks && ebbi_park_pass(&came_home);
     ebbi_late_sweep();
+    if (ebbi_check_is_on()) {
+        ebbi_check_look();
+    }
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;
@@ -104,6 +108,7 @@ size_t ebbi_trim(struct ebbi_heap *heap, bool parks)
     struct ebbi_arena_totals before;
     struct ebbi_arena_totals after;
     ebbi_arena_totals(&before);
+    (void)ebbi_held_rest();
     struct ebbi_heap *inside = ebbi_inside();
     if (heap != NULL) {
         ebbi_flush_all(heap);

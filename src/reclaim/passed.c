@@ -9,7 +9,7 @@ void ebbi_free_passed(void *p, void *bytes)
     if (ebbi_tag_class(ebbi_tag_of(p)) == 0) {
         ebbi_large_reclaim(p);
     } else {
-        ebbi_own_free(p);
+        ebbi_class_free(p, 0);
     }
 }
 

@@ -2,6 +2,7 @@
 // Layer reclaim: the slow retire. By the heap's thread.
 #include <errno.h>
 
+#include "debug/check.h"
 #include "heap/blocks.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -176,6 +177,16 @@ static bool retire_of_region(struct ebbi_heap *heap, struct ebb_participant *me,
 
 // ---- any block -------------------------------------------------------------------------------------
 
+// Not by a bag: its blocks start where those of classes do.
+static void retire_checked(struct ebbi_heap *heap, void *p)
+{
+    struct ebbi_call call = {ebbi_free_passed, p, (void *)ebbi_usable_size(p)};
+    int saved = errno;
+    ebbi_check_retire(p);
+    (void)ebbi_retire_with(heap, NULL, call); // refused: it stays
+    errno = saved;
+}
+
 void ebbi_retire_to(struct ebbi_heap *heap, void *p)
 {
     unsigned tag = ebbi_tag_of(p);
@@ -191,6 +202,10 @@ void ebbi_retire_to(struct ebbi_heap *heap, void *p)
     unsigned class_number = ebbi_tag_class(tag);
     if (class_number == 0 && ebbi_large_note(p) == NULL) {
         ebbi_report_invalid(p, "retire");
+    }
+    if (class_number != 0 && ebbi_check_is_on()) {
+        retire_checked(heap, p);
+        return;
     }
     if (class_number == 0) {
         claim_large(p);
@@ -215,10 +230,14 @@ bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *
     struct ebbi_call call = {ebbi_free_passed, p, (void *)ebbi_usable_size(p)};
     if (large) {
         claim_large(p);
+    } else if (ebbi_check_is_on()) {
+        ebbi_check_retire(p);
     }
     bool done = ebbi_retire_with(heap, me, call);
     if (!done && large) {
         ebbi_store_relaxed(&ebbi_large_note(p)->stamp, (uint64_t)0); // relaxed: its owner's again
+    } else if (!done && ebbi_check_is_on()) {
+        ebbi_check_keep(p);
     }
     return done;
 }

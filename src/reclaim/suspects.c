@@ -4,6 +4,7 @@
 // up by the start of the block that they point into.
 #include <string.h>
 
+#include "debug/check.h"
 #include "reclaim/hazards.h"
 
 #define TABLE_SHIFT (64 - EBBI_SUSPECT_BITS)
@@ -24,12 +25,14 @@ static bool is_of_slab(const void *p) { return ebbi_tag_class(ebbi_tag_of(p)) !=
 
 void ebbi_suspects_add(struct ebbi_suspects *s, const void *p, size_t bytes)
 {
-    EBBI_ASSERT(s->count < EBBI_SUSPECTS && bytes > 0 && !s->hashed);
+    EBBI_ASSERT(s->count < EBBI_SUSPECTS && !s->hashed);
     struct ebbi_suspect *suspect = &s->list[s->count++];
+    bytes = ebbi_max(bytes, 1); // a block of none is held by a pointer to it
     *suspect = (struct ebbi_suspect){(uintptr_t)p, bytes};
     s->first = s->count == 1 || suspect->start < s->first ? suspect->start : s->first;
     s->end = s->count == 1 ? suspect->start + bytes : ebbi_max(s->end, suspect->start + bytes);
-    s->odd |= bytes > 1 && !is_of_slab(p);
+    s->odd |= bytes > 1 && (ebbi_check_is_on() ||
+                            !is_of_slab(p)); // no checked one starts where a block of a slab does
 }
 
 static size_t granule_of_start(const struct ebbi_suspects *s, size_t i)

@@ -19,6 +19,9 @@ _Static_assert(EBBI_LANES > 0 &&
 // What one lane has of both lies in one page.
 EBBI_SPARSE struct ebbi_places ebbi_places __attribute__((aligned(4096)));
 
+static bool places_closed;
+void ebbi_places_close(void) { places_closed = true; }
+
 void ebbi_places_prepare(unsigned lane)
 {
     for (unsigned number = 1; number < EBBI_CLASS_COUNT; number++) {
@@ -29,8 +32,8 @@ void ebbi_places_prepare(unsigned lane)
         if (ebbi_places.factor[bin] == 0) { // what is there others read
             uint64_t factor = UINT64_MAX / c->size + 1;
             uint64_t most = (c->blocks - 1u) * (factor * c->size);
-            EBBI_ASSERT(most <= UINT32_MAX);
-            ebbi_places.most[bin] = (uint32_t)most;
+            EBBI_ASSERT(most < UINT32_MAX);
+            ebbi_places.end[bin] = places_closed ? 0 : (uint32_t)most + 1;
             ebbi_places.factor[bin] = factor;
         }
     }

@@ -34,15 +34,17 @@ extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 // Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication: with
 // factor = ceil(2^64 / size) the product, modulo 2^64, is k * (size * factor - 2^64) for the k-th
 // multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
-// remainder by direct computation", 2019). `most` is the product of the last block. By tag: those of a
+// remainder by direct computation", 2019). `end` is above the product of the last block, 0
+// where no free is to be a fast one. By tag: those of a
 // lane are there before its first slab is; most processes have one lane, and touch a page of these.
-// `most` fits: with factor * size - 2^64 < size it is below the bytes of a slab.
+// It fits: with factor * size - 2^64 < size it is below the bytes of a slab.
 struct ebbi_places {
-    uint32_t most[EBBI_TAG_COUNT];
+    uint32_t end[EBBI_TAG_COUNT];
     uint64_t factor[EBBI_TAG_COUNT];
 };
 extern EBBI_HIDDEN struct ebbi_places ebbi_places;
 void ebbi_places_prepare(unsigned lane); // one call at a time
+void ebbi_places_close(void);            // before the first such call: every free is slow
 
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {

@@ -101,7 +101,7 @@ EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(
 EBBI_INLINE bool ebbi_slab_has_place(const void *p, const struct ebbi_tag *tag)
 {
     int64_t offset = (int64_t)((uintptr_t)p % EBBI_GRANULE) + tag->ahead * (int64_t)EBBI_AHEAD_UNIT;
-    return (uint64_t)offset * ebbi_places.factor[tag->bin] <= ebbi_places.most[tag->bin];
+    return (uint64_t)offset * ebbi_places.factor[tag->bin] < ebbi_places.end[tag->bin];
 }
 
 // The number of the block that starts at p; aborts when none does ("interior pointer"), or when the slab

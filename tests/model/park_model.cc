@@ -95,7 +95,7 @@ void *malloc_with_one_look(size_t bytes)
     ebbi_slot *top = heap->top[1];
     void *block = top[-1];
     if (block == NULL) {
-        return ebbi_malloc_slow(bytes);
+        return ebbi_malloc_slow(bytes, 0);
     }
     ebbi_store_relaxed(&heap->top[1], top - 1);
     return block;
@@ -107,16 +107,18 @@ void *malloc_that_keeps(size_t bytes)
     struct ebbi_fast *heap = ebbi_source_now();
     void *block = malloc_with_one_look(bytes);
     if (ebbi_source_now() != heap) {
-        return ebbi_malloc_slow(bytes);
+        return ebbi_malloc_slow(bytes, 0);
     }
     return block;
 }
+
+void *malloc_as_it_is(size_t bytes) { return ebbi_malloc(bytes, EBBI_BY_MALLOC); }
 
 void *take()
 {
     static const auto chosen = model::is_mutant("malloc_with_one_look") ? malloc_with_one_look
                                : model::is_mutant("malloc_that_keeps")  ? malloc_that_keeps
-                                                                        : ebbi_malloc;
+                                                                        : malloc_as_it_is;
     auto *block = static_cast<Block *>(chosen(16));
     if (block != nullptr) {
         block->write();
@@ -135,7 +137,7 @@ void give(void *block)
 {
     if (block != nullptr) {
         static_cast<Block *>(block)->write();
-        ebbi_free(block);
+        ebbi_free(block, EBBI_BY_MALLOC);
     }
 }
 
@@ -193,7 +195,7 @@ struct UnderSlow : Under {
             pass();
             pass();
         } else {
-            keep(ebbi_malloc_slow(16));
+            keep(ebbi_malloc_slow(16, 0));
         }
     }
 };
@@ -253,7 +255,7 @@ const model::Scenario scenarios[] = {
 struct ebbi_fast *ebbi_current(void) { return &the_stage->mine().heap.fast; }
 Own<struct ebbi_fast *> &source_of_thread() { return the_stage->mine().source; }
 
-void *ebbi_malloc_slow(size_t)
+void *ebbi_malloc_slow(size_t, ebbi_site)
 {
     struct ebbi_heap *heap = ebbi_inside();
     ebbi_slot *top = heap->fast.top[1];
@@ -265,7 +267,7 @@ void *ebbi_malloc_slow(size_t)
     return block;
 }
 
-void ebbi_free_slow(void *p)
+void ebbi_free_slow(void *p, ebbi_site)
 {
     struct ebbi_heap *heap = ebbi_inside();
     ebbi_slot *top = heap->fast.top[1];

@@ -87,8 +87,12 @@ static inline size_t ebbi_granule_of(const void *) { return 0; }
 static inline bool ebbi_slab_has_place(const void *, const struct ebbi_tag *) { return true; }
 static inline void ebbi_helper_kick() {}
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
-void *ebbi_malloc_slow(size_t bytes);
-void ebbi_free_slow(void *p);
+void *ebbi_malloc_slow(size_t bytes, ebbi_site site);
+void ebbi_free_slow(void *p, ebbi_site site);
+static inline void ebbi_free_given_slow(void *p, size_t, size_t, ebbi_site site)
+{
+    ebbi_free_slow(p, site);
+}
 void ebbi_give_blocks(struct ebbi_owner *owner, ebbi_slot *blocks, size_t count);
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 
@@ -100,10 +104,10 @@ static inline void *ebbi_region_slow(struct ebb_region *, size_t, size_t) { retu
 #include "heap/park.h"
 
 // As in front/slow.c.
-static inline void *ebbi_malloc_parked(size_t bytes)
+static inline void *ebbi_malloc_parked(size_t bytes, ebbi_site site)
 {
     ebbi_unpop(bytes);
-    return ebbi_malloc_slow(bytes);
+    return ebbi_malloc_slow(bytes, site);
 }
 
 #endif

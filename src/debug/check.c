@@ -1,0 +1,508 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "debug/check.h"
+
+#include <string.h>
+
+#include "debug/report.h"
+#include "ebbtide/detail/pin.h"
+#include "slab/slab.h"
+
+#define FRONT_LEAST 8u   // of the canary in front
+#define CANARY_LEAST 16u // behind
+#define CANARY_MOST 128u // behind
+#define FILL_BYTE 0xDBu  // of what is freed: as an address it is none
+#define FILL (FILL_BYTE * 0x0101010101010101u)
+#define MOST_HELD_COUNT ((size_t)1 << 17)
+#define LOOKS_A_FREE 2u
+#define HELD_LEAST ((size_t)1 << 20) // bytes, however little is in use
+
+enum check_state {
+    CHECK_USED = 0x5E1F5E1F,
+    CHECK_RETIRED = 0x2E712E71,
+    CHECK_FREED = 0x0FEEDF0E,
+};
+
+struct check_header {
+    uint32_t state; // atomic
+    uint32_t sum;
+    uint32_t bytes : 24, align_log2 : 5, family : 3;
+    uint32_t offset;       // from the header to the block that the program has
+    uintptr_t made, freed; // called from here
+    uint32_t made_by, freed_by;
+};
+#define HEADER sizeof(struct check_header)
+_Static_assert((HEADER + FRONT_LEAST) % 16 == 0, "blocks are aligned to 16");
+
+static struct {
+    struct ebbi_lock lock;      // rank: arena, as it is taken with no other below
+    struct check_header **held; // [MOST_HELD_COUNT], a ring; constant
+    size_t first, count;
+    size_t turn; // number of the one to be looked at next
+    size_t bytes, most_bytes;
+    uint64_t drawn;  // random numbers; atomic
+    uint64_t secret; // constant
+    size_t in_use;   // bytes of blocks that were asked for; atomic
+} held_blocks = {.lock = EBBI_LOCK(ARENA)};
+
+bool ebbi_check_mode;
+
+void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
+void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
+
+void ebbi_check_begin(size_t most_held)
+{
+    if (held_blocks.held != NULL) {
+        return; // the start has failed once
+    }
+    held_blocks.held = ebbi_os_map(NULL, MOST_HELD_COUNT * sizeof(void *));
+    if (held_blocks.held == NULL) {
+        ebbi_message("EBB_CHECK: no memory for its tables: off");
+        return;
+    }
+    held_blocks.secret = ebbi_os_entropy() ^ ebbi_os_now_ns();
+    held_blocks.most_bytes = most_held;
+    ebbi_places_close();
+    ebbi_check_mode = true;
+}
+
+// ---- what lies in a block ------------------------------------------------------------------------------
+
+static uint64_t mix(uint64_t word, uint64_t more)
+{
+    word = (word ^ more) * 0x9E3779B97F4A7C15u;
+    return word ^ word >> 32;
+}
+
+static uint32_t sum_of(const struct check_header *h)
+{
+    uint64_t sum = mix(held_blocks.secret, (uintptr_t)h);
+    sum = mix(sum, (uint64_t)h->bytes << 40 | (uint64_t)h->offset << 8 |
+                       (uint64_t)h->align_log2 << 3 | h->family);
+    sum = mix(sum, h->made);
+    sum = mix(sum, h->freed);
+    return (uint32_t)mix(sum, (uint64_t)h->made_by << 32 | h->freed_by);
+}
+
+static char *block_in(const struct check_header *h) { return (char *)h + h->offset; }
+
+static size_t class_bytes(const void *p) { return ebbi_slab_class(ebbi_slab_of(p))->size; }
+
+// Of a block: no two have the same.
+static uint64_t canary_of(const struct check_header *h)
+{
+    return mix(~held_blocks.secret, (uintptr_t)h);
+}
+
+static unsigned char canary_at(uint64_t canary, const char *at)
+{
+    return (unsigned char)(canary >> (uintptr_t)at % sizeof canary * 8);
+}
+
+struct check_range {
+    char *from, *to;
+};
+
+static struct check_range canary_before(const struct check_header *h)
+{
+    return (struct check_range){(char *)h + HEADER, block_in(h)};
+}
+
+static struct check_range canary_behind(const struct check_header *h, size_t room)
+{
+    char *from = block_in(h) + h->bytes;
+    return (struct check_range){from, from + ebbi_min(room - h->offset - h->bytes, CANARY_MOST)};
+}
+
+static void put_canary(struct check_range range, uint64_t canary)
+{
+    char *at = range.from;
+    for (; at < range.to && (uintptr_t)at % sizeof canary != 0; at++) {
+        *at = (char)canary_at(canary, at);
+    }
+    for (; at + sizeof canary <= range.to; at += sizeof canary) {
+        memcpy(at, &canary, sizeof canary); // on a little-endian machine
+    }
+    for (; at < range.to; at++) {
+        *at = (char)canary_at(canary, at);
+    }
+}
+
+// Whole chunks of words that are the canary, as far as they come one after the other: what compilers make vectors of.
+static const char *skip_equal(const char *at, const char *to, uint64_t canary)
+{
+    enum { WORDS = 8 };
+    for (uint64_t words[WORDS], differs = 0; (size_t)(to - at) >= sizeof words;
+         at += sizeof words) {
+        memcpy(words, at, sizeof words);
+        for (size_t i = 0; i < WORDS; i++) {
+            differs |= words[i] ^ canary;
+        }
+        if (differs != 0) {
+            break;
+        }
+    }
+    return at;
+}
+
+// The first byte of the range that is not that of the canary; NULL: all are.
+static const char *find_changed(struct check_range range, uint64_t canary)
+{
+    const char *at = range.from;
+    uint64_t word = canary;
+    while (at < range.to && (uintptr_t)at % sizeof word != 0) {
+        if ((unsigned char)*at != canary_at(canary, at)) {
+            return at;
+        }
+        at++;
+    }
+    at = skip_equal(at, range.to, canary);
+    for (; at + sizeof word <= range.to; at += sizeof word) {
+        memcpy(&word, at, sizeof word);
+        if (word != canary) {
+            break;
+        }
+    }
+    while (at < range.to && (unsigned char)*at == canary_at(canary, at)) {
+        at++;
+    }
+    return at < range.to ? at : NULL;
+}
+
+static uintptr_t place_of_call(ebbi_site site)
+{
+    return site & (((ebbi_site)1 << EBBI_SITE_FAMILY) - 1);
+}
+
+static uint32_t this_thread(void)
+{
+    const struct ebb_participant *me = ebbi_self();
+    return me->thread != 0 ? me->thread : ebbi_os_thread_number();
+}
+
+size_t ebbi_check_room(size_t align, size_t bytes)
+{
+    return ebbi_align_up(HEADER + FRONT_LEAST, align) + bytes + CANARY_LEAST;
+}
+
+void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
+{
+    struct check_header *h = block;
+    if (h == NULL) {
+        return NULL;
+    }
+    size_t room = class_bytes(block);
+    h->bytes = (uint32_t)bytes & 0xFFFFFFu;
+    h->align_log2 = ebbi_lowest_bit(align) & 0x1Fu;
+    h->family = ebbi_family_of(site) & 7u;
+    h->offset = (uint32_t)ebbi_align_up(HEADER + FRONT_LEAST, align);
+    h->made = place_of_call(site);
+    h->made_by = this_thread();
+    h->freed = h->freed_by = 0;
+    h->sum = sum_of(h);
+    EBBI_ASSERT(h->offset + bytes + CANARY_LEAST <= room && (uintptr_t)block_in(h) % align == 0);
+    put_canary(canary_before(h), canary_of(h));
+    put_canary(canary_behind(h, room), canary_of(h));
+    (void)ebbi_fetch_add_relaxed(&held_blocks.in_use, bytes); // relaxed: a number
+    // relaxed: who gets the block hands it over
+    ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED);
+    return block_in(h);
+}
+
+// ---- reports -------------------------------------------------------------------------------------------
+
+static void put_caller(struct ebbi_text *text, const char *what, uint32_t thread, uintptr_t caller)
+{
+    struct ebbi_event event = {.thread = thread, .depth = caller != 0, .calls = {caller - 1}};
+    ebbi_text_event(text, what, &event);
+}
+
+static EBBI_NORETURN void report_block(const struct check_header *h, const void *p,
+                                       const char *what)
+{
+    struct ebbi_event now;
+    ebbi_event_note(&now);
+    struct ebbi_text text = ebbi_report_begin();
+    ebbi_text_put(&text, what);
+    ebbi_text_put(&text, ": ");
+    ebbi_text_place(&text, (uintptr_t)p, (uintptr_t)block_in(h), h->bytes);
+    ebbi_text_event(&text, "found", &now);
+    put_caller(&text, "allocated", h->made_by, h->made);
+    if (h->freed_by != 0) {
+        put_caller(&text, "freed", h->freed_by, h->freed);
+    }
+    ebbi_report_end(&text);
+    ebbi_fatal("%s: %p, a block of %u bytes", what, (void *)block_in(h), h->bytes);
+}
+
+// Of memory whose header says nothing that can be trusted.
+static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
+                                           const struct check_header *h, const void *p,
+                                           const char *what)
+{
+    struct ebbi_event now;
+    ebbi_event_note(&now);
+    struct ebbi_text text = ebbi_report_begin();
+    ebbi_text_put(&text, "invalid ");
+    ebbi_text_put(&text, what);
+    ebbi_text_put(&text, ": ");
+    ebbi_text_number(&text, (uintptr_t)p, 16);
+    ebbi_text_put(&text, " lies in a block of the allocator's, of ");
+    ebbi_text_number(&text, ebbi_slab_class(slab)->size, 10);
+    ebbi_text_put(&text, " bytes at ");
+    ebbi_text_number(&text, (uintptr_t)h, 16);
+    ebbi_text_put(&text, ", that was not handed out, or what lies before it was overwritten\n");
+    ebbi_text_event(&text, "found", &now);
+    ebbi_report_end(&text);
+    ebbi_fatal("invalid %s: %p is not a block in use, or was written out of its bounds", what, p);
+}
+
+// The header of the block that p lies in, of any state; reports where there is none.
+static struct check_header *find_header(const void *p, const char *what)
+{
+    const struct ebbi_slab *slab = ebbi_slab_of(p);
+    size_t size = ebbi_slab_lives(slab) ? ebbi_slab_class(slab)->size : 0;
+    uintptr_t offset = (uintptr_t)p - slab->first_block;
+    if (size == 0 || (uintptr_t)p < slab->first_block ||
+        offset / size >= ebbi_slab_class(slab)->blocks) {
+        ebbi_slab_report_no_block(slab, p);
+    }
+    struct check_header *h = (struct check_header *)((uintptr_t)p - offset % size);
+    if (h->sum != sum_of(h) || h->offset > size || h->bytes > size - h->offset) {
+        report_no_header(slab, h, p, what);
+    }
+    return h;
+}
+
+static EBBI_NORETURN void report_state(const struct check_header *h, const void *p, uint32_t state,
+                                       const char *what)
+{
+    bool is_free = strcmp(what, "free") == 0;
+    if (state == CHECK_FREED) {
+        report_block(h, p, is_free ? "double free" : "use after free");
+    }
+    if (state == CHECK_RETIRED) {
+        report_block(h, p, is_free ? "free of what was retired" : "double retire");
+    }
+    report_no_header(ebbi_slab_of(p), h, p, what);
+}
+
+// p is the block, and nothing beside it was written.
+static void look_beside(const struct check_header *h, const void *p, const char *what)
+{
+    char interior[64] = "invalid ";
+    uint64_t canary = canary_of(h);
+    if (p != block_in(h)) {
+        struct ebbi_text text = {interior + strlen(interior), interior + sizeof interior - 1};
+        ebbi_text_put(&text, what);
+        *text.at = '\0';
+        report_block(h, p, interior);
+    }
+    const char *changed = find_changed(canary_before(h), canary);
+    if (changed != NULL) {
+        report_block(h, changed, "underflow: written before the block");
+    }
+    changed = find_changed(canary_behind(h, class_bytes(h)), canary);
+    if (changed != NULL) {
+        report_block(h, changed, "overflow: written behind the block");
+    }
+}
+
+size_t ebbi_check_bytes(const void *p, const char *what)
+{
+    const struct check_header *h = find_header(p, what);
+    // relaxed: the caller has the block
+    uint32_t state = ebbi_load_relaxed(&h->state);
+    if (state != CHECK_USED && state != CHECK_RETIRED) {
+        report_state(h, p, state, what);
+    }
+    look_beside(h, p, what);
+    return h->bytes;
+}
+
+void ebbi_check_retire(void *p)
+{
+    struct check_header *h = find_header(p, "retire");
+    uint32_t state = CHECK_USED;
+    look_beside(h, p, "retire");
+    // relaxed: C1, of two threads one is told
+    if (!ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_RETIRED)) {
+        report_state(h, p, state, "retire");
+    }
+}
+
+void ebbi_check_keep(void *p)
+{
+    struct check_header *h = find_header(p, "retire");
+    ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED); // relaxed: the caller has the block
+}
+
+static const char *const family_names[] = {
+    "malloc", "aligned_alloc", "new", "new[]", "aligned new", "aligned new[]", "ebb_malloc",
+};
+
+const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said)
+{
+    bool both = said->family == EBBI_BY_ANY || said->family == made->family ||
+                (said->family == EBBI_BY_MALLOC && made->family == EBBI_BY_ALIGNED &&
+                 said->bytes == EBBI_UNSAID);
+    if (!both) {
+        return family_names[made->family];
+    }
+    if (said->bytes != EBBI_UNSAID && said->bytes != made->bytes) {
+        return "another size";
+    }
+    // Up to 16 all are alike, and none is noted.
+    bool other = said->align != 0 && ebbi_max(said->align, 16) != ebbi_max(made->align, 16);
+    return other ? "another alignment" : NULL;
+}
+
+void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
+{
+    const struct check_header *h = find_header(p, "free");
+    struct ebbi_shape made = {h->bytes, (size_t)1 << h->align_log2, (enum ebbi_family)h->family};
+    struct ebbi_shape said = {bytes, align, ebbi_family_of(site)};
+    const char *by = ebbi_check_differs(&made, &said);
+    // relaxed: the caller has the block; what is no block in use free reports
+    if (by != NULL && ebbi_load_relaxed(&h->state) == CHECK_USED) {
+        char what[64];
+        struct ebbi_text text = {what, what + sizeof what - 1};
+        ebbi_text_put(&text, "mismatched free: of what was made by ");
+        ebbi_text_put(&text, by);
+        *text.at = '\0';
+        report_block(h, p, what);
+    }
+}
+
+size_t ebbi_check_random(size_t limit)
+{
+    uint64_t number = ebbi_fetch_add_relaxed(&held_blocks.drawn, 1u); // relaxed: a number
+    return (size_t)(mix(mix(held_blocks.secret, number), ~held_blocks.secret) >> 20) % limit;
+}
+
+// ---- what is held --------------------------------------------------------------------------------------
+
+static struct check_header **held_at(size_t number)
+{
+    return &held_blocks.held[(held_blocks.first + number) % MOST_HELD_COUNT];
+}
+
+static struct check_range filled_in(const struct check_header *h)
+{
+    return (struct check_range){block_in(h), block_in(h) + h->bytes};
+}
+
+static bool is_untouched(const struct check_header *h)
+{
+    return h->sum == sum_of(h) && find_changed(filled_in(h), FILL) == NULL &&
+           find_changed(canary_before(h), canary_of(h)) == NULL &&
+           find_changed(canary_behind(h, class_bytes(h)), canary_of(h)) == NULL;
+}
+
+static EBBI_NORETURN void report_touched(const struct check_header *h)
+{
+    if (h->sum != sum_of(h)) {
+        report_no_header(ebbi_slab_of(h), h, h, "write before a freed block");
+    }
+    const char *changed = find_changed(filled_in(h), FILL);
+    if (changed == NULL) {
+        look_beside(h, block_in(h), "free");
+    }
+    report_block(h, changed, "use after free: written since it was freed");
+}
+
+static size_t may_hold(void)
+{
+    size_t in_use = ebbi_load_relaxed(&held_blocks.in_use); // relaxed: a number
+    return ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
+}
+
+// Under the lock.
+static struct check_header *take_held(void)
+{
+    ebbi_assert_held(&held_blocks.lock);
+    struct check_header **chosen = held_at(ebbi_check_random(held_blocks.count / 2 + 1));
+    struct check_header *h = *chosen;
+    *chosen = *held_at(0);
+    held_blocks.first = (held_blocks.first + 1) % MOST_HELD_COUNT;
+    held_blocks.count--;
+    held_blocks.turn -= held_blocks.turn > 0;
+    held_blocks.bytes -= class_bytes(h);
+    return h;
+}
+
+static void *release_above(size_t most)
+{
+    ebbi_lock_take(&held_blocks.lock);
+    bool any = held_blocks.count > 0 && held_blocks.bytes > most;
+    struct check_header *h = any ? take_held() : NULL;
+    ebbi_lock_drop(&held_blocks.lock);
+    if (h != NULL && !is_untouched(h)) {
+        report_touched(h);
+    }
+    return h;
+}
+
+void *ebbi_check_release(void) { return release_above(may_hold()); }
+void *ebbi_check_rest(void) { return release_above(0); }
+
+void ebbi_check_look(void)
+{
+    const struct check_header *touched = NULL;
+    ebbi_lock_take(&held_blocks.lock);
+    for (size_t i = 0; i < held_blocks.count && touched == NULL; i++) {
+        touched = is_untouched(*held_at(i)) ? NULL : *held_at(i);
+    }
+    ebbi_lock_drop(&held_blocks.lock); // what a handler of SIGABRT frees takes it
+    if (touched != NULL) {
+        report_touched(touched);
+    }
+}
+
+// Each free looks at some of those that are held, in turn: more of them than come with it. NULL: nobody has written there.
+// Under the lock.
+static const struct check_header *look_at_next(void)
+{
+    const struct check_header *touched = NULL;
+    ebbi_assert_held(&held_blocks.lock);
+    for (size_t i = 0; i < LOOKS_A_FREE && touched == NULL; i++) {
+        held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
+        const struct check_header *h = *held_at(held_blocks.turn++);
+        touched = is_untouched(h) ? NULL : h;
+    }
+    return touched;
+}
+
+void *ebbi_check_free(void *p, ebbi_site site)
+{
+    struct check_header *h = find_header(p, "free");
+    // relaxed: C1, of two threads one is told
+    uint32_t state = ebbi_load_relaxed(&h->state);
+    if (state == CHECK_FREED) {
+        report_state(h, p, state, "free");
+    }
+    look_beside(h, p, "free");
+    if (site != 0) {
+        ebbi_check_match(p, EBBI_UNSAID, 0, site);
+    }
+    bool wanted = state == CHECK_USED || (state == CHECK_RETIRED && site == 0);
+    // relaxed: as above
+    if (!wanted || !ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_FREED)) {
+        report_state(h, p, state, "free");
+    }
+    (void)ebbi_fetch_sub_relaxed(&held_blocks.in_use, h->bytes); // relaxed: a number
+    h->freed = place_of_call(site);
+    h->freed_by = this_thread();
+    h->sum = sum_of(h);
+    memset(block_in(h), FILL_BYTE, h->bytes);
+    ebbi_lock_take(&held_blocks.lock);
+    struct check_header *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
+    *held_at(held_blocks.count++) = h;
+    held_blocks.bytes += class_bytes(h);
+    const struct check_header *touched = look_at_next();
+    ebbi_lock_drop(&held_blocks.lock);
+    touched = leaves != NULL && !is_untouched(leaves) ? leaves : touched;
+    if (touched != NULL) {
+        report_touched(touched);
+    }
+    return leaves != NULL ? leaves : ebbi_check_release();
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer debug: every block checked (EBB_CHECK=1). What the program gets lies inside a block of a class:
+//
+//     | header | canary | what was asked for | canary |
+//              ^ 32 .. align bytes           ^ up to the end of the block, CANARY_MOST at most
+//
+// No block of a class starts where the program's begins, so every free, realloc and retire of it leaves the fast path by
+// itself, and while the mode is on the size tables of all heaps lead every malloc to the slow one. Without it no path
+// is longer, but the slow ones by a look at a flag.
+//
+//     in use --retire--> retired --grace period--> freed
+//     in use --free--> freed: filled, held back --oldest, too much is held--> free block, the header stays
+//
+// C1  a header names what was asked for, where in the block it lies, by whom and from where it was allocated and freed; it has
+//     a sum, over its own address and a secret, too. The state alone is not in it, and changes by compare-and-swap:
+//     of two threads that free, one is told so.
+// C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves, or is looked at (ebbi_check_look).
+// C3  the held are an array, oldest first, under a lock; one that leaves is a random one of its older half.
+// Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guarded.h's.
+#ifndef EBB_DEBUG_CHECK_H
+#define EBB_DEBUG_CHECK_H
+
+#include "base/base.h"
+#include "ebbtide/detail/atomic.h"
+
+// At the process's start, before there is a heap. most_held: bytes. No memory for its array: off, with a message.
+void ebbi_check_begin(size_t most_held);
+
+extern EBBI_HIDDEN bool ebbi_check_mode; // constant from the start of the process on
+EBBI_INLINE bool ebbi_check_is_on(void) { return EBBI_UNLIKELY(ebbi_check_mode); }
+
+// What a block must hold for one of these bytes inside. align: a power of two. No overflow below PTRDIFF_MAX / 2 each.
+size_t ebbi_check_room(size_t align, size_t bytes);
+// block: of a class, aligned to `align`, or NULL, which it then gives. Returns what the program gets.
+void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site);
+
+// Of a block, and of what is said of one. NULL: they agree.
+struct ebbi_shape {
+    size_t bytes;
+    size_t align;
+    enum ebbi_family family;
+};
+const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said);
+
+// The following take any pointer into a granule of a class, and end the process where it is no checked block in use. what:
+// the call that it was given to.
+size_t ebbi_check_bytes(const void *p, const char *what);
+void ebbi_check_retire(void *p);
+void ebbi_check_keep(void *p); // it could not be retired: it is in use
+// What the call that frees it says of it: its size or EBBI_UNSAID, its alignment or 0, its family.
+void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site);
+// site 0: a retired one, its grace period over. Returns what ebbi_check_release does.
+void *ebbi_check_free(void *p, ebbi_site site);
+
+// A block of a class that is held no longer and is to be given back, if more is held than may be; else NULL. To be called until
+// it is NULL.
+void *ebbi_check_release(void);
+// Memory was refused: the same, whatever may be held.
+void *ebbi_check_rest(void);
+// Looks at all that is held. O(bytes held), under the lock.
+void ebbi_check_look(void);
+
+// Below `limit`, which is not 0. Not what is predicted from what the program sees of its blocks.
+size_t ebbi_check_random(size_t limit);
+
+void ebbi_check_lock(void); // fork()
+void ebbi_check_unlock(void);
+
+#endif

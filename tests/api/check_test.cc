@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// EBB_CHECK=1: what is wrong with a block ends the process with a report; what is right works as it does without.
+#include <algorithm>
+#include <cstring>
+#include <random>
+#include <thread>
+#include <vector>
+
+#include "anew.h"
+#include "support.h"
+
+#include "ebbtide.h"
+#include "ebbtide/reclaim.h"
+#include "ebbtide/region.h"
+
+namespace {
+
+using anew::Killed;
+using support::KiB;
+using support::MiB;
+
+// Before the library starts. Small ones that are guarded have other reports (guard_test.cc).
+__attribute__((constructor(101))) void switch_on()
+{
+    setenv("EBB_CHECK", "1", 1);
+    setenv("EBB_GUARD", "0", 1);
+}
+
+using CheckDeathTest = anew::DeathTest;
+
+char *block(std::size_t bytes, std::size_t align = 16)
+{
+    anew::prepare();
+    return static_cast<char *>(ebb_aligned_alloc(align, bytes));
+}
+
+char *freed(std::size_t bytes)
+{
+    char *p = block(bytes);
+    ebb_free(p);
+    return p;
+}
+
+const std::string by = " by thread [1-9][0-9]* at:\n(    [^\n]+\n)+";
+
+std::string report(const std::string &what, std::size_t distance, const char *where,
+                   std::size_t bytes, bool was_freed)
+{
+    const std::string block = " a block of " + std::to_string(bytes) + " bytes at 0x[0-9a-f]+\n";
+    return "^ebbtide: [^ ]+: " + what + ": 0x[0-9a-f]+ lies " + std::to_string(distance) +
+           " bytes " + where + block + "found" + by + "allocated" + by +
+           (was_freed ? "freed" + by : "") + "ebbtide: ";
+}
+
+const std::size_t sizes[] = {1, 24, 100, 1000, 16 * KiB};
+
+TEST_F(CheckDeathTest, AFreeOfWhatIsFree)
+{
+    for (std::size_t bytes : sizes) {
+        const auto after = [bytes](std::size_t others) {
+            char *p = freed(bytes);
+            for (std::size_t i = 0; i < others; i++)
+                ebb_free(ebb_malloc(bytes));
+            ebb_free(p);
+            _exit(0);
+        };
+        for (std::size_t others : {0, 1, 50})
+            EXPECT_EXIT(after(others), Killed(SIGABRT),
+                        report("double free", 0, "into", bytes, true));
+        EXPECT_EXIT((support::opaque(ebb_realloc(freed(bytes), 10)), _exit(0)), Killed(SIGABRT),
+                    report("use after free", 0, "into", bytes, true));
+        EXPECT_EXIT((ebb_retire(freed(bytes)), _exit(0)), Killed(SIGABRT),
+                    report("use after free", 0, "into", bytes, true));
+    }
+}
+
+TEST_F(CheckDeathTest, AFreeOfAnotherPlace)
+{
+    const auto free_at = [](std::ptrdiff_t at) { ebb_free(block(1000) + at), _exit(0); };
+    for (std::ptrdiff_t at : {1, 8, 16, 999})
+        EXPECT_EXIT(free_at(at), Killed(SIGABRT),
+                    report("invalid free", static_cast<std::size_t>(at), "into", 1000, false));
+    for (std::ptrdiff_t at : {1, 16, 48}) // up to where the heap's own block starts
+        EXPECT_EXIT(free_at(-at), Killed(SIGABRT),
+                    report("invalid free", static_cast<std::size_t>(at), "before", 1000, false));
+}
+
+TEST_F(CheckDeathTest, WhatWasWrittenBeside)
+{
+    for (std::size_t bytes : sizes)
+        for (std::size_t align : {16, 64, 4096}) {
+            const auto write_at = [=](std::ptrdiff_t at) {
+                char *p = block(bytes, align);
+                p[at] ^= 1;
+                ebb_free(p);
+                _exit(0);
+            };
+            for (std::size_t at : {0, 1, 15})
+                EXPECT_EXIT(
+                    write_at(static_cast<std::ptrdiff_t>(bytes + at)), Killed(SIGABRT),
+                    report("overflow: written behind the block", at, "behind", bytes, false));
+            for (std::size_t at : {1, 8})
+                EXPECT_EXIT(
+                    write_at(-static_cast<std::ptrdiff_t>(at)), Killed(SIGABRT),
+                    report("underflow: written before the block", at, "before", bytes, false));
+        }
+}
+
+// What Ebbtide notes of a block lies before its canary.
+TEST_F(CheckDeathTest, WhatWasWrittenFartherBefore)
+{
+    const auto write_at = [](std::size_t distance) {
+        char *p = block(100);
+        p[-static_cast<std::ptrdiff_t>(distance)] ^= 1;
+        ebb_free(p);
+        _exit(0);
+    };
+    for (std::size_t distance = 9; distance <= 48; distance++)
+        EXPECT_EXIT(write_at(distance), Killed(SIGABRT), "^ebbtide: [^ ]+: invalid free: 0x")
+            << distance;
+}
+
+// At the latest when as many have been freed as are held, or at the exit.
+TEST_F(CheckDeathTest, WhatWasWrittenSinceItsFree)
+{
+    for (std::size_t bytes : sizes) {
+        const auto write = [bytes](bool more) {
+            char *p = freed(bytes);
+            p[bytes - 1] ^= 1;
+            for (int i = 0; more && i < 10000; i++)
+                ebb_free(ebb_malloc(bytes));
+            more ? _exit(0) : exit(0);
+        };
+        const std::string what =
+            report("use after free: written since it was freed", bytes - 1, "into", bytes, true);
+        EXPECT_EXIT(write(true), Killed(SIGABRT), what);
+        EXPECT_EXIT(write(false), Killed(SIGABRT), what);
+    }
+}
+
+TEST_F(CheckDeathTest, LargeAndEmptyOnesLieBetweenPagesWithoutAccess)
+{
+    const auto read = [](char *p) {
+        support::opaque(*static_cast<const volatile char *>(p));
+        _exit(0);
+    };
+    for (std::size_t bytes : {0UL, 20 * KiB, 300 * KiB, 5 * MiB}) {
+        const std::size_t gap = (bytes + 15) / 16 * 16 - bytes;
+        EXPECT_EXIT(read(block(bytes) + bytes + gap), Killed(SIGSEGV), "overflow: ");
+        EXPECT_EXIT(read(freed(bytes) + bytes / 2), Killed(SIGSEGV), "(use after free|overflow): ");
+        EXPECT_EXIT((ebb_free(freed(bytes)), _exit(0)), Killed(SIGABRT), "double free: ");
+    }
+}
+
+TEST_F(CheckDeathTest, OfAnotherThread)
+{
+    const auto misuse = [] {
+        char *p = nullptr;
+        std::thread([&p] { p = block(101); }).join();
+        std::thread([p] { ebb_free(p); }).join();
+        std::thread([p] { ebb_free(p); }).join();
+        _exit(0);
+    };
+    EXPECT_EXIT(misuse(), Killed(SIGABRT), report("double free", 0, "into", 101, true));
+}
+
+TEST_F(CheckDeathTest, WhatIsRetired)
+{
+    const auto misuse = [](void (*second)(void *)) {
+        char *p = block(101);
+        ebb_pin();
+        ebb_retire(p);
+        second(p);
+        _exit(0);
+    };
+    EXPECT_EXIT(misuse(ebb_retire), Killed(SIGABRT),
+                report("double retire", 0, "into", 101, false));
+    EXPECT_EXIT(misuse(ebb_free), Killed(SIGABRT),
+                report("free of what was retired", 0, "into", 101, false));
+}
+
+TEST(Check, ABlockIsAsGoodAsAnyOther)
+{
+    for (std::size_t bytes : {0UL, 1UL, 16UL, 101UL, 4096UL, 16 * KiB, 16 * KiB + 1, 100 * KiB,
+                              127 * KiB, 128 * KiB, 130 * KiB, 2 * MiB, 40 * MiB})
+        for (std::size_t align = 16; align <= 4 * MiB; align *= 4) {
+            auto *p = static_cast<char *>(ebb_aligned_alloc(align, bytes));
+            ASSERT_NE(nullptr, p);
+            EXPECT_EQ(0U, support::address(p) % align);
+            EXPECT_LE(bytes, ebb_malloc_usable_size(p));
+            std::memset(p, 0x5a, bytes);
+            p = static_cast<char *>(ebb_realloc(p, 3 * bytes + 1));
+            ASSERT_NE(nullptr, p);
+            EXPECT_EQ(static_cast<std::ptrdiff_t>(bytes), std::count(p, p + bytes, 0x5a));
+            p = static_cast<char *>(ebb_realloc(p, bytes / 2 + 1));
+            EXPECT_EQ(static_cast<std::ptrdiff_t>(bytes / 2), std::count(p, p + bytes / 2, 0x5a));
+            ebb_free(p);
+            auto *zero = static_cast<char *>(ebb_calloc(bytes, 1));
+            EXPECT_EQ(static_cast<std::ptrdiff_t>(bytes), std::count(zero, zero + bytes, 0));
+            ebb_free(zero);
+        }
+}
+
+TEST(Check, RetiredOnesAreFreedBehindTheirGracePeriod)
+{
+    ebb_pin();
+    auto *p = static_cast<char *>(ebb_malloc(100));
+    std::memset(p, 0x5a, 100);
+    ebb_retire(p);
+    EXPECT_EQ(100, std::count(p, p + 100, 0x5a));
+    ebb_unpin();
+    ebb_synchronize();
+    ebb_barrier();
+    ebb_reclaim_stats stats;
+    ebb_reclaim_stats_get(nullptr, &stats);
+    EXPECT_EQ(0U, stats.retired_blocks);
+}
+
+// What gives way to the heap may be freed as a block, and the other way round.
+TEST(Check, RegionsAndDomainsThatGiveWay)
+{
+    ebb_region *region = ebb_region_open(nullptr);
+    void *in_region = ebb_region_alloc(region, 100);
+    void *promoted = ebb_region_promote(in_region, nullptr);
+    ebb_free(in_region);
+    ebb_region_release(region);
+    ebb_free(promoted);
+    struct ebb_domain *domain = ebb_domain_open("check");
+    const ebb_scope scope = ebb_domain_enter(domain);
+    void *p = ebb_malloc(100);
+    ebb_leave(scope);
+    p = ebb_realloc(p, 1000);
+    ebb_free(p);
+}
+
+std::size_t live_bytes()
+{
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    return stats.live_bytes;
+}
+
+// What is held is at most a quarter of what is in use, or 1 MiB, however long it goes on; a trim gives it back.
+TEST(Check, WhatIsHeldIsBounded)
+{
+    const std::size_t before = live_bytes();
+    std::mt19937 random(1);
+    for (int round = 0; round < 21; round++) {
+        std::vector<void *> burst;
+        for (int i = 0; i < 5000 * (round % 2 + 1); i++)
+            burst.push_back(ebb_malloc(random() % 3000));
+        std::shuffle(burst.begin(), burst.end(), random);
+        for (void *p : burst)
+            ebb_free(p);
+        EXPECT_GE(before + 3 * MiB, live_bytes()) << round;
+    }
+    ebb_trim();
+    EXPECT_GE(before + 256 * KiB, live_bytes());
+}
+
+TEST(Check, ManyThreadsFreeWhatOthersAllocated)
+{
+    std::vector<std::thread> threads;
+    std::vector<std::vector<void *>> blocks(4);
+    for (auto &mine : blocks)
+        threads.emplace_back([&mine] {
+            for (int i = 0; i < 20000; i++)
+                mine.push_back(ebb_malloc(static_cast<std::size_t>(i % 500)));
+        });
+    for (auto &thread : threads)
+        thread.join();
+    threads.clear();
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        threads.emplace_back([&blocks, i] {
+            for (void *p : blocks[(i + 1) % blocks.size()])
+                ebb_free(p);
+        });
+    for (auto &thread : threads)
+        thread.join();
+}
+
+} // namespace

@@ -1,0 +1,76 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""What docs/safety.md promises, tried on the catalogue: `promises.py PROGRAM LIBRARY default|checked [RUNS]`.
+
+Exit status: 0; 1 when a promise was not kept, a clean run was reported or a run hung; 2 for bad usage."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+# Patterns of "family: case", and how it is caught; the first that fits counts.
+PROMISES = {
+    "default": [
+        (r"impossible size: ", "at once"),
+        (r"double free: double_(at_once|after_1)$", "at once"),
+        (r"invalid free: (retire_|free_before_page$)", None),  # may be a block that is free
+        (r"invalid free: ", "at once"),
+    ],
+    "checked": [
+        (r"impossible size: ", "at once"),
+        (r"(double free|invalid free|mismatch|zero size): ", "at once"),
+        (r"(overflow: over_|underflow: under_)(?!mega)", "caught"),
+        (r"use after free: (write_|increment)", "caught"),
+        (r"leak: ", "at once"),
+    ],
+}
+
+
+def run(program: str, library: str, mode: str) -> list[dict[str, object]]:
+    catalogue = Path(__file__).with_name("catalogue.py")
+    with tempfile.NamedTemporaryFile(suffix=".json") as out:
+        command = [sys.executable, str(catalogue), program, "--preload", library, "--json", out.name]
+        command += ["--env", "EBB_CHECK=1"] if mode == "checked" else []
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        print("\n".join(done.stdout.splitlines()[-13:]))
+        if done.returncode != 0:
+            sys.exit(done.stdout + done.stderr)
+        cases: list[dict[str, object]] = json.loads(Path(out.name).read_text())
+        return cases
+
+
+def is_kept(promise: str | None, verdict: object) -> bool:
+    kept: dict[str | None, tuple[str, ...]] = {"at once": ("at once",), "caught": ("at once", "later")}
+    return promise is None or verdict in (*kept[promise], "skip")
+
+
+def broken_promises(cases: list[dict[str, object]], mode: str) -> list[str]:
+    out = []
+    for case in cases:
+        name = f"{case['family']}: {case['name']}"
+        fits = (promise for pattern, promise in PROMISES[mode] if re.match(pattern, name))
+        promise = next(fits, None)
+        if not is_kept(promise, case["verdict"]):
+            out.append(f"{name}: {promise} was promised, but it was {case['verdict']}")
+    return out
+
+
+def main() -> int:
+    if len(sys.argv) not in (4, 5) or sys.argv[3] not in PROMISES:
+        print(__doc__, file=sys.stderr)
+        return 2
+    program, library, mode = sys.argv[1:4]
+    broken: list[str] = []
+    for _ in range(int(sys.argv[4]) if len(sys.argv) == 5 else 1):
+        broken += broken_promises(run(program, library, mode), mode)
+    print("\n".join(broken))
+    return 1 if broken else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
