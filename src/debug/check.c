@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "debug/canary.h"
 #include "debug/report.h"
 #include "ebbtide/detail/pin.h"
 #include "slab/slab.h"
@@ -13,7 +14,6 @@
 #define FILL_BYTE 0xDBu  // of what is freed: as an address it is none
 #define FILL (FILL_BYTE * 0x0101010101010101u)
 #define MOST_HELD_COUNT ((size_t)1 << 17)
-#define LOOKS_A_FREE 2u
 #define HELD_LEAST ((size_t)1 << 20) // bytes, however little is in use
 
 enum check_state {
@@ -25,8 +25,9 @@ enum check_state {
 struct check_header {
     uint32_t state; // atomic
     uint32_t sum;
-    uint32_t bytes : 24, align_log2 : 5, family : 3;
-    uint32_t offset;       // from the header to the block that the program has
+    uint32_t bytes : 24, tail : 8; // asked for; of the canary behind
+    uint32_t offset : 24, align_log2 : 5,
+        family : 3;        // from the header to the block that the program has
     uintptr_t made, freed; // called from here
     uint32_t made_by, freed_by;
 };
@@ -76,8 +77,8 @@ static uint64_t mix(uint64_t word, uint64_t more)
 static uint32_t sum_of(const struct check_header *h)
 {
     uint64_t sum = mix(held_blocks.secret, (uintptr_t)h);
-    sum = mix(sum, (uint64_t)h->bytes << 40 | (uint64_t)h->offset << 8 |
-                       (uint64_t)h->align_log2 << 3 | h->family);
+    uint32_t shape = (uint32_t)h->offset << 8 | (uint32_t)h->align_log2 << 3 | (uint32_t)h->family;
+    sum = mix(sum, (uint64_t)h->bytes << 40 | (uint64_t)h->tail << 32 | shape);
     sum = mix(sum, h->made);
     sum = mix(sum, h->freed);
     return (uint32_t)mix(sum, (uint64_t)h->made_by << 32 | h->freed_by);
@@ -85,7 +86,11 @@ static uint32_t sum_of(const struct check_header *h)
 
 static char *block_in(const struct check_header *h) { return (char *)h + h->offset; }
 
-static size_t class_bytes(const void *p) { return ebbi_slab_class(ebbi_slab_of(p))->size; }
+// Of the block of a class, but for what lies behind the canary.
+static size_t whole_bytes(const struct check_header *h)
+{
+    return (size_t)h->offset + h->bytes + h->tail;
+}
 
 // Of a block: no two have the same.
 static uint64_t canary_of(const struct check_header *h)
@@ -93,79 +98,15 @@ static uint64_t canary_of(const struct check_header *h)
     return mix(~held_blocks.secret, (uintptr_t)h);
 }
 
-static unsigned char canary_at(uint64_t canary, const char *at)
+static struct ebbi_range canary_before(const struct check_header *h)
 {
-    return (unsigned char)(canary >> (uintptr_t)at % sizeof canary * 8);
+    return (struct ebbi_range){(char *)h + HEADER, block_in(h)};
 }
 
-struct check_range {
-    char *from, *to;
-};
-
-static struct check_range canary_before(const struct check_header *h)
-{
-    return (struct check_range){(char *)h + HEADER, block_in(h)};
-}
-
-static struct check_range canary_behind(const struct check_header *h, size_t room)
+static struct ebbi_range canary_behind(const struct check_header *h)
 {
     char *from = block_in(h) + h->bytes;
-    return (struct check_range){from, from + ebbi_min(room - h->offset - h->bytes, CANARY_MOST)};
-}
-
-static void put_canary(struct check_range range, uint64_t canary)
-{
-    char *at = range.from;
-    for (; at < range.to && (uintptr_t)at % sizeof canary != 0; at++) {
-        *at = (char)canary_at(canary, at);
-    }
-    for (; at + sizeof canary <= range.to; at += sizeof canary) {
-        memcpy(at, &canary, sizeof canary); // on a little-endian machine
-    }
-    for (; at < range.to; at++) {
-        *at = (char)canary_at(canary, at);
-    }
-}
-
-// Whole chunks of words that are the canary, as far as they come one after the other: what compilers make vectors of.
-static const char *skip_equal(const char *at, const char *to, uint64_t canary)
-{
-    enum { WORDS = 8 };
-    for (uint64_t words[WORDS], differs = 0; (size_t)(to - at) >= sizeof words;
-         at += sizeof words) {
-        memcpy(words, at, sizeof words);
-        for (size_t i = 0; i < WORDS; i++) {
-            differs |= words[i] ^ canary;
-        }
-        if (differs != 0) {
-            break;
-        }
-    }
-    return at;
-}
-
-// The first byte of the range that is not that of the canary; NULL: all are.
-static const char *find_changed(struct check_range range, uint64_t canary)
-{
-    const char *at = range.from;
-    uint64_t word = canary;
-    while (at < range.to && (uintptr_t)at % sizeof word != 0) {
-        if ((unsigned char)*at != canary_at(canary, at)) {
-            return at;
-        }
-        at++;
-    }
-    at = skip_equal(at, range.to, canary);
-    for (; at + sizeof word <= range.to; at += sizeof word) {
-        memcpy(&word, at, sizeof word);
-        if (word != canary) {
-            break;
-        }
-    }
-    while (at < range.to && (unsigned char)*at == canary_at(canary, at)) {
-        at++;
-    }
-    return at < range.to ? at : NULL;
+    return (struct ebbi_range){from, from + h->tail};
 }
 
 static uintptr_t place_of_call(ebbi_site site)
@@ -190,18 +131,21 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
     if (h == NULL) {
         return NULL;
     }
-    size_t room = class_bytes(block);
+    size_t offset = ebbi_align_up(HEADER + FRONT_LEAST, align);
+    size_t room = ebbi_slab_class(ebbi_slab_of(block))->size;
+    EBBI_ASSERT(offset + bytes + CANARY_LEAST <= room);
     h->bytes = (uint32_t)bytes & 0xFFFFFFu;
+    h->tail = (uint32_t)ebbi_min(room - offset - bytes, CANARY_MOST) & 0xFFu;
+    h->offset = (uint32_t)offset & 0xFFFFFFu;
     h->align_log2 = ebbi_lowest_bit(align) & 0x1Fu;
     h->family = ebbi_family_of(site) & 7u;
-    h->offset = (uint32_t)ebbi_align_up(HEADER + FRONT_LEAST, align);
     h->made = place_of_call(site);
     h->made_by = this_thread();
     h->freed = h->freed_by = 0;
     h->sum = sum_of(h);
-    EBBI_ASSERT(h->offset + bytes + CANARY_LEAST <= room && (uintptr_t)block_in(h) % align == 0);
-    put_canary(canary_before(h), canary_of(h));
-    put_canary(canary_behind(h, room), canary_of(h));
+    EBBI_ASSERT((uintptr_t)block_in(h) % align == 0);
+    ebbi_canary_put(canary_before(h), canary_of(h));
+    ebbi_canary_put(canary_behind(h), canary_of(h));
     (void)ebbi_fetch_add_relaxed(&held_blocks.in_use, bytes); // relaxed: a number
     // relaxed: who gets the block hands it over
     ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED);
@@ -260,14 +204,14 @@ static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
 static struct check_header *find_header(const void *p, const char *what)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
-    size_t size = ebbi_slab_lives(slab) ? ebbi_slab_class(slab)->size : 0;
-    uintptr_t offset = (uintptr_t)p - slab->first_block;
-    if (size == 0 || (uintptr_t)p < slab->first_block ||
-        offset / size >= ebbi_slab_class(slab)->blocks) {
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
+    uint64_t block = (offset & 0xFFFFFFFFu) * c->magic >> 40;
+    if (!ebbi_slab_lives(slab) || offset > UINT32_MAX || block >= c->blocks) {
         ebbi_slab_report_no_block(slab, p);
     }
-    struct check_header *h = (struct check_header *)((uintptr_t)p - offset % size);
-    if (h->sum != sum_of(h) || h->offset > size || h->bytes > size - h->offset) {
+    struct check_header *h = (struct check_header *)(slab->first_block + block * c->size);
+    if (h->sum != sum_of(h) || whole_bytes(h) > c->size) {
         report_no_header(slab, h, p, what);
     }
     return h;
@@ -297,11 +241,11 @@ static void look_beside(const struct check_header *h, const void *p, const char 
         *text.at = '\0';
         report_block(h, p, interior);
     }
-    const char *changed = find_changed(canary_before(h), canary);
+    const char *changed = ebbi_canary_changed(canary_before(h), canary);
     if (changed != NULL) {
         report_block(h, changed, "underflow: written before the block");
     }
-    changed = find_changed(canary_behind(h, class_bytes(h)), canary);
+    changed = ebbi_canary_changed(canary_behind(h), canary);
     if (changed != NULL) {
         report_block(h, changed, "overflow: written behind the block");
     }
@@ -356,9 +300,9 @@ const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_
     return other ? "another alignment" : NULL;
 }
 
-void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
+static void match(const struct check_header *h, const void *p, size_t bytes, size_t align,
+                  ebbi_site site)
 {
-    const struct check_header *h = find_header(p, "free");
     struct ebbi_shape made = {h->bytes, (size_t)1 << h->align_log2, (enum ebbi_family)h->family};
     struct ebbi_shape said = {bytes, align, ebbi_family_of(site)};
     const char *by = ebbi_check_differs(&made, &said);
@@ -371,6 +315,11 @@ void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
         *text.at = '\0';
         report_block(h, p, what);
     }
+}
+
+void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
+{
+    match(find_header(p, "free"), p, bytes, align, site);
 }
 
 size_t ebbi_check_random(size_t limit)
@@ -386,16 +335,16 @@ static struct check_header **held_at(size_t number)
     return &held_blocks.held[(held_blocks.first + number) % MOST_HELD_COUNT];
 }
 
-static struct check_range filled_in(const struct check_header *h)
+static struct ebbi_range filled_in(const struct check_header *h)
 {
-    return (struct check_range){block_in(h), block_in(h) + h->bytes};
+    return (struct ebbi_range){block_in(h), block_in(h) + h->bytes};
 }
 
 static bool is_untouched(const struct check_header *h)
 {
-    return h->sum == sum_of(h) && find_changed(filled_in(h), FILL) == NULL &&
-           find_changed(canary_before(h), canary_of(h)) == NULL &&
-           find_changed(canary_behind(h, class_bytes(h)), canary_of(h)) == NULL;
+    return h->sum == sum_of(h) && ebbi_canary_changed(filled_in(h), FILL) == NULL &&
+           ebbi_canary_changed(canary_before(h), canary_of(h)) == NULL &&
+           ebbi_canary_changed(canary_behind(h), canary_of(h)) == NULL;
 }
 
 static EBBI_NORETURN void report_touched(const struct check_header *h)
@@ -403,7 +352,7 @@ static EBBI_NORETURN void report_touched(const struct check_header *h)
     if (h->sum != sum_of(h)) {
         report_no_header(ebbi_slab_of(h), h, h, "write before a freed block");
     }
-    const char *changed = find_changed(filled_in(h), FILL);
+    const char *changed = ebbi_canary_changed(filled_in(h), FILL);
     if (changed == NULL) {
         look_beside(h, block_in(h), "free");
     }
@@ -426,7 +375,7 @@ static struct check_header *take_held(void)
     held_blocks.first = (held_blocks.first + 1) % MOST_HELD_COUNT;
     held_blocks.count--;
     held_blocks.turn -= held_blocks.turn > 0;
-    held_blocks.bytes -= class_bytes(h);
+    held_blocks.bytes -= whole_bytes(h);
     return h;
 }
 
@@ -458,13 +407,14 @@ void ebbi_check_look(void)
     }
 }
 
-// Each free looks at some of those that are held, in turn: more of them than come with it. NULL: nobody has written there.
-// Under the lock.
+// Each free looks at some of those that are held, in turn: while they become more at two, so that all have theirs. NULL: nobody
+// has written there. Under the lock.
 static const struct check_header *look_at_next(void)
 {
     const struct check_header *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
-    for (size_t i = 0; i < LOOKS_A_FREE && touched == NULL; i++) {
+    size_t looks = held_blocks.bytes < may_hold() ? 2 : 1;
+    for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
         const struct check_header *h = *held_at(held_blocks.turn++);
         touched = is_untouched(h) ? NULL : h;
@@ -482,7 +432,7 @@ void *ebbi_check_free(void *p, ebbi_site site)
     }
     look_beside(h, p, "free");
     if (site != 0) {
-        ebbi_check_match(p, EBBI_UNSAID, 0, site);
+        match(h, p, EBBI_UNSAID, 0, site);
     }
     bool wanted = state == CHECK_USED || (state == CHECK_RETIRED && site == 0);
     // relaxed: as above
@@ -497,7 +447,7 @@ void *ebbi_check_free(void *p, ebbi_site site)
     ebbi_lock_take(&held_blocks.lock);
     struct check_header *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = h;
-    held_blocks.bytes += class_bytes(h);
+    held_blocks.bytes += whole_bytes(h);
     const struct check_header *touched = look_at_next();
     ebbi_lock_drop(&held_blocks.lock);
     touched = leaves != NULL && !is_untouched(leaves) ? leaves : touched;
