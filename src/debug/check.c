@@ -25,9 +25,9 @@ enum check_state {
 struct check_header {
     uint32_t state; // atomic
     uint32_t sum;
-    uint32_t bytes : 24, tail : 8; // asked for; of the canary behind
-    uint32_t offset : 24, align_log2 : 5,
-        family : 3;        // from the header to the block that the program has
+    // What was asked for; of the canary behind it; from the header to it.
+    uint32_t bytes : 24, tail : 8;
+    uint32_t offset : 24, align_log2 : 5, family : 3;
     uintptr_t made, freed; // called from here
     uint32_t made_by, freed_by;
 };

@@ -104,7 +104,9 @@ EBBI_INLINE void *new_or_throw(size_t align, size_t bytes, bool array)
     FORM result name parameters;                                                                   \
     OWN(name)
 BASIC(void *, _Znwm, (size_t bytes))
+BASIC(void *, _Znam, (size_t bytes))
 BASIC(void *, _ZnwmSt11align_val_t, (size_t bytes, size_t align))
+BASIC(void *, _ZnamSt11align_val_t, (size_t bytes, size_t align))
 BASIC(void, _ZdlPv, (void *p))
 BASIC(void, _ZdaPv, (void *p))
 BASIC(void, _ZdlPvSt11align_val_t, (void *p, size_t align))
@@ -178,22 +180,22 @@ DELETE(_ZdaPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
 typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
 typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
 
-#define NEW_NOTHROW(name, to, array)                                                               \
+#define NEW_NOTHROW(name, ours, array)                                                             \
     EXPORT void *name(size_t bytes, const void *nothrow);                                          \
     EXPORT void *name(size_t bytes, const void *nothrow)                                           \
     {                                                                                              \
-        void *p = IS_OURS(to) ? try_once(0, bytes, array) : NULL;                                  \
+        void *p = (ours) ? try_once(0, bytes, array) : NULL;                                       \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
     }
-#define NEW_ALIGNED_NOTHROW(name, to, array)                                                       \
+#define NEW_ALIGNED_NOTHROW(name, ours, array)                                                     \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow);                            \
     EXPORT void *name(size_t bytes, size_t align, const void *nothrow)                             \
     {                                                                                              \
-        void *p = IS_OURS(to) ? try_once(align, bytes, array) : NULL;                              \
+        void *p = (ours) ? try_once(align, bytes, array) : NULL;                                   \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
             aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
@@ -201,9 +203,10 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
         return p;                                                                                  \
     }
 
-NEW_NOTHROW(_ZnwmRKSt9nothrow_t, _Znwm, false) // new(size, nothrow)
-NEW_NOTHROW(_ZnamRKSt9nothrow_t, _Znwm, true)  // new[](size, nothrow)
+NEW_NOTHROW(_ZnwmRKSt9nothrow_t, IS_OURS(_Znwm), false)                  // new(size, nothrow)
+NEW_NOTHROW(_ZnamRKSt9nothrow_t, IS_OURS(_Znam) && IS_OURS(_Znwm), true) // new[](size, nothrow)
 // new(size, align, nothrow), new[](size, align, nothrow)
-NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t, false)
-NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t, _ZnwmSt11align_val_t, true)
+NEW_ALIGNED_NOTHROW(_ZnwmSt11align_val_tRKSt9nothrow_t, IS_OURS(_ZnwmSt11align_val_t), false)
+NEW_ALIGNED_NOTHROW(_ZnamSt11align_val_tRKSt9nothrow_t,
+                    IS_OURS(_ZnamSt11align_val_t) && IS_OURS(_ZnwmSt11align_val_t), true)
 #endif
