@@ -15,7 +15,7 @@ from conftest import invoke, sample
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
-from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.base.layout import Layout, find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.measure import execute
 from ebbtide_lab.results import journal
@@ -54,6 +54,26 @@ def test_run_of_a_program_that_is_not_there_is_an_error(layout: Layout) -> None:
     done = run_as_user(layout, "run", "--with", "glibc", "--", "/proc/self/nothing")
     assert done.returncode == 1
     assert "cannot start" in done.stderr
+
+
+def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
+    library = find_root() / "build" / "release" / "libebbtide.so"
+    if not library.is_file() or b"EBB_CHECK" not in library.read_bytes():
+        pytest.skip("`make lib` has not built a library that checks")
+    source, program = tmp_path / "twice.c", tmp_path / "twice"
+    source.write_text(
+        "#include <stdlib.h>\n"
+        "int main(void)\n{\n    void *volatile p = malloc(20), *volatile q = malloc(20);\n"
+        "    for (int i = 0; i < 2; i++) { free(p); free(q); }\n    return 0;\n}\n"
+    )
+    subprocess.run(["gcc", "-O0", "-w", str(source), "-o", str(program)], check=True)
+    checked = run_as_user(replace(layout, lib=library), "run", "--check", "--", str(program))
+    assert checked.returncode == 128 + signal.SIGABRT
+    assert "double free: " in checked.stderr
+    assert "freed by thread" in checked.stderr
+    refused = run_as_user(layout, "run", "--with", "glibc", "--check", "--", "true")
+    assert refused.returncode == 2
+    assert "--check is ebbtide's" in refused.stderr
 
 
 def test_missing_library_and_unknown_names_are_clear_errors(layout: Layout) -> None:

@@ -31,20 +31,28 @@ PROOF_POLL_S = 0.01
     help="The allocator.",
     shell_complete=complete.allocator,
 )
+@click.option(
+    "--check",
+    "checks",
+    is_flag=True,
+    help="Check every block (EBB_CHECK=1): misuse of the heap ends the program with a report.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def run_command(layout: Layout, name: str, command: tuple[str, ...]) -> None:
+def run_command(layout: Layout, name: str, checks: bool, command: tuple[str, ...]) -> None:
     """Run COMMAND under an allocator and prove that it was loaded.
 
     The exit status is COMMAND's, or 3 when another allocator was used.
     """
+    if checks and name != EBBTIDE:
+        raise click.UsageError(f"--check is {EBBTIDE}'s, not {name}'s")
     allocator = _present(name, layout)
     with tempfile.TemporaryDirectory(prefix="ebb-") as scratch:
         testimony = Path(scratch) / "witness"
         settings = preload.preload_settings(
             allocators.over_bundled(allocator), layout.program(preload.WITNESS), testimony
         )
-        environment = {**os.environ, **settings}
+        environment = {**os.environ, **settings, **({"EBB_CHECK": "1"} if checks else {})}
         sys.exit(_run_proved(command, environment, testimony, allocator))
 
 
