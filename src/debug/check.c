@@ -14,6 +14,9 @@
 #define FILL_BYTE 0xDBu  // of what is freed: as an address it is none
 #define FILL (FILL_BYTE * 0x0101010101010101u)
 #define MOST_HELD_COUNT ((size_t)1 << 17)
+#define LOOKS_A_FREE ((size_t)2)
+#define LEAVES_FIRST                                                                               \
+    ((size_t)256) // of as many, the oldest, a random one: they lie near each other, as those beside them did
 #define HELD_LEAST ((size_t)1 << 20) // bytes, however little is in use
 
 enum check_state {
@@ -42,6 +45,7 @@ static struct {
     size_t bytes, most_bytes;
     uint64_t drawn;  // random numbers; atomic
     uint64_t secret; // constant
+    bool any_family; // may free what another allocated; constant
     size_t in_use;   // bytes of blocks that were asked for; atomic
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
 
@@ -50,7 +54,7 @@ bool ebbi_check_mode;
 void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
 void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
 
-void ebbi_check_begin(size_t most_held)
+void ebbi_check_begin(size_t most_held, bool families)
 {
     if (held_blocks.held != NULL) {
         return; // the start has failed once
@@ -62,6 +66,7 @@ void ebbi_check_begin(size_t most_held)
     }
     held_blocks.secret = ebbi_os_entropy() ^ ebbi_os_now_ns();
     held_blocks.most_bytes = most_held;
+    held_blocks.any_family = !families;
     ebbi_places_close();
     ebbi_check_mode = true;
 }
@@ -92,10 +97,10 @@ static size_t whole_bytes(const struct check_header *h)
     return (size_t)h->offset + h->bytes + h->tail;
 }
 
-// Of a block: no two have the same.
+// Of a block: no two have the same. No byte is 0, what is written beside a block most.
 static uint64_t canary_of(const struct check_header *h)
 {
-    return mix(~held_blocks.secret, (uintptr_t)h);
+    return mix(~held_blocks.secret, (uintptr_t)h) | 0x0101010101010101u;
 }
 
 static struct ebbi_range canary_before(const struct check_header *h)
@@ -196,6 +201,15 @@ static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
     ebbi_text_number(&text, (uintptr_t)h, 16);
     ebbi_text_put(&text, ", that was not handed out, or what lies before it was overwritten\n");
     ebbi_text_event(&text, "found", &now);
+    const struct check_header *left =
+        (const struct check_header *)((uintptr_t)h - ebbi_slab_class(slab)->size);
+    if ((uintptr_t)left >= slab->first_block && (uintptr_t)left < (uintptr_t)h &&
+        left->sum == sum_of(left)) {
+        ebbi_text_put(&text, "before it lies");
+        ebbi_text_block(&text, (uintptr_t)block_in(left), left->bytes);
+        ebbi_text_put(&text, "\n");
+        put_caller(&text, "allocated", left->made_by, left->made);
+    }
     ebbi_report_end(&text);
     ebbi_fatal("invalid %s: %p is not a block in use, or was written out of its bounds", what, p);
 }
@@ -280,24 +294,26 @@ void ebbi_check_keep(void *p)
     ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED); // relaxed: the caller has the block
 }
 
-static const char *const family_names[] = {
-    "malloc", "aligned_alloc", "new", "new[]", "aligned new", "aligned new[]", "ebb_malloc",
+static const char *const made_by[] = {
+    "made by malloc",      "made by aligned_alloc", "made by new",        "made by new[]",
+    "made by aligned new", "made by aligned new[]", "made by ebb_malloc",
 };
 
 const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said)
 {
-    bool both = said->family == EBBI_BY_ANY || said->family == made->family ||
+    bool both = said->family == EBBI_BY_ANY || held_blocks.any_family ||
+                said->family == made->family ||
                 (said->family == EBBI_BY_MALLOC && made->family == EBBI_BY_ALIGNED &&
                  said->bytes == EBBI_UNSAID);
     if (!both) {
-        return family_names[made->family];
+        return made_by[made->family];
     }
     if (said->bytes != EBBI_UNSAID && said->bytes != made->bytes) {
-        return "another size";
+        return "of another size";
     }
     // Up to 16 all are alike, and none is noted.
     bool other = said->align != 0 && ebbi_max(said->align, 16) != ebbi_max(made->align, 16);
-    return other ? "another alignment" : NULL;
+    return other ? "of another alignment" : NULL;
 }
 
 static void match(const struct check_header *h, const void *p, size_t bytes, size_t align,
@@ -310,7 +326,7 @@ static void match(const struct check_header *h, const void *p, size_t bytes, siz
     if (by != NULL && ebbi_load_relaxed(&h->state) == CHECK_USED) {
         char what[64];
         struct ebbi_text text = {what, what + sizeof what - 1};
-        ebbi_text_put(&text, "mismatched free: of what was made by ");
+        ebbi_text_put(&text, "mismatched free: ");
         ebbi_text_put(&text, by);
         *text.at = '\0';
         report_block(h, p, what);
@@ -369,7 +385,8 @@ static size_t may_hold(void)
 static struct check_header *take_held(void)
 {
     ebbi_assert_held(&held_blocks.lock);
-    struct check_header **chosen = held_at(ebbi_check_random(held_blocks.count / 2 + 1));
+    struct check_header **chosen =
+        held_at(ebbi_check_random(ebbi_min(held_blocks.count, LEAVES_FIRST)));
     struct check_header *h = *chosen;
     *chosen = *held_at(0);
     held_blocks.first = (held_blocks.first + 1) % MOST_HELD_COUNT;
@@ -407,13 +424,14 @@ void ebbi_check_look(void)
     }
 }
 
-// Each free looks at some of those that are held, in turn: while they become more at two, so that all have theirs. NULL: nobody
-// has written there. Under the lock.
+// As long as none leaves, where it would be looked at, each free looks at two of those that are held, in turn. NULL: nobody has
+// written there. Under the lock.
 static const struct check_header *look_at_next(void)
 {
     const struct check_header *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
-    size_t looks = held_blocks.bytes < may_hold() ? 2 : 1;
+    size_t looks =
+        held_blocks.bytes < may_hold() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
         const struct check_header *h = *held_at(held_blocks.turn++);

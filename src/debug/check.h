@@ -14,8 +14,9 @@
 // C1  a header names what was asked for, where in the block it lies, by whom and from where it was allocated and freed; it has
 //     a sum, over its own address and a secret, too. The state alone is not in it, and changes by compare-and-swap:
 //     of two threads that free, one is told so.
-// C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves, or is looked at (ebbi_check_look).
-// C3  the held are an array, oldest first, under a lock; one that leaves is a random one of its older half.
+// C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves or is looked at: by frees, as long as
+//     none leaves, by passes, at the exit.
+// C3  the held are an array, oldest first, under a lock; one that leaves is a random one of the oldest.
 // Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guarded.h's.
 #ifndef EBB_DEBUG_CHECK_H
 #define EBB_DEBUG_CHECK_H
@@ -23,8 +24,9 @@
 #include "base/base.h"
 #include "ebbtide/detail/atomic.h"
 
-// At the process's start, before there is a heap. most_held: bytes. No memory for its array: off, with a message.
-void ebbi_check_begin(size_t most_held);
+// At the process's start, before there is a heap. most_held: bytes; families: are compared. No memory for its array: off, with
+// a message.
+void ebbi_check_begin(size_t most_held, bool families);
 
 extern EBBI_HIDDEN bool ebbi_check_mode; // constant from the start of the process on
 EBBI_INLINE bool ebbi_check_is_on(void) { return EBBI_UNLIKELY(ebbi_check_mode); }

@@ -320,13 +320,13 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     const char *by = ebbi_check_differs(&guard->shape, &said);
     if (by != NULL) {
         struct ebbi_text text = ebbi_report_begin();
-        ebbi_text_put(&text, "mismatched free: of what was made by ");
+        ebbi_text_put(&text, "mismatched free: ");
         ebbi_text_put(&text, by);
         ebbi_text_put(&text, ": ");
         ebbi_text_place(&text, (uintptr_t)p, guard->block, guard->bytes);
         put_history(&text, guard, false);
         ebbi_report_end(&text);
-        ebbi_fatal("mismatched free: of what was made by %s: %p", by, p);
+        ebbi_fatal("mismatched free: %s: %p", by, p);
     }
 }
 

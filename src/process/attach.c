@@ -56,7 +56,8 @@ int ebbi_start(void)
         ebbi_options_read();
         bool checks = ebbi_option(EBBI_OPTION_CHECK) != 0;
         if (checks) {
-            ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES));
+            ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES),
+                             ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0);
         }
         ebbi_places_prepare(0); // the depots'
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What docs/safety.md promises, tried on the catalogue: `promises.py PROGRAM LIBRARY default|checked [RUNS]`.
+"""What docs/safety.md promises, tried on the catalogue: `promises.py PROGRAM LIBRARY default|checked|any-family [RUNS]`.
 
 Exit status: 0; 1 when a promise was not kept, a clean run was reported or a run hung; 2 for bad usage."""
 
@@ -28,14 +28,25 @@ PROMISES = {
         (r"use after free: (write_|increment)", "caught"),
         (r"leak: ", "at once"),
     ],
+    "any-family": [
+        (r"mismatch: (new_free|malloc_delete|array_delete|new_realloc)$", "missed"),
+        (r"mismatch: (delete_size_|free_sized_(?!of_aligned))", "at once"),
+    ],
 }
+SETTINGS = {
+    "default": [],
+    "checked": ["EBB_CHECK=1"],
+    "any-family": ["EBB_CHECK=1", "EBB_CHECK_FAMILY=0"],
+}
+CASES = {"any-family": "new_free|malloc_delete|array_delete|new_realloc|delete_size_|free_sized_"}
 
 
 def run(program: str, library: str, mode: str) -> list[dict[str, object]]:
     catalogue = Path(__file__).with_name("catalogue.py")
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [sys.executable, str(catalogue), program, "--preload", library, "--json", out.name]
-        command += ["--env", "EBB_CHECK=1"] if mode == "checked" else []
+        command += [word for setting in SETTINGS[mode] for word in ("--env", setting)]
+        command += ["--cases", CASES[mode]] if mode in CASES else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         print("\n".join(done.stdout.splitlines()[-13:]))
         if done.returncode != 0:
@@ -45,7 +56,11 @@ def run(program: str, library: str, mode: str) -> list[dict[str, object]]:
 
 
 def is_kept(promise: str | None, verdict: object) -> bool:
-    kept: dict[str | None, tuple[str, ...]] = {"at once": ("at once",), "caught": ("at once", "later")}
+    kept: dict[str | None, tuple[str, ...]] = {
+        "at once": ("at once",),
+        "caught": ("at once", "later"),
+        "missed": ("missed",),
+    }
     return promise is None or verdict in (*kept[promise], "skip")
 
 
