@@ -117,6 +117,7 @@ void ebbi_large_free(void *p)
     struct ebbi_note *note = large != NULL ? &large->note : ebbi_huge_note(p);
     // relaxed: for misuse alone
     if (note != NULL && ebbi_load_relaxed(&note->stamp) != 0) {
+        (void)ebbi_guard_report((uintptr_t)p, "free");
         ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
     }
     // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.

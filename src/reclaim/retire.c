@@ -3,6 +3,7 @@
 #include <errno.h>
 
 #include "debug/check.h"
+#include "debug/guard.h"
 #include "heap/blocks.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -145,7 +146,8 @@ static void claim_large(void *p)
     uint64_t free_to_claim = 0;
     // relaxed: of two threads one is told; the stamp itself is written under the heap's lock
     if (!ebbi_cas_relaxed(&ebbi_large_note(p)->stamp, &free_to_claim, CLAIMED)) {
-        ebbi_fatal("double retire: %p, a large object, waits for its grace period already", p);
+        (void)ebbi_guard_report((uintptr_t)p, "retire");
+        ebbi_fatal("double retire: %p, an object of its own, waits for its grace period already", p);
     }
     ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
 }

@@ -102,6 +102,23 @@ TEST_F(GuardDeathTest, CallsThatTakeABlock)
                 place("invalid free", 16, "into", 101) + "allocated" + calls);
 }
 
+TEST_F(GuardDeathTest, WhatIsRetired)
+{
+    const auto misuse = [](void (*second)(void *)) {
+        char *p = block(101);
+        ebb_pin();
+        ebb_retire(p);
+        second(p);
+        _exit(0);
+    };
+    EXPECT_EXIT(misuse(ebb_retire), Killed(SIGABRT),
+                place("invalid retire", 0, "into", 101) + "allocated" + calls +
+                    "ebbtide: [^ ]+: double retire: 0x");
+    EXPECT_EXIT(misuse(ebb_free), Killed(SIGABRT),
+                place("invalid free", 0, "into", 101) + "allocated" + calls +
+                    "ebbtide: [^ ]+: invalid free: 0x[0-9a-f]+ has been retired");
+}
+
 TEST_F(GuardDeathTest, OfAnotherThread)
 {
     const auto misuse = [] {
