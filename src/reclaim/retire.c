@@ -147,7 +147,8 @@ static void claim_large(void *p)
     // relaxed: of two threads one is told; the stamp itself is written under the heap's lock
     if (!ebbi_cas_relaxed(&ebbi_large_note(p)->stamp, &free_to_claim, CLAIMED)) {
         (void)ebbi_guard_report((uintptr_t)p, "retire");
-        ebbi_fatal("double retire: %p, an object of its own, waits for its grace period already", p);
+        ebbi_fatal("double retire: %p, an object of its own, waits for its grace period already",
+                   p);
     }
     ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
 }
