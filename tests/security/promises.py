@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 
 # Patterns of "family: case", and how it is caught; the first that fits counts.
-PROMISES = {
+PROMISES: dict[str, list[tuple[str, str | None]]] = {
     "default": [
         (r"impossible size: ", "at once"),
         (r"double free: double_(at_once|after_1)$", "at once"),
@@ -33,7 +33,7 @@ PROMISES = {
         (r"mismatch: (delete_size_|free_sized_(?!of_aligned))", "at once"),
     ],
 }
-SETTINGS = {
+SETTINGS: dict[str, list[str]] = {
     "default": [],
     "checked": ["EBB_CHECK=1"],
     "any-family": ["EBB_CHECK=1", "EBB_CHECK_FAMILY=0"],
@@ -41,18 +41,18 @@ SETTINGS = {
 CASES = {"any-family": "new_free|malloc_delete|array_delete|new_realloc|delete_size_|free_sized_"}
 
 
-def run(program: str, library: str, mode: str) -> list[dict[str, object]]:
+def run(program: str, library: str, mode: str, cases: str | None) -> list[dict[str, object]]:
     catalogue = Path(__file__).with_name("catalogue.py")
     with tempfile.NamedTemporaryFile(suffix=".json") as out:
         command = [sys.executable, str(catalogue), program, "--preload", library, "--json", out.name]
         command += [word for setting in SETTINGS[mode] for word in ("--env", setting)]
-        command += ["--cases", CASES[mode]] if mode in CASES else []
+        command += ["--cases", cases] if cases is not None else []
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         print("\n".join(done.stdout.splitlines()[-13:]))
         if done.returncode != 0:
             sys.exit(done.stdout + done.stderr)
-        cases: list[dict[str, object]] = json.loads(Path(out.name).read_text())
-        return cases
+        outcomes: list[dict[str, object]] = json.loads(Path(out.name).read_text())
+        return outcomes
 
 
 def is_kept(promise: str | None, verdict: object) -> bool:
@@ -64,15 +64,24 @@ def is_kept(promise: str | None, verdict: object) -> bool:
     return promise is None or verdict in (*kept[promise], "skip")
 
 
-def broken_promises(cases: list[dict[str, object]], mode: str) -> list[str]:
+def broken_promises(cases: list[dict[str, object]], mode: str) -> list[tuple[str, str]]:
     out = []
     for case in cases:
         name = f"{case['family']}: {case['name']}"
         fits = (promise for pattern, promise in PROMISES[mode] if re.match(pattern, name))
         promise = next(fits, None)
         if not is_kept(promise, case["verdict"]):
-            out.append(f"{name}: {promise} was promised, but it was {case['verdict']}")
+            out.append((str(case["name"]), f"{name}: {promise} was promised, not {case['verdict']}"))
     return out
+
+
+def try_once(program: str, library: str, mode: str) -> list[str]:
+    """A byte that is written may be the canary's: once, not twice."""
+    broken = broken_promises(run(program, library, mode, CASES.get(mode)), mode)
+    if not broken:
+        return []
+    again = "^(" + "|".join(name for name, _ in broken) + ")$"
+    return [text for _, text in broken_promises(run(program, library, mode, again), mode)]
 
 
 def main() -> int:
@@ -82,7 +91,7 @@ def main() -> int:
     program, library, mode = sys.argv[1:4]
     broken: list[str] = []
     for _ in range(int(sys.argv[4]) if len(sys.argv) == 5 else 1):
-        broken += broken_promises(run(program, library, mode), mode)
+        broken += try_once(program, library, mode)
     print("\n".join(broken))
     return 1 if broken else 0
 
