@@ -2,10 +2,10 @@
 // Layer debug: every block checked (EBB_CHECK=1). What the program gets lies inside a block of a class:
 //
 //     | header | canary | what was asked for | canary |
-//              ^ 32 .. align bytes           ^ up to the end of the block, CANARY_MOST at most
+//              ^ 8 bytes, or up to align      ^ 16 bytes, or what the class has, up to CANARY_MOST
 //
-// No block of a class starts where the program's begins, so every free, realloc and retire of it leaves the fast path by
-// itself, and while the mode is on the size tables of all heaps lead every malloc to the slow one. Without it no path
+// While the mode is on no block begins anywhere, as the table says that free's fast path asks (ebbi_places_close), no bag is ever
+// made for a retire, and the size tables of all heaps lead every malloc to the slow one. Without it no path
 // is longer, but the slow ones by a look at a flag.
 //
 //     in use --retire--> retired --grace period--> freed
@@ -17,7 +17,7 @@
 // C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves or is looked at: by frees, as long as
 //     none leaves, by passes, at the exit.
 // C3  the held are an array, oldest first, under a lock; one that leaves is a random one of the oldest.
-// Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guarded.h's.
+// Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guard.h's.
 #ifndef EBB_DEBUG_CHECK_H
 #define EBB_DEBUG_CHECK_H
 
