@@ -15,8 +15,8 @@
 #define FILL (FILL_BYTE * 0x0101010101010101u)
 #define MOST_HELD_COUNT ((size_t)1 << 17)
 #define LOOKS_A_FREE ((size_t)2)
-#define LEAVES_FIRST                                                                               \
-    ((size_t)256) // of as many, the oldest, a random one: they lie near each other, as those beside them did
+// One of so many, the oldest, leaves: what was freed together lies together.
+#define LEAVES_FIRST ((size_t)256)
 #define HELD_LEAST ((size_t)1 << 20) // bytes, however little is in use
 
 enum check_state {
@@ -165,13 +165,15 @@ static void put_caller(struct ebbi_text *text, const char *what, uint32_t thread
     ebbi_text_event(text, what, &event);
 }
 
+// what, and perhaps more of it.
 static EBBI_NORETURN void report_block(const struct check_header *h, const void *p,
-                                       const char *what)
+                                       const char *what, const char *more)
 {
     struct ebbi_event now;
     ebbi_event_note(&now);
     struct ebbi_text text = ebbi_report_begin();
     ebbi_text_put(&text, what);
+    ebbi_text_put(&text, more);
     ebbi_text_put(&text, ": ");
     ebbi_text_place(&text, (uintptr_t)p, (uintptr_t)block_in(h), h->bytes);
     ebbi_text_event(&text, "found", &now);
@@ -180,7 +182,7 @@ static EBBI_NORETURN void report_block(const struct check_header *h, const void 
         put_caller(&text, "freed", h->freed_by, h->freed);
     }
     ebbi_report_end(&text);
-    ebbi_fatal("%s: %p, a block of %u bytes", what, (void *)block_in(h), h->bytes);
+    ebbi_fatal("%s%s: %p, a block of %u bytes", what, more, (void *)block_in(h), h->bytes);
 }
 
 // Of memory whose header says nothing that can be trusted.
@@ -219,9 +221,8 @@ static struct check_header *find_header(const void *p, const char *what)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
-    uint64_t block = (offset & 0xFFFFFFFFu) * c->magic >> 40;
-    if (!ebbi_slab_lives(slab) || offset > UINT32_MAX || block >= c->blocks) {
+    uint64_t block = ebbi_slab_block_around(slab, p);
+    if (!ebbi_slab_lives(slab) || block >= c->blocks) {
         ebbi_slab_report_no_block(slab, p);
     }
     struct check_header *h = (struct check_header *)(slab->first_block + block * c->size);
@@ -236,10 +237,10 @@ static EBBI_NORETURN void report_state(const struct check_header *h, const void 
 {
     bool is_free = strcmp(what, "free") == 0;
     if (state == CHECK_FREED) {
-        report_block(h, p, is_free ? "double free" : "use after free");
+        report_block(h, p, is_free ? "double free" : "use after free", "");
     }
     if (state == CHECK_RETIRED) {
-        report_block(h, p, is_free ? "free of what was retired" : "double retire");
+        report_block(h, p, is_free ? "free of what was retired" : "double retire", "");
     }
     report_no_header(ebbi_slab_of(p), h, p, what);
 }
@@ -247,21 +248,17 @@ static EBBI_NORETURN void report_state(const struct check_header *h, const void 
 // p is the block, and nothing beside it was written.
 static void look_beside(const struct check_header *h, const void *p, const char *what)
 {
-    char interior[64] = "invalid ";
     uint64_t canary = canary_of(h);
     if (p != block_in(h)) {
-        struct ebbi_text text = {interior + strlen(interior), interior + sizeof interior - 1};
-        ebbi_text_put(&text, what);
-        *text.at = '\0';
-        report_block(h, p, interior);
+        report_block(h, p, "invalid ", what);
     }
     const char *changed = ebbi_canary_changed(canary_before(h), canary);
     if (changed != NULL) {
-        report_block(h, changed, "underflow: written before the block");
+        report_block(h, changed, "underflow: ", "written before the block");
     }
     changed = ebbi_canary_changed(canary_behind(h), canary);
     if (changed != NULL) {
-        report_block(h, changed, "overflow: written behind the block");
+        report_block(h, changed, "overflow: ", "written behind the block");
     }
 }
 
@@ -295,8 +292,8 @@ void ebbi_check_keep(void *p)
 }
 
 static const char *const made_by[] = {
-    "made by malloc",      "made by aligned_alloc", "made by new",        "made by new[]",
-    "made by aligned new", "made by aligned new[]", "made by ebb_malloc",
+    "made by malloc", "made by aligned_alloc", "made by new",
+    "made by new[]",  "made by aligned new",   "made by aligned new[]",
 };
 
 const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said)
@@ -306,6 +303,7 @@ const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_
                 (said->family == EBBI_BY_MALLOC && made->family == EBBI_BY_ALIGNED &&
                  said->bytes == EBBI_UNSAID);
     if (!both) {
+        EBBI_ASSERT(made->family < sizeof made_by / sizeof made_by[0]);
         return made_by[made->family];
     }
     if (said->bytes != EBBI_UNSAID && said->bytes != made->bytes) {
@@ -324,12 +322,7 @@ static void match(const struct check_header *h, const void *p, size_t bytes, siz
     const char *by = ebbi_check_differs(&made, &said);
     // relaxed: the caller has the block; what is no block in use free reports
     if (by != NULL && ebbi_load_relaxed(&h->state) == CHECK_USED) {
-        char what[64];
-        struct ebbi_text text = {what, what + sizeof what - 1};
-        ebbi_text_put(&text, "mismatched free: ");
-        ebbi_text_put(&text, by);
-        *text.at = '\0';
-        report_block(h, p, what);
+        report_block(h, p, "mismatched free: ", by);
     }
 }
 
@@ -372,7 +365,7 @@ static EBBI_NORETURN void report_touched(const struct check_header *h)
     if (changed == NULL) {
         look_beside(h, block_in(h), "free");
     }
-    report_block(h, changed, "use after free: written since it was freed");
+    report_block(h, changed, "use after free: ", "written since it was freed");
 }
 
 static size_t may_hold(void)

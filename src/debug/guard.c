@@ -186,6 +186,8 @@ bool ebbi_guard_report(uintptr_t address, const char *what)
     if (guard == NULL) {
         return false;
     }
+    struct ebbi_event now;
+    ebbi_event_note(&now);
     struct ebbi_text text = ebbi_report_begin();
     bool is_free = strcmp(what, "free") == 0;
     what = strcmp(what, "pointer") == 0 ? "use" : what;
@@ -193,6 +195,7 @@ bool ebbi_guard_report(uintptr_t address, const char *what)
     ebbi_text_put(&text, what);
     ebbi_text_put(&text, state == GUARD_HELD && !is_free ? " after free: " : ": ");
     ebbi_text_place(&text, address, guard->block, guard->bytes);
+    ebbi_text_event(&text, "found", &now);
     put_history(&text, guard, state == GUARD_HELD);
     ebbi_report_end(&text);
     return true;
@@ -319,11 +322,14 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     struct ebbi_shape said = {bytes, align, ebbi_family_of(site)};
     const char *by = ebbi_check_differs(&guard->shape, &said);
     if (by != NULL) {
+        struct ebbi_event now;
+        ebbi_event_note(&now);
         struct ebbi_text text = ebbi_report_begin();
         ebbi_text_put(&text, "mismatched free: ");
         ebbi_text_put(&text, by);
         ebbi_text_put(&text, ": ");
         ebbi_text_place(&text, (uintptr_t)p, guard->block, guard->bytes);
+        ebbi_text_event(&text, "found", &now);
         put_history(&text, guard, false);
         ebbi_report_end(&text);
         ebbi_fatal("mismatched free: %s: %p", by, p);

@@ -303,11 +303,11 @@ void ebbi_class_free(void *p, ebbi_site site)
 
 bool ebbi_held_rest(void)
 {
-    bool some = false;
-    for (void *p = NULL; ebbi_check_is_on() && (p = ebbi_check_rest()) != NULL; some = true) {
-        ebbi_own_free(p);
+    void *first = ebbi_check_is_on() ? ebbi_check_rest() : NULL;
+    for (void *block = first; block != NULL; block = ebbi_check_rest()) {
+        ebbi_own_free(block);
     }
-    return some;
+    return first != NULL;
 }
 
 void ebbi_own_free(void *p)

@@ -117,9 +117,7 @@ static bool is_near(const struct ebbi_suspects *s, const void *p)
 static uintptr_t start_of(const void *p)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    uint64_t offset = (uintptr_t)p - slab->first_block;
-    return slab->first_block + ((offset & 0xFFFFFFFFu) * c->magic >> 40) * c->size;
+    return slab->first_block + ebbi_slab_block_around(slab, p) * ebbi_slab_class(slab)->size;
 }
 
 // A pointer may be old, and what it points to something else by now: then nothing starts there.

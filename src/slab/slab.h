@@ -169,11 +169,18 @@ EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const
 // What the owner's pending list says of this slab can only come from a block that was freed twice.
 EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 
+// The number of the block that p, in a granule of the slab, lies in; where it lies in none, one that the class has not.
+EBBI_INLINE uint64_t ebbi_slab_block_around(const struct ebbi_slab *slab, const void *p)
+{
+    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
+    return (offset & 0xFFFFFFFFu) * ebbi_slab_class(slab)->magic >> 40;
+}
+
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
-    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
-    uint64_t block = (offset & 0xFFFFFFFFu) * c->magic >> 40;
+    uint64_t offset = (uintptr_t)p - slab->first_block;
+    uint64_t block = ebbi_slab_block_around(slab, p);
     if (EBBI_UNLIKELY(!ebbi_slab_lives(slab) || block >= c->blocks || block * c->size != offset)) {
         ebbi_slab_report_no_block(slab, p);
     }

@@ -7,6 +7,8 @@
 
 #include <gtest/gtest.h>
 
+#include "ebbtide/reclaim.h"
+
 namespace anew {
 
 struct DeathTest : testing::Test {
@@ -27,6 +29,15 @@ inline void prepare(unsigned seconds = 60)
     const rlimit no_core = {0, 0};
     setrlimit(RLIMIT_CORE, &no_core);
     alarm(seconds);
+}
+
+// A block that is retired, and then given away once more.
+inline void retire_and(void (*second)(void *), void *p)
+{
+    ebb_pin();
+    ebb_retire(p);
+    second(p);
+    _exit(0);
 }
 
 using Killed = testing::KilledBySignal;

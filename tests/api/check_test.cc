@@ -166,16 +166,9 @@ TEST_F(CheckDeathTest, OfAnotherThread)
 
 TEST_F(CheckDeathTest, WhatIsRetired)
 {
-    const auto misuse = [](void (*second)(void *)) {
-        char *p = block(101);
-        ebb_pin();
-        ebb_retire(p);
-        second(p);
-        _exit(0);
-    };
-    EXPECT_EXIT(misuse(ebb_retire), Killed(SIGABRT),
+    EXPECT_EXIT(anew::retire_and(ebb_retire, block(101)), Killed(SIGABRT),
                 report("double retire", 0, "into", 101, false));
-    EXPECT_EXIT(misuse(ebb_free), Killed(SIGABRT),
+    EXPECT_EXIT(anew::retire_and(ebb_free, block(101)), Killed(SIGABRT),
                 report("free of what was retired", 0, "into", 101, false));
 }
 

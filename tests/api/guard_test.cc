@@ -89,7 +89,7 @@ TEST_F(GuardDeathTest, WhatWasWrittenBesideItsFreeFinds)
 
 TEST_F(GuardDeathTest, CallsThatTakeABlock)
 {
-    const std::string history = "allocated" + calls + "freed" + calls;
+    const std::string history = "found" + calls + "allocated" + calls + "freed" + calls;
     EXPECT_EXIT((ebb_free(freed(101)), _exit(0)), Killed(SIGABRT),
                 place("double free", 0, "into", 101) + history);
     EXPECT_EXIT((ebb_free(freed(101) + 1), _exit(0)), Killed(SIGABRT),
@@ -99,23 +99,16 @@ TEST_F(GuardDeathTest, CallsThatTakeABlock)
     EXPECT_EXIT((ebb_retire(freed(101)), _exit(0)), Killed(SIGABRT),
                 place("retire after free", 0, "into", 101) + history);
     EXPECT_EXIT((ebb_free(block(101) + 16), _exit(0)), Killed(SIGABRT),
-                place("invalid free", 16, "into", 101) + "allocated" + calls);
+                place("invalid free", 16, "into", 101) + "found" + calls + "allocated" + calls);
 }
 
 TEST_F(GuardDeathTest, WhatIsRetired)
 {
-    const auto misuse = [](void (*second)(void *)) {
-        char *p = block(101);
-        ebb_pin();
-        ebb_retire(p);
-        second(p);
-        _exit(0);
-    };
-    EXPECT_EXIT(misuse(ebb_retire), Killed(SIGABRT),
-                place("invalid retire", 0, "into", 101) + "allocated" + calls +
+    EXPECT_EXIT(anew::retire_and(ebb_retire, block(101)), Killed(SIGABRT),
+                place("invalid retire", 0, "into", 101) + "found" + calls + "allocated" + calls +
                     "ebbtide: [^ ]+: double retire: 0x");
-    EXPECT_EXIT(misuse(ebb_free), Killed(SIGABRT),
-                place("invalid free", 0, "into", 101) + "allocated" + calls +
+    EXPECT_EXIT(anew::retire_and(ebb_free, block(101)), Killed(SIGABRT),
+                place("invalid free", 0, "into", 101) + "found" + calls + "allocated" + calls +
                     "ebbtide: [^ ]+: invalid free: 0x[0-9a-f]+ has been retired");
 }
 
