@@ -12,29 +12,6 @@
 #define EBBI_INLINE static inline __attribute__((always_inline))
 #define EBBI_NOINLINE __attribute__((noinline))
 #define EBBI_COLD __attribute__((noinline, cold))
-// Where this function was called, or the one that it is inlined into, and in the highest byte of which family of
-// functions that one is (enum ebbi_family): for reports.
-typedef uintptr_t ebbi_site;
-#define EBBI_SITE_FAMILY 56
-#define EBBI_SITE(family)                                                                          \
-    ((ebbi_site)__builtin_return_address(0) | (ebbi_site)(family) << EBBI_SITE_FAMILY)
-
-#define EBBI_UNSAID SIZE_MAX // a size that a call that frees does not say
-
-// By whom a block is allocated, or was if it is right to free it so.
-enum ebbi_family {
-    EBBI_BY_MALLOC,
-    EBBI_BY_ALIGNED, // aligned_alloc and its like; free takes both
-    EBBI_BY_NEW,
-    EBBI_BY_NEW_ARRAY,
-    EBBI_BY_ALIGNED_NEW,
-    EBBI_BY_ALIGNED_NEW_ARRAY,
-    EBBI_BY_ANY, // ebb_free
-};
-EBBI_INLINE enum ebbi_family ebbi_family_of(ebbi_site site)
-{
-    return (enum ebbi_family)(site >> EBBI_SITE_FAMILY);
-}
 // A large variable of which most processes touch a page or none: kept apart from the small ones.
 #define EBBI_SPARSE __attribute__((section(".bss.sparse")))
 // On every extern variable: reached directly, not through the global offset table.

@@ -21,7 +21,7 @@
 #ifndef EBB_DEBUG_CHECK_H
 #define EBB_DEBUG_CHECK_H
 
-#include "base/base.h"
+#include "debug/site.h"
 #include "ebbtide/detail/atomic.h"
 
 // At the process's start, before there is a heap. most_held: bytes; families: are compared. No memory for its array: off, with

@@ -18,6 +18,7 @@
 #define EBB_DEBUG_GUARD_H
 
 #include "arena/arena.h"
+#include "debug/site.h"
 
 // At the process's start. rate: most allocations a second, besides those of `checks`, EBB_CHECK. No memory for the
 // records: there are none, as a message says.

@@ -4,6 +4,7 @@
 #ifndef EBB_HEAP_BLOCKS_H
 #define EBB_HEAP_BLOCKS_H
 
+#include "debug/site.h"
 #include "heap/slabs.h"
 
 // ---- magazine.c: under the lock of one of the heap's owners ----------------------------------------

@@ -12,6 +12,7 @@
 
 #include "base/base.h"
 #include "base/bits.h"
+#include "debug/site.h"
 #include "os/lock.h"
 #include "os/os.h"
 
