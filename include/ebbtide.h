@@ -121,6 +121,45 @@ EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_text(char *out, size_t size) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_json(char *out, size_t size) EBB_NOEXCEPT;
 
+// Of one size class. Blocks that wait for a grace period are live until it is over, and so are those on their way
+// to another thread's heap.
+struct ebb_class_stats {
+    size_t block_bytes;   // size of its blocks
+    size_t slabs;         // number
+    size_t live_blocks;   // in use
+    size_t cached_blocks; // free in magazines
+    size_t free_blocks;   // free in slabs
+};
+
+// The accounts of the heap, class by class, in bytes unless named otherwise: what it has handed out, whether the
+// program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause.
+#define EBB_SNAPSHOT_CLASSES 96
+struct ebb_snapshot {
+    uint64_t taken_ms;       // CLOCK_MONOTONIC
+    size_t live_bytes;       // blocks of classes in use, by their full size
+    size_t cached_bytes;     // blocks in magazines, and freed large objects that a thread keeps
+    size_t free_bytes;       // free blocks of slabs
+    size_t dirty_bytes;      // of them, on pages that may not have been returned
+    size_t slab_bytes;       // address space of slabs
+    size_t span_bytes;       // other spans: large objects, regions, the allocator's own
+    size_t dirty_span_bytes; // free spans and kept mappings, not yet returned
+    size_t huge_bytes;       // mappings of huge objects
+    size_t huge_count;       // number
+    size_t committed_bytes;  // arena made usable so far
+    size_t reserved_bytes;   // arena address space
+    size_t asked_huge_bytes; // of the arena, asked for as huge pages and not split since
+    size_t purged_bytes;     // returned to the OS since the start
+    size_t purges;           // number of calls for that, but for slabs'
+    size_t slabs;            // number
+    size_t heaps;            // number, abandoned ones included
+    size_t class_count;      // rows, the smallest class first
+    struct ebb_class_stats classes[EBB_SNAPSHOT_CLASSES];
+};
+
+// O(threads * classes). Each heap is locked for the time that it takes to add it up, some microseconds; none waits for the
+// others. So what threads do meanwhile may be counted twice or not at all. Allocates nothing.
+EBB_EXPORT void ebb_snapshot_get(struct ebb_snapshot *snapshot) EBB_NOEXCEPT;
+
 // The name of option `index` (0, 1, ...), its value in force (bytes, milliseconds, or the number of
 // its word, see docs/options.md) and whether the environment set it. NULL past the last.
 EBB_EXPORT const char *ebb_option_value(unsigned index, size_t *value, int *is_set) EBB_NOEXCEPT;

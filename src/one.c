@@ -87,6 +87,7 @@
 #include "reclaim/passed.c"
 #include "lifetime/lifetime.c"
 #include "lifetime/domain.c"
+#include "process/snapshot.c"
 #include "process/asked.c"
 #include "process/pass.c"
 #include "process/helper.c"

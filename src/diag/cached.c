@@ -5,18 +5,6 @@
 
 #include "heap/registry.h"
 
-size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number)
-{
-    const struct ebbi_magazine *m = &heap->magazines[number];
-    if (m->slots == 0) {
-        return 0;
-    }
-    // relaxed: the owner goes on meanwhile
-    void **top = ebbi_load_relaxed(&heap->fast.top[m->bin]);
-    size_t below = ebbi_min((size_t)(top - m->base) - 1, m->slots - 1u);
-    return below - ebbi_min(below, m->stolen);
-}
-
 static void count_room(struct ebbi_heap *heap, void *context)
 {
     struct ebbi_cached *cached = context;

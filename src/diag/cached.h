@@ -8,7 +8,7 @@
 #ifndef EBB_DIAG_CACHED_H
 #define EBB_DIAG_CACHED_H
 
-#include "heap/heap.h"
+#include "heap/blocks.h"
 
 struct ebbi_cached {
     uintptr_t *blocks; // ascending; NULL: nothing is known
@@ -26,7 +26,5 @@ bool ebbi_cached_collect(struct ebbi_cached *cached);
 void ebbi_cached_drop(struct ebbi_cached *cached);
 void ebbi_slab_measure(const struct ebbi_slab *slab, const struct ebbi_cached *cached,
                        struct ebbi_slab_use *use);
-// Blocks in the heap's magazine of a class, or a tray, for an estimate.
-size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number);
 
 #endif

@@ -10,6 +10,7 @@
 #include "diag/cached.h"
 #include "heap/registry.h"
 #include "heap/slabs.h"
+#include "process/process.h"
 
 #define PAGES_AT_ONCE 256
 
@@ -245,6 +246,8 @@ static void take_frozen(struct snapshot *snapshot)
     }
     snapshot->stats->resident = ebbi_os_resident_bytes();
 }
+
+void ebb_snapshot_get(struct ebb_snapshot *snapshot) { ebbi_snapshot_take(snapshot); }
 
 void ebb_stats_get(struct ebb_stats *stats)
 {

@@ -15,6 +15,8 @@ EBBI_INLINE unsigned ebbi_tray_number(unsigned bin) { return EBBI_CLASS_COUNT + 
 void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);     // if there is room for its array
 void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number); // it was full, and is empty
 void ebbi_tray_close(struct ebbi_heap *heap, unsigned number); // it is empty
+// Blocks in a magazine or tray: a hint. Any thread, under the lock of the heap's own owner.
+size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number);
 
 // ---- refill.c ------------------------------------------------------------------------------------
 bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number);

@@ -79,21 +79,23 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
     struct groups groups;
     groups.used = 0;
-    size_t home_bytes = 0;
+    size_t home_count = 0;
+    unsigned home_class = 0;
     for (size_t i = 0; i < count;) {
         struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
-        size_t size = ebbi_slab_class(slab)->size;
         struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks + i, count - i);
         i += run.count;
         if (slab->owner != owner) {
             collect_group(&groups, slab, run);
         } else {
-            give_home(owner, slab, run, run.count * size);
-            home_bytes += run.count * size;
+            EBBI_ASSERT(home_count == 0 || home_class == slab->class_number);
+            home_class = slab->class_number;
+            home_count += run.count;
+            give_home(owner, slab, run, run.count * ebbi_classes[home_class].size);
         }
     }
-    if (home_bytes > 0) {
-        ebbi_owner_count_out(owner, -(int64_t)home_bytes);
+    if (home_count > 0) {
+        ebbi_owner_count_out(owner, home_class, -(int64_t)home_count);
     }
     for (; groups.used != 0; groups.used &= groups.used - 1) {
         send(&groups.at[ebbi_lowest_bit(groups.used)]);

@@ -7,6 +7,8 @@
 struct owner_sums {
     const struct ebbi_owner *owner;
     size_t slabs, bytes, dirty_bytes; // of what the lists hold
+    size_t shelf_slabs;               // that the shelves count, as the next
+    uint32_t out_bytes;
 };
 
 static EBBI_COLD EBBI_NORETURN void owner_audit_fail(const struct ebbi_owner *owner, int property,
@@ -53,7 +55,10 @@ static void audit_bucket(struct owner_sums *sums, unsigned class_number, unsigne
 
 static void audit_shelf(struct owner_sums *sums, unsigned class_number)
 {
-    const struct ebbi_slab *current = sums->owner->shelves[class_number].current;
+    const struct ebbi_shelf *shelf = &sums->owner->shelves[class_number];
+    const struct ebbi_slab *current = shelf->current;
+    sums->shelf_slabs += shelf->slabs;
+    sums->out_bytes += shelf->out_blocks * (uint32_t)ebbi_classes[class_number].size;
     if (current != NULL) {
         owner_require(sums, current->bucket == EBBI_NO_BUCKET && !current->purging,
                       "the current slab is in no list", current->bucket);
@@ -80,6 +85,9 @@ static void audit_sums(const struct owner_sums *sums)
     const struct ebbi_owner *owner = sums->owner;
     if (sums->slabs > owner->slab_count || sums->bytes > owner->held_bytes) {
         owner_audit_fail(owner, 2, "slabs in lists, among all of them", sums->slabs);
+    }
+    if (sums->shelf_slabs != owner->slab_count || sums->out_bytes != (uint32_t)owner->out_bytes) {
+        owner_audit_fail(owner, 2, "slabs of all shelves", sums->shelf_slabs);
     }
     if (sums->dirty_bytes != owner->dirty_bytes) {
         owner_audit_fail(owner, 2, "dirty bytes of the slabs in lists", sums->dirty_bytes);

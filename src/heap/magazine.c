@@ -81,10 +81,11 @@ static void set_array(struct ebbi_heap *heap, unsigned number, void **array, siz
 {
     struct ebbi_magazine *m = &heap->magazines[number];
     array[0] = NULL;
-    m->base = array;
-    m->slots = (uint16_t)slots;
+    // relaxed: these three are hints to ebbi_magazine_count
+    ebbi_store_relaxed(&m->base, array);
+    ebbi_store_relaxed(&m->slots, (uint16_t)slots); // relaxed: as above
     heap->arrays[number / 64] |= (uint64_t)1 << (number % 64);
-    heap->fast.top[m->bin] = array + 1;
+    ebbi_store_relaxed(&heap->fast.top[m->bin], array + 1); // relaxed: as above
     heap->fast.limit[m->bin] = array + slots;
 }
 
@@ -156,7 +157,8 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
         array_give(heap, m->base, m->slots);
     }
     heap->budget_bytes += before - after;
-    m->bin = (uint16_t)ebbi_class_bin(class_number, heap->lane);
+    // relaxed: a hint, and the same each time
+    ebbi_store_relaxed(&m->bin, (uint16_t)ebbi_class_bin(class_number, heap->lane));
     set_array(heap, class_number, array, slots);
     return true;
 }
@@ -208,4 +210,19 @@ void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number)
         (void)resize(heap, class_number, least);
     }
     m->streak = 0;
+}
+
+size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number)
+{
+    // relaxed: the heap's thread goes on meanwhile, with another array perhaps
+    const struct ebbi_magazine *m = &heap->magazines[number];
+    size_t slots = ebbi_load_relaxed(&m->slots); // relaxed: as above
+    if (slots == 0) {
+        return 0;
+    }
+    void **top =
+        ebbi_load_relaxed(&heap->fast.top[ebbi_load_relaxed(&m->bin)]); // relaxed: as above
+    void **base = ebbi_load_relaxed(&m->base);                          // relaxed: as above
+    size_t below = ebbi_min((size_t)(top - base) - 1, slots - 1);
+    return below - ebbi_min(below, m->stolen);
 }

@@ -5,7 +5,8 @@
 //
 // P1  every slab of the owner with a free block is `current` of its class, in one bucket, or purging; in a
 //     bucket it has fewer free blocks than those at which it moves.
-// P2  slab_count, held_bytes and dirty_bytes are sums over the owner's slabs; full ones have nothing dirty.
+// P2  slab_count, held_bytes, dirty_bytes and a shelf's counts are sums over the owner's slabs; full ones have
+//     nothing dirty.
 // P3  the purge queue is linked both ways through slabs of the owner that say so.
 #ifndef EBB_HEAP_OWNER_H
 #define EBB_HEAP_OWNER_H
@@ -19,6 +20,8 @@
 struct ebbi_shelf { // slabs of one class
     struct ebbi_slab *current;
     struct ebbi_slab *bucket[EBBI_BUCKETS];
+    uint32_t slabs;      // of the class
+    uint32_t out_blocks; // of theirs, that are not in them; modulo 2^32
 };
 
 struct ebbi_owner {
@@ -45,11 +48,14 @@ EBBI_INLINE void ebbi_owner_tell_time(struct ebbi_owner *owner)
     owner->clock_ms = (uint32_t)ebbi_os_now_ms();
 }
 
-// Under the lock.
-EBBI_INLINE void ebbi_owner_count_out(struct ebbi_owner *owner, int64_t more)
+// Under the lock: so many blocks of a class have left their slabs; below 0: came back.
+EBBI_INLINE void ebbi_owner_count_out(struct ebbi_owner *owner, unsigned class_number, int64_t more)
 {
+    struct ebbi_shelf *shelf = &owner->shelves[class_number];
+    int64_t bytes = more * (int64_t)ebbi_classes[class_number].size;
+    shelf->out_blocks += (uint32_t)more;
     // relaxed: a count, which domain.c reads without the lock
-    ebbi_store_relaxed(&owner->out_bytes, owner->out_bytes + (size_t)more);
+    ebbi_store_relaxed(&owner->out_bytes, owner->out_bytes + (size_t)bytes);
 }
 
 #endif

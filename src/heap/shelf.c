@@ -79,6 +79,7 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
     shelf_remove(owner, slab);
     ebbi_purge_unnote(owner, slab);
     owner->slab_count--;
+    owner->shelves[slab->class_number].slabs--;
     owner->dirty_bytes -= (size_t)slab->dirty_blocks * c->size;
     owner->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
     if (owner->label != NULL) {

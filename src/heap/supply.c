@@ -18,9 +18,8 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
         if (EBBI_UNLIKELY(count == 0)) {
             ebbi_slab_report_late_free(slab); // it ended, and may have begun again, on the list
         }
-        size_t bytes = count * ebbi_slab_class(slab)->size;
-        owner->dirty_bytes += bytes;
-        ebbi_owner_count_out(owner, -(int64_t)(bytes));
+        owner->dirty_bytes += count * ebbi_slab_class(slab)->size;
+        ebbi_owner_count_out(owner, slab->class_number, -(int64_t)count);
         slab->touched = owner->clock_ms;
         ebbi_purge_note(owner, slab);
         ebbi_shelf_settle(owner, slab);
@@ -38,6 +37,7 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);
         owner->slab_count++;
+        owner->shelves[class_number].slabs++;
         owner->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
         if (owner->label != NULL) {
             ebbi_label_hold(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
@@ -85,7 +85,7 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
                     owner->dirty_bytes >=
                         (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size);
         owner->dirty_bytes -= (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size;
-        ebbi_owner_count_out(owner, (int64_t)(part * ebbi_classes[class_number].size));
+        ebbi_owner_count_out(owner, class_number, (int64_t)part);
         EBBI_ASSERT(owner->out_bytes >= part * ebbi_classes[class_number].size);
         got += part;
     }

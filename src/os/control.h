@@ -17,6 +17,7 @@ enum ebbi_what {
     // several the first one's mean holds, and the time of the last to end.
     EBBI_ASK_PROFILE,
     EBBI_ASK_TRIM, // ebb_trim; by the helper, where there is one, so that no thread of the program pauses
+    EBBI_ASK_SNAPSHOT, // ebb_snapshot_get, into ebb_snapshot_board; as the one before
 };
 
 struct ebbi_control {

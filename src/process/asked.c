@@ -75,6 +75,9 @@ static int done(const struct ebbi_question *question, bool helper)
         return profile_asked(question->with, question->ms);
     case EBBI_ASK_TRIM:
         return trim_asked(helper);
+    case EBBI_ASK_SNAPSHOT:
+        ebbi_snapshot_publish();
+        return 0;
     default:
         return -ENOSYS;
     }
@@ -94,7 +97,8 @@ static bool answer(bool helper)
 {
     struct ebbi_question question = ebbi_control_read();
     ebbi_assert_held(&asked_lock);
-    bool does = !trims && (helper || question.what != EBBI_ASK_TRIM || !ebbi_helper_is_there());
+    bool is_long = question.what == EBBI_ASK_TRIM || question.what == EBBI_ASK_SNAPSHOT;
+    bool does = !trims && (helper || !is_long || !ebbi_helper_is_there());
     if (does) {
         ebbi_control_answer(question.number, done(&question, helper));
     }

@@ -4,6 +4,8 @@
 #ifndef EBB_PROCESS_PROCESS_H
 #define EBB_PROCESS_PROCESS_H
 
+#include <ebbtide.h>
+
 #include "heap/heap.h"
 #include "os/lock.h"
 
@@ -45,6 +47,10 @@ int ebbi_profile_switch(size_t mean); // on, or 0: off; for a process that has s
 void ebbi_profile_lapse(void);        // off, if the time that was asked for is over
 void ebbi_asked_serve(bool helper);   // does what another process has asked for, if nobody does
 void ebbi_asked_forget(void);         // in the child of a fork
+
+// ---- snapshot.c ----------------------------------------------------------------------------------
+void ebbi_snapshot_take(struct ebb_snapshot *s);
+void ebbi_snapshot_publish(void); // where another process reads it; one thread at a time
 
 // ---- helper.c: any thread ------------------------------------------------------------------------
 bool ebbi_helper_is_me(void);

@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <ebbtide.h>
+
 extern "C" {
 struct Control {
     std::uint64_t magic;
@@ -25,11 +27,18 @@ struct ProfileBoard {
     const std::uintptr_t *const *calls;
 };
 extern const ProfileBoard ebb_profile_board;
+struct SnapshotBoard {
+    std::uint64_t magic;
+    std::uint32_t version, bytes;
+    std::uint64_t turn;
+    ebb_snapshot taken;
+};
+extern SnapshotBoard ebb_snapshot_board;
 }
 
 namespace control {
 
-inline constexpr std::uint64_t nothing = 0, profile = 1, trim = 2, nothing_known = 77;
+inline constexpr std::uint64_t nothing = 0, profile = 1, trim = 2, snapshot = 3, nothing_known = 77;
 
 inline void ask(std::uint64_t what, std::uint64_t with, std::uint64_t ms = 100000)
 {

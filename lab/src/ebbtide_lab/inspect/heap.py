@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The accounts of the heap of a running process, class by class: what it has asked for itself
+when told so from outside (`ebb_control`), read from its memory (`ebb_snapshot_board`,
+src/process/snapshot.c). No thread of it waits for the reader.
+"""
+
+import struct
+import time
+from dataclasses import dataclass
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.inspect import control, lifetimes
+from ebbtide_lab.inspect.control import Control
+from ebbtide_lab.inspect.image import Process, Torn, told
+from ebbtide_lab.inspect.lifetimes import Label
+
+SYMBOL = "ebb_snapshot_board"
+LACK = "that could be asked for the accounts of its heap"
+HEAD = struct.Struct("<QIIQ")  # magic, version, bytes of what follows, turn
+MAGIC = 0x4542425350534E31
+VERSION = 1
+TOTALS = struct.Struct("<18Q")
+ROW = struct.Struct("<5Q")
+ATTEMPTS = 20
+
+
+@dataclass(frozen=True)
+class SizeClass:
+    """Of one block size, in bytes. Cached: free in a thread's magazine; free: in its slab."""
+
+    block_bytes: int
+    slabs: int
+    live_blocks: int
+    cached_blocks: int
+    free_blocks: int
+
+    @property
+    def live_bytes(self) -> int:
+        return self.live_blocks * self.block_bytes
+
+    @property
+    def idle_bytes(self) -> int:
+        """Free, and not the program's: cached and free blocks."""
+        return (self.cached_blocks + self.free_blocks) * self.block_bytes
+
+
+@dataclass(frozen=True)
+class Totals:
+    """As in `struct ebb_snapshot` of ebbtide.h, whose order this is."""
+
+    taken_ms: int
+    live_bytes: int
+    cached_bytes: int
+    free_bytes: int
+    dirty_bytes: int
+    slab_bytes: int
+    span_bytes: int
+    dirty_span_bytes: int
+    huge_bytes: int
+    huge_count: int
+    committed_bytes: int
+    reserved_bytes: int
+    asked_huge_bytes: int
+    purged_bytes: int
+    purges: int
+    slabs: int
+    heaps: int
+    class_count: int
+
+
+@dataclass(frozen=True)
+class Heap:
+    """`classes`: those that have slabs, the smallest blocks first. `faults`: of the process since
+    its start, without and with the disk."""
+
+    pid: int
+    name: str
+    library: str
+    version: str
+    taken: float  # Unix time
+    resident_bytes: int
+    threads: int
+    minor_faults: int
+    major_faults: int
+    totals: Totals
+    classes: list[SizeClass]
+    labels: list[Label]
+
+
+class Subject:
+    """A process that is asked again and again. Close it. LabError: there is none, it may not be
+    written, it has no Ebbtide or one of another version; from `look` also that it has ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._process = Process(pid, writes=True)
+        try:
+            self._control = Control(self._process)
+            self._at = self._process.require(SYMBOL, LACK)
+            self._labels_at = self._process.require(lifetimes.SYMBOL, LACK)
+            with told(pid):
+                head = HEAD.unpack(self._process.read(self._at, HEAD.size))
+            if head[:2] != (MAGIC, VERSION) or head[2] < TOTALS.size:
+                raise LabError(f"the Ebbtide in process {pid} is of another version")
+        except BaseException:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        self._process.close()
+
+    def look(self) -> Heap:
+        pid = self._process.pid
+        self._control.ask(control.SNAPSHOT)
+        with told(pid):
+            totals, classes = self._board()
+            now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+            labels = lifetimes.read_labels(self._process, self._labels_at, now_ms)
+            library = lifetimes.file_at(self._process, self._at)
+            minor, major, threads = _of_the_kernel(self._process)
+            return Heap(
+                pid,
+                self._process.thread_name(pid),
+                library,
+                lifetimes.version_of(library),
+                time.time(),
+                lifetimes.resident_bytes(self._process.folder),
+                threads,
+                minor,
+                major,
+                totals,
+                classes,
+                labels,
+            )
+
+    def _board(self) -> tuple[Totals, list[SizeClass]]:
+        """Another tool's question may overwrite it meanwhile: its turn tells."""
+        for _ in range(ATTEMPTS):
+            turn, size = self._turn()
+            content = self._process.read(self._at + HEAD.size, size)
+            if turn % 2 == 0 and self._turn()[0] == turn:
+                totals = Totals(*TOTALS.unpack_from(content))
+                end = TOTALS.size + min(totals.class_count * ROW.size, size - TOTALS.size)
+                rows = ROW.iter_unpack(content[TOTALS.size : end])
+                return totals, [each for each in (SizeClass(*row) for row in rows) if each.slabs]
+            time.sleep(control.LOOK_S)
+        raise LabError(f"other tools ask process {self._process.pid} all the time")
+
+    def _turn(self) -> tuple[int, int]:
+        _, _, size, turn = HEAD.unpack(self._process.read(self._at, HEAD.size))
+        return turn, size
+
+
+def examine(pid: int) -> Heap:
+    subject = Subject(pid)
+    try:
+        return subject.look()
+    finally:
+        subject.close()
+
+
+def _of_the_kernel(process: Process) -> tuple[int, int, int]:
+    """Minor and major faults, threads (proc_pid_stat(5))."""
+    try:
+        fields = (process.folder / "stat").read_text(errors="replace").rpartition(") ")[2].split()
+        return int(fields[7]), int(fields[9]), int(fields[17])
+    except (OSError, IndexError, ValueError) as error:
+        raise Torn from error

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer process: the accounts of the heap, class by class. Added up from counts that owners keep, each owner under its own
+// lock in turn: nobody waits for the whole, and no page is looked at. `ebb_snapshot_board` is the one that another process
+// has asked for (os/control.h).
+#include <string.h>
+
+#include "heap/blocks.h"
+#include "heap/registry.h"
+#include "heap/slabs.h"
+#include "process/process.h"
+
+#define MAGIC 0x4542425350534E31 // "1NSPSBBE" in memory
+
+_Static_assert(EBBI_CLASS_COUNT - 1 <= EBB_SNAPSHOT_CLASSES, "a row for each class");
+
+struct snapshot_board {
+    uint64_t magic;
+    uint32_t version;
+    uint32_t bytes; // of `taken`
+    uint64_t turn;  // odd while it is being written; atomic
+    struct ebb_snapshot taken;
+};
+extern __attribute__((visibility("default"))) struct snapshot_board ebb_snapshot_board;
+struct snapshot_board ebb_snapshot_board = {
+    .magic = MAGIC, .version = 1, .bytes = sizeof(struct ebb_snapshot)};
+
+// live_blocks are those that are out of their slabs, until the cached ones are taken off.
+static void add_owner(struct ebbi_owner *owner, void *context)
+{
+    struct ebb_snapshot *s = context;
+    ebbi_assert_held(&owner->lock);
+    s->slabs += owner->slab_count;
+    s->slab_bytes += owner->held_bytes;
+    s->dirty_bytes += owner->dirty_bytes;
+    s->purged_bytes += owner->purged_bytes;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT && owner->slab_count > 0; c++) {
+        struct ebb_class_stats *row = &s->classes[c - 1];
+        row->slabs += owner->shelves[c].slabs;
+        row->live_blocks += owner->shelves[c].out_blocks;
+    }
+}
+
+static void add_heap_accounts(struct ebbi_heap *heap, void *context)
+{
+    struct ebb_snapshot *s = context;
+    s->heaps++;
+    add_owner(&heap->own, context);
+    for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
+        // relaxed: a hint, as what the count is made of
+        unsigned c = ebbi_tag_class(ebbi_load_relaxed(&heap->magazines[n].bin));
+        if (c != 0) {
+            s->classes[c - 1].cached_blocks += ebbi_magazine_count(heap, n);
+        }
+    }
+    // relaxed: a count
+    s->cached_bytes += ebbi_load_relaxed(&heap->spares.granules) << EBBI_GRANULE_SHIFT;
+}
+
+static void sum_up(struct ebb_snapshot *s)
+{
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        const struct ebbi_class *class = &ebbi_classes[c];
+        struct ebb_class_stats *row = &s->classes[c - 1];
+        size_t out = row->live_blocks;
+        size_t all = row->slabs * class->blocks;
+        row->block_bytes = class->size;
+        row->cached_blocks = ebbi_min(row->cached_blocks, out);
+        row->live_blocks = out - row->cached_blocks;
+        row->free_blocks = all - ebbi_min(out, all);
+        s->live_bytes += row->live_blocks * class->size;
+        s->cached_bytes += row->cached_blocks * class->size;
+        s->free_bytes += row->free_blocks * class->size;
+    }
+    s->class_count = EBBI_CLASS_COUNT - 1;
+}
+
+void ebbi_snapshot_take(struct ebb_snapshot *s)
+{
+    struct ebbi_arena_totals totals;
+    memset(s, 0, sizeof *s);
+    ebbi_heaps_each(add_heap_accounts, s);
+    ebbi_depots_each(add_owner, s);
+    sum_up(s);
+    ebbi_arena_totals(&totals);
+    s->span_bytes = totals.used_bytes - ebbi_min(totals.used_bytes, s->slab_bytes);
+    s->huge_bytes = totals.huge_bytes;
+    s->huge_count = totals.huge_count;
+    s->dirty_span_bytes = totals.dirty_bytes;
+    s->committed_bytes = totals.committed_bytes;
+    s->reserved_bytes = totals.reserved_bytes;
+    s->asked_huge_bytes = totals.dense_bytes;
+    s->purged_bytes += totals.purged_bytes;
+    s->purges = totals.purges;
+    s->taken_ms = ebbi_os_now_ms();
+}
+
+void ebbi_snapshot_publish(void)
+{
+    uint64_t turn = ebb_snapshot_board.turn;
+    ebbi_store_relaxed(&ebb_snapshot_board.turn, turn + 1); // relaxed: the fence orders it
+    ebbi_fence_full(); // full[snapshot <-> snapshot]: the other process reads the turn on both sides
+    ebbi_snapshot_take(&ebb_snapshot_board.taken);
+    ebbi_fence_full();                                      // full[snapshot <-> snapshot]: as above
+    ebbi_store_relaxed(&ebb_snapshot_board.turn, turn + 2); // relaxed: behind the fence
+}
