@@ -111,7 +111,10 @@ void MallocExtension_ReleaseToSystem(size_t bytes)
 
 void MallocExtension_ReleaseFreeMemory(void) { (void)ebb_trim(); }
 
-size_t MallocExtension_GetEstimatedAllocatedSize(size_t size) { return nallocx(size, 0); }
+size_t MallocExtension_GetEstimatedAllocatedSize(size_t size)
+{
+    return size != 0 ? nallocx(size, 0) : 0; // nobody may touch what malloc(0) gives
+}
 size_t MallocExtension_GetAllocatedSize(const void *p) { return ebb_malloc_usable_size(p); }
 size_t MallocExtension_GetThreadCacheSize(void) { return 0; }
 

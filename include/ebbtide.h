@@ -124,8 +124,9 @@ EBB_EXPORT size_t ebb_stats_json(char *out, size_t size) EBB_NOEXCEPT;
 // Of one size class. Blocks that wait for a grace period are live until it is over, and so are those on their way
 // to another thread's heap.
 struct ebb_class_stats {
-    size_t block_bytes;   // size of its blocks
-    size_t slabs;         // number
+    size_t
+        block_bytes; // size of its blocks; 0: those of malloc(0), which lie in slabs without access
+    size_t slabs;    // number
     size_t live_blocks;   // in use
     size_t cached_blocks; // free in magazines
     size_t free_blocks;   // free in slabs

@@ -28,6 +28,7 @@
 #include "arena/window.c"
 #include "arena/chunk.c"
 #include "arena/span.c"
+#include "arena/own.c"
 #include "arena/purge.c"
 #include "arena/huge.c"
 #include "arena/dense.c"

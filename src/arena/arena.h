@@ -6,8 +6,12 @@
 // header of any granule is found from an address by masking: no search. The first is small, each
 // further one as large as all before it: no more than about twice of what is in use is reserved.
 //
-//     chunk: | headers, 256 bytes a granule | bitmap room, 1.5 KiB a granule | granules ... |
+//     chunk: | headers, 256 bytes a granule | bitmap room, 1.5 KiB a granule | gap | granules ... |
 //            ^ 1 GiB boundary; the first headers' place holds struct ebbi_chunk
+//
+// No write that runs over the end of the program's memory, or before its start, reaches the metadata: the gap, at least a
+// granule, is never accessible, and a chunk ends before the next one's boundary. Nor does it reach heaps, labels and
+// regions' handles: they are in own granules (own.c), which lie between two that are not accessible.
 //
 // Memory is committed from the low end in steps, purged (MADV_DONTNEED) after a delay, and stays
 // committed. A span is a run of granules with one purpose; its header is that of its first
@@ -50,7 +54,7 @@ enum ebbi_span_state {
     EBBI_SPAN_INSIDE, // not the first granule of a slab: `back` leads to it
     EBBI_SPAN_LARGE,
     EBBI_SPAN_SPARE,      // was one; a heap keeps it
-    EBBI_SPAN_HEAP,       // metadata of a heap, labels, regions' handles
+    EBBI_SPAN_OWN,        // granules for records of the allocator (own.c)
     EBBI_SPAN_SHEET,      // blocks of a region
     EBBI_SPAN_QUARANTINE, // was a sheet, a large object of a region, a guarded one; no access
 };
@@ -121,6 +125,12 @@ struct ebbi_arena_totals {
 
 // Once, alone. 0 or -ENOMEM, after which it may be called again.
 int ebbi_arena_init(enum ebbi_os_huge advice);
+
+// A granule for the allocator's own records, which reads as zero; NULL: refused. O(granules in use / 16).
+void *ebbi_own_take(void);
+void ebbi_own_give(void *granule);
+void ebbi_own_lock(void); // fork()
+void ebbi_own_unlock(void);
 
 // A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
 // refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.

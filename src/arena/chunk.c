@@ -8,6 +8,8 @@
 #define LARGEST_STEP 1024
 // The metadata of a chunk of up to 128 MiB is committed in one call.
 #define SMALL_CHUNK (((size_t)128 << 20) >> EBBI_GRANULE_SHIFT)
+#define GAP 1 // granules
+#define MOST_GRANULES (EBBI_CHUNK_GRANULES - GAP)
 
 EBBI_SPARSE uint8_t ebbi_chunk_known[(size_t)1 << (EBBI_ADDRESS_BITS - EBBI_CHUNK_SHIFT)];
 size_t ebbi_committed_granules;
@@ -64,7 +66,8 @@ bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end)
     }
     size_t used = chunk->committed - chunk->first;
     size_t step = used == 0 ? FIRST_STEP : ebbi_min(ebbi_max(used, 32), LARGEST_STEP);
-    size_t generous = ebbi_min(ebbi_max(end, chunk->committed + step), chunk->granules);
+    size_t generous = ebbi_max(end, chunk->committed + step);
+    generous = generous + step / 2 < chunk->granules ? generous : chunk->granules; // no small rest
     if (!commit_granules(chunk, chunk->committed, generous)) {
         generous = end;
         if (!commit_granules(chunk, chunk->committed, end)) {
@@ -85,7 +88,8 @@ static void *reserve_chunk(size_t least, size_t *granules)
         *granules = bytes >> EBBI_GRANULE_SHIFT;
         return first;
     }
-    size_t wanted = ebbi_max(ebbi_place_grown() >> EBBI_GRANULE_SHIFT, least);
+    size_t grown = ebbi_min(ebbi_place_grown() >> EBBI_GRANULE_SHIFT, MOST_GRANULES);
+    size_t wanted = ebbi_max(grown, least);
     for (;; wanted = ebbi_max(wanted / 2, least)) {
         void *got = ebbi_place(wanted << EBBI_GRANULE_SHIFT);
         if (got != NULL || wanted == least) {
@@ -106,12 +110,15 @@ static bool commit_metadata(uintptr_t base, size_t granules, size_t first)
            commit_range(header, header + EBBI_HEADER);
 }
 
+// Below the first one that spans may have.
+static size_t reserved_granules(size_t granules) { return metadata_granules(granules) + GAP; }
+
 // The fewest granules of a chunk in which a span of that many fits.
 static size_t least_granules(size_t span_granules)
 {
     size_t least = span_granules;
-    while (least < span_granules + metadata_granules(least)) {
-        least = span_granules + metadata_granules(least);
+    while (least < span_granules + reserved_granules(least)) {
+        least = span_granules + reserved_granules(least);
     }
     return least;
 }
@@ -120,7 +127,7 @@ static size_t least_granules(size_t span_granules)
 // alone would tell too much about where the memory of a small program is.
 static size_t first_granule(size_t granules, size_t span_granules)
 {
-    size_t first = metadata_granules(granules);
+    size_t first = reserved_granules(granules);
     size_t skipped = (size_t)(ebbi_os_entropy() >> 40) % (granules / 2);
     EBBI_ASSERT(first + span_granules <= granules);
     bool skips = chunk_count == 0 && first + skipped + span_granules <= granules;
@@ -159,7 +166,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     EBBI_ASSERT(span_granules > 0);
     size_t least = least_granules(span_granules);
     size_t granules;
-    if (least > EBBI_CHUNK_GRANULES) {
+    if (least > MOST_GRANULES) {
         return NULL;
     }
     struct ebbi_chunk *chunk = reserve_chunk(least, &granules);
@@ -167,7 +174,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
         return NULL;
     }
     EBBI_ASSERT(((uintptr_t)chunk & (EBBI_CHUNK - 1)) == 0);
-    EBBI_ASSERT(granules >= least && granules <= EBBI_CHUNK_GRANULES);
+    EBBI_ASSERT(granules >= least && granules <= MOST_GRANULES);
     size_t first = first_granule(granules, span_granules);
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
     EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct ebbi_chunk));

@@ -45,6 +45,7 @@ static struct {
     size_t bytes, most_bytes;
     uint64_t drawn;  // random numbers; atomic
     uint64_t secret; // constant
+    uint64_t order;  // the same, but another in the child of a fork: of what is drawn
     bool any_family; // may free what another allocated; constant
     size_t in_use;   // bytes of blocks that were asked for; atomic
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
@@ -53,6 +54,18 @@ bool ebbi_check_mode;
 
 void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
 void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
+
+static uint64_t mix(uint64_t word, uint64_t more)
+{
+    word = (word ^ more) * 0x9E3779B97F4A7C15u;
+    return word ^ word >> 32;
+}
+
+// Siblings of a forking server are not to know each other's next blocks.
+void ebbi_check_draw_anew(void)
+{
+    held_blocks.order = mix(held_blocks.secret + ebbi_os_now_ns(), ebbi_os_thread_number());
+}
 
 void ebbi_check_begin(size_t most_held, bool families)
 {
@@ -65,6 +78,7 @@ void ebbi_check_begin(size_t most_held, bool families)
         return;
     }
     held_blocks.secret = ebbi_os_entropy() ^ ebbi_os_now_ns();
+    ebbi_check_draw_anew();
     held_blocks.most_bytes = most_held;
     held_blocks.any_family = !families;
     ebbi_places_close();
@@ -72,12 +86,6 @@ void ebbi_check_begin(size_t most_held, bool families)
 }
 
 // ---- what lies in a block ------------------------------------------------------------------------------
-
-static uint64_t mix(uint64_t word, uint64_t more)
-{
-    word = (word ^ more) * 0x9E3779B97F4A7C15u;
-    return word ^ word >> 32;
-}
 
 static uint32_t sum_of(const struct check_header *h)
 {
@@ -334,7 +342,7 @@ void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
 size_t ebbi_check_random(size_t limit)
 {
     uint64_t number = ebbi_fetch_add_relaxed(&held_blocks.drawn, 1u); // relaxed: a number
-    return (size_t)(mix(mix(held_blocks.secret, number), ~held_blocks.secret) >> 20) % limit;
+    return (size_t)(mix(mix(held_blocks.order, number), ~held_blocks.order) >> 20) % limit;
 }
 
 // ---- what is held --------------------------------------------------------------------------------------

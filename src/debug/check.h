@@ -65,7 +65,8 @@ void ebbi_check_look(void);
 // Below `limit`, which is not 0. Not what is predicted from what the program sees of its blocks.
 size_t ebbi_check_random(size_t limit);
 
-void ebbi_check_lock(void); // fork()
+void ebbi_check_draw_anew(void); // in the child of a fork
+void ebbi_check_lock(void);      // fork()
 void ebbi_check_unlock(void);
 
 #endif

@@ -10,6 +10,8 @@
 #define MOST_USED 8192u   // with EBB_CHECK
 #define MOST_HELD 512u
 #define BLOCK_ALIGN ((size_t)16)
+#define MORE_GRANULES 32u // at most so many are left out between one block and the next
+#define SCATTER 0x9E3779B97F4A7C15u
 
 enum guard_state { GUARD_FREE, GUARD_USED, GUARD_HELD };
 
@@ -18,6 +20,7 @@ struct guard {
     uint32_t next;  // number, of a free or held one; 0: none
     uintptr_t block;
     size_t bytes;
+    uint32_t granules; // of the span
     unsigned char canary;
     struct ebbi_shape shape; // as it was asked for
     struct ebbi_event made, freed;
@@ -132,11 +135,20 @@ static uintptr_t hold_record(uint32_t number)
     return start;
 }
 
+static size_t page_room(size_t bytes)
+{
+    return ebbi_align_up(ebbi_max(bytes, 1), ebbi_os_page_size());
+}
+
 // Of a page before it, the block's pages, and a page behind them, in granules.
 static size_t span_bytes(size_t bytes)
 {
-    size_t page = ebbi_os_page_size();
-    return ebbi_align_up(ebbi_align_up(ebbi_max(bytes, 1), page) + 2 * page, EBBI_GRANULE);
+    return ebbi_align_up(page_room(bytes) + 2 * ebbi_os_page_size(), EBBI_GRANULE);
+}
+
+static size_t guard_random(size_t limit)
+{
+    return (size_t)(scramble(ebbi_os_entropy() + ebbi_os_now_ns() * SCATTER) >> 16) % limit;
 }
 
 // ---- reports ---------------------------------------------------------------------------------------------
@@ -172,7 +184,7 @@ static const struct guard *find_guard(uintptr_t address, uint32_t *state)
         *state = ebbi_load_acquire(&guard->state);
         uintptr_t start = ebbi_align_down(guard->block, EBBI_GRANULE);
         if (*state != GUARD_FREE && address >= start &&
-            address - start < span_bytes(guard->bytes)) {
+            address - start < (size_t)guard->granules << EBBI_GRANULE_SHIFT) {
             return guard;
         }
     }
@@ -254,22 +266,22 @@ struct guard_pages {
     char *first, *limit;
 };
 
-static struct guard_pages pages_in(void *start, size_t bytes)
+static struct guard_pages pages_of(const struct guard *guard)
 {
-    size_t page = ebbi_os_page_size();
-    char *first = (char *)start + page;
-    return (struct guard_pages){first, first + ebbi_align_up(ebbi_max(bytes, 1), page)};
+    char *limit = (char *)ebbi_align_up(guard->block + guard->bytes, ebbi_os_page_size());
+    return (struct guard_pages){limit - page_room(guard->bytes), limit};
 }
 
-static void *begin_block(uint32_t number, struct ebbi_large *large, struct ebbi_shape shape)
+static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard_pages pages,
+                         struct ebbi_shape shape)
 {
     struct guard *guard = guard_at(number);
     size_t bytes = shape.bytes;
-    struct guard_pages pages = pages_in(ebbi_span_start(&large->head), bytes);
     char *block = pages.limit - ebbi_align_up(bytes, ebbi_max(shape.align, BLOCK_ALIGN));
     guard->shape = shape;
     guard->block = (uintptr_t)block;
     guard->bytes = bytes;
+    guard->granules = large->head.granules;
     guard->canary = (unsigned char)(scramble(guard->block) | 1);
     memset(pages.first, guard->canary, (size_t)(block - pages.first));
     memset(block + bytes, guard->canary, (size_t)(pages.limit - (block + bytes)));
@@ -284,6 +296,32 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, struct ebbi_
     return block;
 }
 
+// A span of no foreseeable length, as long as there is address space, the block's pages at no foreseeable place of it: in
+// its first granule, where others look for it. NULL: refused.
+static struct ebbi_span *place_block(size_t bytes, struct guard_pages *pages)
+{
+    size_t page = ebbi_os_page_size();
+    size_t room = page_room(bytes);
+    size_t least = span_bytes(bytes) >> EBBI_GRANULE_SHIFT;
+    size_t more = guard_random(ebbi_min(2 * least, MORE_GRANULES) + 1);
+    struct ebbi_span *span = ebbi_span_alloc(least + more, 1, EBBI_SPAN_LARGE);
+    span = span != NULL || more == 0 ? span : ebbi_span_alloc(least, 1, EBBI_SPAN_LARGE);
+    if (span == NULL) {
+        return NULL;
+    }
+    size_t whole = (size_t)span->granules << EBBI_GRANULE_SHIFT;
+    size_t most = EBBI_GRANULE / page - 1 - (bytes == 0); // that one lies at the end of its page
+    size_t places = ebbi_min((whole - room) / page - 1, most);
+    size_t first = page * (1 + guard_random(places));
+    if (!close_around(ebbi_span_start(span), whole, first, first + room)) {
+        ebbi_span_free(span);
+        return NULL;
+    }
+    pages->first = (char *)ebbi_span_start(span) + first;
+    pages->limit = pages->first + room;
+    return span;
+}
+
 EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site,
                                     bool sample)
 {
@@ -292,23 +330,20 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_
         return NULL;
     }
     struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
-    size_t room = ebbi_align_up(ebbi_max(bytes, 1), page);
-    size_t whole = span_bytes(bytes);
-    uint32_t number =
-        whole <= guards.most_bytes ? take_record(sample ? SAMPLES_USED : guards.most_used) : 0;
+    uint32_t number = span_bytes(bytes) <= guards.most_bytes
+                          ? take_record(sample ? SAMPLES_USED : guards.most_used)
+                          : 0;
     if (number == 0) {
         return NULL;
     }
-    struct ebbi_span *span = ebbi_span_alloc(whole >> EBBI_GRANULE_SHIFT, 1, EBBI_SPAN_LARGE);
-    if (span == NULL || !close_around(ebbi_span_start(span), whole, page, page + room)) {
-        if (span != NULL) {
-            ebbi_span_free(span);
-        }
+    struct guard_pages pages;
+    struct ebbi_span *span = place_block(bytes, &pages);
+    if (span == NULL) {
         return_record(number);
         return NULL;
     }
     bool clean = ebbi_large_in(span)->head.zeroed;
-    void *block = begin_block(number, ebbi_large_in(span), shape);
+    void *block = begin_block(number, ebbi_large_in(span), pages, shape);
     return zero && !clean ? memset(block, 0, bytes) : block;
 }
 
@@ -375,7 +410,7 @@ void ebbi_guard_free(struct ebbi_large *large)
     uint32_t number = large->guard;
     struct guard *guard = guard_at(number);
     char *start = ebbi_span_start(&large->head);
-    struct guard_pages pages = pages_in(start, guard->bytes);
+    struct guard_pages pages = pages_of(guard);
     size_t before = altered(pages.first, (char *)guard->block, guard->canary);
     size_t behind = altered((char *)guard->block + guard->bytes, pages.limit, guard->canary);
     ebbi_event_note(&guard->freed);

@@ -96,7 +96,7 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     s->slabs++;
     s->slab_bytes += bytes;
     s->live_blocks += use.live_blocks;
-    s->live_bytes += use.live_blocks * c->size;
+    s->live_bytes += use.live_blocks * ebbi_class_bytes(slab->class_number);
     s->cached_bytes += use.cached_blocks * c->size;
     if (!ebbi_os_resident((void *)start, bytes, vector)) {
         return;
@@ -146,7 +146,7 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
         case EBBI_SPAN_SHEET:
             add_sheet(snapshot, ebbi_sheet_in(span));
             break;
-        case EBBI_SPAN_HEAP:
+        case EBBI_SPAN_OWN:
             s->resident_metadata += ebbi_resident_in(start, bytes);
             break;
         default:

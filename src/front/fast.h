@@ -71,8 +71,8 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes, enum ebbi_family family)
     return ebbi_malloc_at(bytes, family, 0);
 }
 
-// False: it is to be freed the slow way.
-EBBI_INLINE bool ebbi_push(void *p)
+// False: it is to be freed the slow way, or is not of the class, if it matters.
+EBBI_INLINE bool ebbi_push_of(void *p, bool matters, unsigned class_number)
 {
     size_t granule = ebbi_granule_of(p);
     if (EBBI_UNLIKELY(granule >= ebbi_window.granules)) { // huge, foreign, NULL
@@ -80,6 +80,11 @@ EBBI_INLINE bool ebbi_push(void *p)
     }
     const struct ebbi_tag *tag = &ebbi_window.tags[granule];
     size_t bin = tag->bin; // set before p was handed out
+#ifndef EBB_MODEL
+    if (matters && EBBI_UNLIKELY(ebbi_tag_class((unsigned)bin) != class_number)) {
+        return false;
+    }
+#endif
     struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, tag) ||
@@ -91,6 +96,8 @@ EBBI_INLINE bool ebbi_push(void *p)
     ebbi_store_relaxed(&heap->top[bin], top + 1); // relaxed: others only count
     return true;
 }
+
+EBBI_INLINE bool ebbi_push(void *p) { return ebbi_push_of(p, false, 0); }
 
 EBBI_INLINE void ebbi_free_at(void *p, ebbi_site site)
 {
@@ -106,13 +113,21 @@ EBBI_INLINE void ebbi_free(void *p, enum ebbi_family family)
     }
 }
 
-// What the program says of the block is looked at with EBB_CHECK alone. bytes: EBBI_UNSAID, align: 0 where it says nothing.
-EBBI_INLINE void ebbi_free_given(void *p, size_t bytes, size_t align, enum ebbi_family family)
+#ifndef EBB_MODEL
+// is_exact: the bytes are those that it was allocated with; else a realloc may have made it smaller since.
+EBBI_INLINE void ebbi_free_sized(void *p, size_t bytes, bool is_exact, enum ebbi_family family)
 {
-    if (EBBI_UNLIKELY(!ebbi_push(p))) {
-        ebbi_free_given_slow(p, bytes, align, EBBI_SITE(family));
+    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || !ebbi_push_of(p, true, ebbi_class_for(bytes)))) {
+        ebbi_free_given_slow(p, (struct ebbi_given){bytes, 0, is_exact}, EBBI_SITE(family));
     }
 }
+
+// bytes: or EBBI_UNSAID.
+EBBI_INLINE void ebbi_free_aligned(void *p, size_t bytes, size_t align, enum ebbi_family family)
+{
+    ebbi_free_given_slow(p, (struct ebbi_given){bytes, align, false}, EBBI_SITE(family));
+}
+#endif
 
 EBBI_INLINE void ebbi_retire(void *p)
 {

@@ -33,7 +33,14 @@ void *ebbi_large_zeroed(size_t bytes, ebbi_site site);          // above EBBI_CL
 void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
                        ebbi_site site);
 void ebbi_free_slow(void *p, ebbi_site site);
-void ebbi_free_given_slow(void *p, size_t bytes, size_t align, ebbi_site site);
+// What a call that frees says of the block.
+struct ebbi_given {
+    size_t bytes; // or EBBI_UNSAID
+    size_t align; // a power of two, or 0: it says none
+    bool
+        is_exact; // the bytes are those of the allocation; not looked at where it says an alignment
+};
+void ebbi_free_given_slow(void *p, struct ebbi_given given, ebbi_site site);
 void ebbi_stay_slow(void *p); // may have been freed lately
 void ebbi_retire_slow(void *p);
 void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes);

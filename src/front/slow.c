@@ -6,6 +6,7 @@
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "front/fast.h"
+#include "os/options.h"
 #include "reclaim/reclaim.h"
 
 #define CHECKED_MOST                                                                               \
@@ -255,19 +256,54 @@ EBBI_NOINLINE void ebbi_free_slow(void *p, ebbi_site site)
     ebbi_serve();
 }
 
-EBBI_NOINLINE void ebbi_free_given_slow(void *p, size_t bytes, size_t align, ebbi_site site)
+// Of a large or huge object: by whole pages, but a guarded one.
+static bool large_fits(const void *p, const struct ebbi_given *given)
+{
+    const struct ebbi_large *large = ebbi_large_of(p);
+    const struct ebbi_note *note = ebbi_large_note((void *)(uintptr_t)p);
+    size_t has = ebbi_large_bytes(p);
+    bool by_pages = large == NULL || large->guard == 0;
+    size_t said = by_pages && given->bytes <= has
+                      ? ebbi_align_up(ebbi_max(given->bytes, 1), ebbi_os_page_size())
+                      : given->bytes;
+    bool exact = given->is_exact && given->align == 0 && note->label == NULL;
+    return exact ? said == has : said <= has;
+}
+
+static bool any_fits(const void *p, const struct ebbi_given *given)
+{
+    unsigned class_number = ebbi_tag_class(ebbi_tag_of(p));
+    if (given->align != 0 && ((uintptr_t)p & (given->align - 1)) != 0) {
+        return false;
+    }
+    if (given->bytes == EBBI_UNSAID) {
+        return true;
+    }
+    if (class_number == 0) {
+        return large_fits(p, given);
+    }
+    return given->is_exact && given->align == 0
+               ? given->bytes <= EBBI_CLASS_MAX && ebbi_class_for(given->bytes) == class_number
+               : given->bytes <= ebbi_class_bytes(class_number);
+}
+
+EBBI_NOINLINE void ebbi_free_given_slow(void *p, struct ebbi_given given, ebbi_site site)
 {
     unsigned tag = ebbi_tag_of(p);
-    if (EBBI_LIKELY(!ebbi_check_is_on()) || p == NULL || tag == EBBI_TAG_REGION) {
+    if (p == NULL || tag == EBBI_TAG_REGION) {
         ebbi_free_slow(p, site);
         return;
     }
-    if (ebbi_tag_class(tag) != 0) {
-        ebbi_check_match(p, bytes, align, site);
+    if (EBBI_LIKELY(!ebbi_check_is_on())) {
+        if (!any_fits(p, &given) && ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0) {
+            ebbi_report_mismatch(p, given.bytes, given.align);
+        }
+    } else if (ebbi_tag_class(tag) != 0) {
+        ebbi_check_match(p, given.bytes, given.align, site);
     } else {
-        ebbi_guard_match(p, bytes, align, site);
+        ebbi_guard_match(p, given.bytes, given.align, site);
     }
-    ebbi_free_slow(p, site);
+    ebbi_free_at(p, site);
 }
 
 EBBI_NOINLINE void ebbi_retire_slow(void *p)

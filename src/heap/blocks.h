@@ -62,6 +62,8 @@ void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; 
 // ---- pointer.c -----------------------------------------------------------------------------------
 size_t ebbi_usable_size(const void *p); // 0 for NULL; aborts on what is not a block
 EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
+// A call that frees the block says that it has so many bytes (or EBBI_UNSAID) at that alignment (or 0).
+EBBI_NORETURN void ebbi_report_mismatch(const void *p, size_t bytes, size_t align);
 
 // ---- current.c -----------------------------------------------------------------------------------
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort(); atomic

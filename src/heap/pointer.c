@@ -24,6 +24,16 @@ void ebbi_report_invalid(const void *p, const char *what)
                what, p);
 }
 
+void ebbi_report_mismatch(const void *p, size_t bytes, size_t align)
+{
+    size_t has = ebbi_usable_size(p); // reports what is no block
+    if (align != 0 && ((uintptr_t)p & (align - 1)) != 0) {
+        ebbi_fatal("mismatched free: aligned to %zu, as its call says, %p is not", align, p);
+    }
+    ebbi_fatal("mismatched free: of %zu bytes, as its call says, %p is not: it has room for %zu",
+               bytes, p, has);
+}
+
 size_t ebbi_usable_size(const void *p)
 {
     unsigned tag = ebbi_tag_of(p);
@@ -43,5 +53,5 @@ size_t ebbi_usable_size(const void *p)
     if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_at(p)))) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
-    return ebbi_classes[class_number].size;
+    return ebbi_class_bytes(class_number);
 }

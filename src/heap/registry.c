@@ -7,8 +7,6 @@
 // and dropped, and the registry's is not held while something is done with it.
 #include "heap/registry.h"
 
-#include <string.h>
-
 #include "base/list.h"
 #include "debug/check.h"
 #include "heap/blocks.h"
@@ -84,17 +82,14 @@ void ebbi_heaps_look_up(void)
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
 {
     EBBI_ASSERT(first_lane % EBBI_TAG_DOMAIN == 0);
-    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
-    if (span == NULL) {
+    void *granule = ebbi_own_take();
+    if (granule == NULL) {
         return NULL;
     }
     unsigned number = ebbi_fetch_add_relaxed(&next_heap, 1u); // relaxed: a number
     // Heaps at the same place of their granules would have their hot lines in the same cache sets.
-    uintptr_t start = (uintptr_t)ebbi_span_start(span);
+    uintptr_t start = (uintptr_t)granule;
     struct ebbi_heap *heap = (void *)(start + number % COLOURS * (size_t)EBBI_CACHE_LINE);
-    if (!span->zeroed) {
-        memset(heap, 0, sizeof *heap);
-    }
     heap->lane = (uint16_t)(first_lane + number % EBBI_LANES);
     heap->own.lane = heap->lane;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
@@ -164,7 +159,10 @@ static void unlink_heap(struct ebbi_heap *heap)
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
 }
 
-void ebbi_heap_end(struct ebbi_heap *heap) { ebbi_span_free(ebbi_span_of(heap)); }
+void ebbi_heap_end(struct ebbi_heap *heap)
+{
+    ebbi_own_give((void *)ebbi_align_down((uintptr_t)heap, EBBI_GRANULE));
+}
 
 static size_t spare_heaps(void) { return ebbi_max(SPARE_HEAPS, ebbi_os_cpus()); }
 

@@ -153,25 +153,27 @@ DELETE(_ZdaPv, (void *p), IS_OURS(_ZdlPv), ebbi_free(p, EBBI_BY_NEW_ARRAY), _Zdl
 DELETE_NOTHROW(_ZdlPvRKSt9nothrow_t, _ZdlPv)
 DELETE_NOTHROW(_ZdaPvRKSt9nothrow_t, _ZdaPv)
 // delete(p, size), delete[](p, size)
-DELETE(_ZdlPvm, (void *p, size_t bytes), IS_OURS(_ZdlPv), ebbi_free_given(p, bytes, 0, EBBI_BY_NEW),
-       _ZdlPv(p))
+// Its size is that of the allocation if operator new is ours, too; the program's may have asked for more.
+DELETE(_ZdlPvm, (void *p, size_t bytes), IS_OURS(_ZdlPv),
+       ebbi_free_sized(p, bytes, IS_OURS(_Znwm), EBBI_BY_NEW), _ZdlPv(p))
 DELETE(_ZdaPvm, (void *p, size_t bytes), IS_OURS(_ZdaPv) && IS_OURS(_ZdlPv),
-       ebbi_free_given(p, bytes, 0, EBBI_BY_NEW_ARRAY), _ZdaPv(p))
+       ebbi_free_sized(p, bytes, IS_OURS(_Znam), EBBI_BY_NEW_ARRAY), _ZdaPv(p))
 // delete(p, align), delete[](p, align), and with nothrow
 DELETE(_ZdlPvSt11align_val_t, (void *p, size_t align), true,
-       ebbi_free_given(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW), )
+       ebbi_free_aligned(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW), )
 DELETE(_ZdaPvSt11align_val_t, (void *p, size_t align), IS_OURS(_ZdlPvSt11align_val_t),
-       ebbi_free_given(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW_ARRAY),
+       ebbi_free_aligned(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW_ARRAY),
        _ZdlPvSt11align_val_t(p, align))
 DELETE_ALIGNED_NOTHROW(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdlPvSt11align_val_t)
 DELETE_ALIGNED_NOTHROW(_ZdaPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_t)
 // delete(p, size, align), delete[](p, size, align)
 DELETE(_ZdlPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
-       IS_OURS(_ZdlPvSt11align_val_t), ebbi_free_given(p, bytes, align, EBBI_BY_ALIGNED_NEW),
+       IS_OURS(_ZdlPvSt11align_val_t), ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED_NEW),
        _ZdlPvSt11align_val_t(p, align))
 DELETE(_ZdaPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
        IS_OURS(_ZdaPvSt11align_val_t) && IS_OURS(_ZdlPvSt11align_val_t),
-       ebbi_free_given(p, bytes, align, EBBI_BY_ALIGNED_NEW_ARRAY), _ZdaPvSt11align_val_t(p, align))
+       ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED_NEW_ARRAY),
+       _ZdaPvSt11align_val_t(p, align))
 
 // A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the
 // runtime's own nothrow form has one around its call of the throwing form, which is ours. In a static

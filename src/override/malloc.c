@@ -26,11 +26,11 @@ EXPORT void *calloc(size_t count, size_t size) { return ebbi_calloc(count, size)
 EXPORT void *realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes); }
 EXPORT size_t malloc_usable_size(void *p) { return ebbi_usable_size(p); }
 
-EXPORT void free_sized(void *p, size_t bytes) { ebbi_free_given(p, bytes, 0, EBBI_BY_MALLOC); }
+EXPORT void free_sized(void *p, size_t bytes) { ebbi_free_sized(p, bytes, false, EBBI_BY_MALLOC); }
 
 EXPORT void free_aligned_sized(void *p, size_t align, size_t bytes)
 {
-    ebbi_free_given(p, bytes, align, EBBI_BY_ALIGNED);
+    ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED);
 }
 
 EXPORT void *aligned_alloc(size_t align, size_t bytes)

@@ -91,6 +91,7 @@ static void prepare(void)
     ebbi_labels_lock();
     ebbi_collectors_lock();
     ebbi_arena_lock();
+    ebbi_own_lock();
     ebbi_profile_lock();
     ebbi_guard_lock();
     ebbi_check_lock();
@@ -103,6 +104,7 @@ static void drop_locks(void)
     ebbi_check_unlock();
     ebbi_guard_unlock();
     ebbi_profile_unlock();
+    ebbi_own_unlock();
     ebbi_arena_unlock();
     ebbi_collectors_unlock();
     ebbi_labels_unlock();
@@ -220,6 +222,7 @@ static void child(void)
     } else {
         keep_thread();
     }
+    ebbi_check_draw_anew();
     ebbi_helper_forget(ebbi_thread_forked());
     ebbi_asked_forget();
 }

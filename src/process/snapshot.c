@@ -9,7 +9,7 @@
 #include "heap/slabs.h"
 #include "process/process.h"
 
-#define MAGIC 0x4542425350534E31 // "1NSPSBBE" in memory
+#define BOARD_MAGIC 0x4542425350534E31 // "1NSPSBBE" in memory
 
 _Static_assert(EBBI_CLASS_COUNT - 1 <= EBB_SNAPSHOT_CLASSES, "a row for each class");
 
@@ -22,7 +22,13 @@ struct snapshot_board {
 };
 extern __attribute__((visibility("default"))) struct snapshot_board ebb_snapshot_board;
 struct snapshot_board ebb_snapshot_board = {
-    .magic = MAGIC, .version = 1, .bytes = sizeof(struct ebb_snapshot)};
+    .magic = BOARD_MAGIC, .version = 1, .bytes = sizeof(struct ebb_snapshot)};
+
+// The smallest first.
+static struct ebb_class_stats *row_of(struct ebb_snapshot *s, unsigned class_number)
+{
+    return &s->classes[class_number % EBBI_CLASS_EMPTY];
+}
 
 // live_blocks are those that are out of their slabs, until the cached ones are taken off.
 static void add_owner(struct ebbi_owner *owner, void *context)
@@ -34,7 +40,7 @@ static void add_owner(struct ebbi_owner *owner, void *context)
     s->dirty_bytes += owner->dirty_bytes;
     s->purged_bytes += owner->purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT && owner->slab_count > 0; c++) {
-        struct ebb_class_stats *row = &s->classes[c - 1];
+        struct ebb_class_stats *row = row_of(s, c);
         row->slabs += owner->shelves[c].slabs;
         row->live_blocks += owner->shelves[c].out_blocks;
     }
@@ -49,7 +55,7 @@ static void add_heap_accounts(struct ebbi_heap *heap, void *context)
         // relaxed: a hint, as what the count is made of
         unsigned c = ebbi_tag_class(ebbi_load_relaxed(&heap->magazines[n].bin));
         if (c != 0) {
-            s->classes[c - 1].cached_blocks += ebbi_magazine_count(heap, n);
+            row_of(s, c)->cached_blocks += ebbi_magazine_count(heap, n);
         }
     }
     // relaxed: a count
@@ -60,16 +66,16 @@ static void sum_up(struct ebb_snapshot *s)
 {
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         const struct ebbi_class *class = &ebbi_classes[c];
-        struct ebb_class_stats *row = &s->classes[c - 1];
+        struct ebb_class_stats *row = row_of(s, c);
         size_t out = row->live_blocks;
         size_t all = row->slabs * class->blocks;
-        row->block_bytes = class->size;
+        row->block_bytes = ebbi_class_bytes(c);
         row->cached_blocks = ebbi_min(row->cached_blocks, out);
         row->live_blocks = out - row->cached_blocks;
         row->free_blocks = all - ebbi_min(out, all);
-        s->live_bytes += row->live_blocks * class->size;
-        s->cached_bytes += row->cached_blocks * class->size;
-        s->free_bytes += row->free_blocks * class->size;
+        s->live_bytes += row->live_blocks * row->block_bytes;
+        s->cached_bytes += row->cached_blocks * row->block_bytes;
+        s->free_bytes += row->free_blocks * row->block_bytes;
     }
     s->class_count = EBBI_CLASS_COUNT - 1;
 }

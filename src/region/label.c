@@ -47,12 +47,10 @@ static bool room_for_label(void)
         (label_count - EBBI_BOARD_LABELS) % LABELS_A_GRANULE != 0) {
         return true;
     }
-    struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
-    if (span == NULL) {
+    struct more *part = ebbi_own_take();
+    if (part == NULL) {
         return false;
     }
-    struct more *part = ebbi_span_start(span);
-    memset(part, 0, sizeof *part);
     struct more **end = &more_labels;
     while (*end != NULL) {
         end = &(*end)->next;

@@ -3,7 +3,6 @@
 // thread for which it was made: while it is free it waits there, newest first, perhaps with its first
 // sheet, so that to open a region is to take the handle that was ended last; from its taking to its
 // giving back it is in that shelf's list of live ones, which is all that anybody walks.
-#include <string.h>
 
 #include "region/region.h"
 
@@ -57,9 +56,8 @@ static struct ebb_region *handle_make(size_t home)
     struct ebb_region *region = NULL;
     ebbi_lock_take(&handles_lock);
     if (all_handles == NULL || handle_count == HANDLES_A_GRANULE) {
-        struct ebbi_span *span = ebbi_span_alloc(1, 1, EBBI_SPAN_HEAP);
-        if (span != NULL) {
-            struct handles *part = ebbi_span_start(span);
+        struct handles *part = ebbi_own_take();
+        if (part != NULL) {
             part->next = all_handles;
             handle_count = 0;
             all_handles = part;
@@ -67,7 +65,6 @@ static struct ebb_region *handle_make(size_t home)
     }
     if (all_handles != NULL && handle_count < HANDLES_A_GRANULE) {
         region = handle_at(all_handles, handle_count);
-        memset(region, 0, sizeof *region);
         ebbi_lock_rank(&region->lock, EBBI_RANK_REGION);
         region->home = (uint8_t)home;
         handle_count++;

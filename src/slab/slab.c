@@ -68,6 +68,23 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     }
 }
 
+// Nobody may touch what lies in it; where the kernel refuses that, nobody is stopped.
+static void close_empty(const struct ebbi_slab *slab)
+{
+    size_t bytes = (size_t)slab->head.granules << EBBI_GRANULE_SHIFT;
+    ebbi_dense_split(slab_start(slab), bytes);
+    (void)ebbi_os_guard(slab_start(slab), bytes);
+}
+
+// False: the kernel refuses, and the span stays as it is, for ever.
+static bool open_empty(struct ebbi_slab *slab)
+{
+    bool done =
+        ebbi_os_commit(slab_start(slab), (size_t)slab->head.granules << EBBI_GRANULE_SHIFT) == 0;
+    slab->head.state = done ? slab->head.state : EBBI_SPAN_QUARANTINE;
+    return done;
+}
+
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
                                    unsigned streak)
 {
@@ -75,14 +92,18 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
     struct ebbi_span *span =
-        streak >= STEADY ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, (streak + 1) * granules)
-                         : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+        streak >= STEADY && class_number != EBBI_CLASS_EMPTY
+            ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, (streak + 1) * granules)
+            : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
     if (span == NULL) {
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
+    if (class_number == EBBI_CLASS_EMPTY) {
+        close_empty(slab);
+    }
     slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
@@ -110,7 +131,9 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
         EBBI_ASSERT(slab[g].head.state == EBBI_SPAN_INSIDE && slab[g].head.back == g);
         slab[g].head.state = EBBI_SPAN_NONE;
     }
-    ebbi_span_free(&slab->head);
+    if (slab->class_number != EBBI_CLASS_EMPTY || open_empty(slab)) {
+        ebbi_span_free(&slab->head);
+    }
 }
 
 // Marks the pages under the blocks [low, high] of the slab as holding something.

@@ -86,6 +86,9 @@ bool ebbi_slab_covers_free(const struct ebbi_slab *slab, uintptr_t from, uintptr
 
 static void slab_audit_pages(const struct ebbi_slab *slab)
 {
+    if (slab->class_number == EBBI_CLASS_EMPTY) {
+        return; // nobody may look
+    }
     size_t page = ebbi_os_page_size();
     size_t pages = ((size_t)ebbi_slab_class(slab)->granules << EBBI_GRANULE_SHIFT) / page;
     uintptr_t start = (uintptr_t)ebbi_span_start(&slab->head);

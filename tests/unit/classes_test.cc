@@ -16,7 +16,8 @@ unsigned smallest_fitting(std::size_t bytes)
 
 TEST(Classes, EverySizeGetsTheSmallestClassThatHoldsIt)
 {
-    for (std::size_t bytes = 0; bytes <= EBBI_CLASS_MAX; bytes++)
+    EXPECT_EQ(static_cast<unsigned>(EBBI_CLASS_EMPTY), ebbi_class_for(0));
+    for (std::size_t bytes = 1; bytes <= EBBI_CLASS_MAX; bytes++)
         ASSERT_EQ(smallest_fitting(bytes), ebbi_class_for(bytes)) << bytes;
 }
 
@@ -34,7 +35,7 @@ TEST(Classes, EachIsWellFormed)
 {
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         const ebbi_class &k = ebbi_classes[c];
-        EXPECT_TRUE(c == 1 || k.size > ebbi_classes[c - 1].size);
+        EXPECT_TRUE(c == 1 || c == EBBI_CLASS_EMPTY || k.size > ebbi_classes[c - 1].size);
         EXPECT_EQ(0U, k.size % EBBI_QUANTUM);
         EXPECT_EQ(k.size & -k.size, k.align);
         EXPECT_EQ(k.size % EBBI_CACHE_LINE != 0, k.shares_lines);
@@ -49,7 +50,9 @@ TEST(Classes, EachIsWellFormed)
             << "the last colour still fits, class " << c;
         EXPECT_LE(k.granules, 16U) << "a bit for each 4 KiB page";
     }
-    EXPECT_EQ(EBBI_CLASS_MAX, static_cast<int>(ebbi_classes[EBBI_CLASS_COUNT - 1].size));
+    EXPECT_EQ(EBBI_CLASS_COUNT - 1, EBBI_CLASS_EMPTY) << "behind the others";
+    EXPECT_EQ(0U, ebbi_class_bytes(EBBI_CLASS_EMPTY));
+    EXPECT_EQ(static_cast<std::size_t>(EBBI_CLASS_MAX), ebbi_class_bytes(EBBI_CLASS_EMPTY - 1));
 }
 
 TEST(Classes, BinsAndClassesAreEachOthersInverse)
@@ -72,7 +75,9 @@ TEST(Classes, AlignedRequestsGetTheSmallestAlignedClass)
 {
     EXPECT_EQ(0U, ebbi_class_for_aligned(1, 2 * std::size_t{EBBI_SLAB_ALIGN}));
     for (std::size_t align = 1; align <= EBBI_SLAB_ALIGN; align *= 2) {
-        for (std::size_t bytes = 0; bytes <= EBBI_CLASS_MAX; bytes += bytes < 2048 ? 1 : 61) {
+        EXPECT_EQ(align <= EBBI_CACHE_LINE,
+                  ebbi_class_for_aligned(0, align) == static_cast<unsigned>(EBBI_CLASS_EMPTY));
+        for (std::size_t bytes = 1; bytes <= EBBI_CLASS_MAX; bytes += bytes < 2048 ? 1 : 61) {
             unsigned c = ebbi_class_for_aligned(bytes, align);
             ASSERT_NE(0U, c) << bytes << " aligned to " << align;
             ASSERT_GE(ebbi_classes[c].size, bytes);

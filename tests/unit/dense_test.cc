@@ -38,7 +38,7 @@ struct Dense : Fake {
     void grow(std::size_t granules, std::size_t grown = 1)
     {
         for (; granules > 0; granules--) {
-            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP, grown));
+            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, grown));
             ASSERT_NE(nullptr, spans.back());
         }
     }
@@ -196,7 +196,7 @@ TEST_F(Dense, RefusedMemoryIsServedFromWhatIsThere)
     grow_to_the_least();
     fake_os_refuse(FAKE_COMMIT, 1, true);
     fake_os_refuse(FAKE_ADVISE_HUGE, 1, true);
-    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_HEAP, 1))
+    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, 1))
         std::memset(ebbi_span_start(span), 1, EBBI_GRANULE);
     EXPECT_GE(used() + 2, ebbi_committed_granules);
 }
@@ -208,7 +208,7 @@ TEST_F(Dense, ManyThreadsAskOnceEach)
     for (int t = 0; t < 4; t++)
         threads.emplace_back([] {
             for (std::size_t i = 0; i < 4 * EBBI_UNIT_GRANULES; i++)
-                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_HEAP, 1 + i % 3);
+                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_SHEET, 1 + i % 3);
         });
     for (std::thread &thread : threads)
         thread.join();

@@ -37,6 +37,8 @@ void refuse_everything()
     for (const std::size_t bytes : {1 * MiB, 256 * KiB, 60 * KiB, std::size_t{16}})
         while (ebb_malloc(bytes) != nullptr) {
         }
+    while (ebbi_own_take() != nullptr) { // places for heaps
+    }
 }
 
 // In a thread whose first call it is.
