@@ -27,6 +27,9 @@ VERBS = {
     "profile": "profile",
     "ps": "ps",
     "trim": "trim",
+    "snapshot": "snapshot",
+    "diff": "diff",
+    "export": "export",
     "published": "published",
     "record": "record",
     "replay": "replay",
@@ -35,7 +38,7 @@ VERBS = {
 }
 
 # What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
-SLIM = ("run", "ps", "status", "trim", "doctor")
+SLIM = ("run", "ps", "status", "trim", "snapshot", "diff", "export", "doctor")
 
 
 class Main(click.Group):

@@ -2,7 +2,6 @@
 """ebb profile: which functions allocated what a heap profile counts."""
 
 import json
-import re
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -10,6 +9,7 @@ import click
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.outputs import OutputFile
+from ebbtide_lab.cli.pids import pid_of
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.measure import profiling
 from ebbtide_lab.profile import stacks, weights
@@ -21,7 +21,6 @@ from ebbtide_lab.show.heap_profile import Shown
 TOP = 20
 WATCH_S = 30
 MEAN = 512 << 10
-PID = re.compile(r"[1-9][0-9]{0,9}")
 A_PATH = click.Path(path_type=Path)
 
 
@@ -109,9 +108,10 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
 
 def _read(file: Path, asked: Asked) -> Profile:
     """One that is compared with may be empty, the one that is shown not."""
-    if PID.fullmatch(str(file)) and not file.exists():
+    pid = pid_of(file)
+    if pid is not None:
         seconds = WATCH_S if asked["seconds"] is None else asked["seconds"]
-        profile = stacks.named(profiling.watch(int(str(file)), seconds, asked["mean"] or MEAN))
+        profile = stacks.named(profiling.watch(pid, seconds, asked["mean"] or MEAN))
     elif asked["seconds"] is not None or asked["mean"] is not None:
         raise click.UsageError("--seconds and --mean are for a running process")
     else:

@@ -25,6 +25,10 @@ ANSWERS_WITHIN_S = 5.0
 LOOK_S = 0.005
 
 
+class NoAnswer(LabError):
+    """It makes no slow call and has no helper thread, or it is stopped."""
+
+
 class Control:
     """Of a process that was opened for writing. LabError: it has none, or another version's."""
 
@@ -52,7 +56,7 @@ class Control:
             if not self._is_done(number):
                 self._take_back()
                 if not self._is_done(number):
-                    raise LabError(
+                    raise NoAnswer(
                         f"process {self._process.pid} does not answer: it makes no slow call and"
                         " has no helper thread, or it is stopped"
                     )

@@ -7,12 +7,14 @@ src/process/snapshot.c). No thread of it waits for the reader.
 import struct
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import control, lifetimes
+from ebbtide_lab.inspect import control, lifetimes, stalls
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, Torn, told
 from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.stalls import Stalls
 
 SYMBOL = "ebb_snapshot_board"
 LACK = "that could be asked for the accounts of its heap"
@@ -70,8 +72,9 @@ class Totals:
 
 @dataclass(frozen=True)
 class Heap:
-    """`classes`: those that have slabs, the smallest blocks first. `faults`: of the process since
-    its start, without and with the disk."""
+    """`classes`: those that have slabs, the smallest blocks first. Faults: of the process since
+    its start, without and with the disk. `start_ticks`: when it began, in the kernel's ticks since
+    the machine's start; with the number it tells a process from the next that has it."""
 
     pid: int
     name: str
@@ -85,6 +88,7 @@ class Heap:
     totals: Totals
     classes: list[SizeClass]
     labels: list[Label]
+    start_ticks: int = 0  # 0: not known
 
 
 class Subject:
@@ -97,6 +101,7 @@ class Subject:
             self._control = Control(self._process)
             self._at = self._process.require(SYMBOL, LACK)
             self._labels_at = self._process.require(lifetimes.SYMBOL, LACK)
+            self._pins_at = next(iter(self._process.find(stalls.SYMBOL)), None)
             with told(pid):
                 head = HEAD.unpack(self._process.read(self._at, HEAD.size))
             if head[:2] != (MAGIC, VERSION) or head[2] < TOTALS.size:
@@ -116,7 +121,7 @@ class Subject:
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             labels = lifetimes.read_labels(self._process, self._labels_at, now_ms)
             library = lifetimes.file_at(self._process, self._at)
-            minor, major, threads = _of_the_kernel(self._process)
+            minor, major, threads, start_ticks = _of_the_kernel(pid)
             return Heap(
                 pid,
                 self._process.thread_name(pid),
@@ -130,7 +135,20 @@ class Subject:
                 totals,
                 classes,
                 labels,
+                start_ticks,
             )
+
+    def pins(self) -> Stalls | None:
+        """Who is inside a pin. None: it has no reclamation, or changes too fast to be read."""
+        if self._pins_at is None:
+            return None
+        now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+        try:
+            return stalls.read_stalls(
+                self._process, self._pins_at, now_ms, self._process.thread_name
+            )
+        except LabError:
+            return None
 
     def _board(self) -> tuple[Totals, list[SizeClass]]:
         """Another tool's question may overwrite it meanwhile: its turn tells."""
@@ -158,10 +176,12 @@ def examine(pid: int) -> Heap:
         subject.close()
 
 
-def _of_the_kernel(process: Process) -> tuple[int, int, int]:
-    """Minor and major faults, threads (proc_pid_stat(5))."""
+def _of_the_kernel(pid: int) -> tuple[int, int, int, int]:
+    """Minor and major faults, threads, start (proc_pid_stat(5)); the process's also when its
+    first thread has ended."""
     try:
-        fields = (process.folder / "stat").read_text(errors="replace").rpartition(") ")[2].split()
-        return int(fields[7]), int(fields[9]), int(fields[17])
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        fields = text.rpartition(") ")[2].split()
+        return int(fields[7]), int(fields[9]), int(fields[17]), int(fields[19])
     except (OSError, IndexError, ValueError) as error:
         raise Torn from error
