@@ -121,7 +121,7 @@ class Subject:
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             labels = lifetimes.read_labels(self._process, self._labels_at, now_ms)
             library = lifetimes.file_at(self._process, self._at)
-            minor, major, threads, start_ticks = _of_the_kernel(pid)
+            minor, major, threads, began = _of_the_kernel(pid)
             return Heap(
                 pid,
                 self._process.thread_name(pid),
@@ -135,7 +135,7 @@ class Subject:
                 totals,
                 classes,
                 labels,
-                start_ticks,
+                began,
             )
 
     def pins(self) -> Stalls | None:
@@ -174,6 +174,11 @@ def examine(pid: int) -> Heap:
         return subject.look()
     finally:
         subject.close()
+
+
+def start_ticks(pid: int) -> int:
+    with told(pid):
+        return _of_the_kernel(pid)[3]
 
 
 def _of_the_kernel(pid: int) -> tuple[int, int, int, int]:
