@@ -2,14 +2,15 @@
 """ebb export: the accounts of running processes as metrics, for Prometheus and its like."""
 
 import re
-import threading
+import socket
 import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, suppress
 from pathlib import Path
+from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import click
-from prometheus_client import CollectorRegistry, generate_latest, start_http_server
+from prometheus_client import CollectorRegistry, generate_latest, make_wsgi_app
+from prometheus_client.exposition import ThreadingWSGIServer
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.files import replace_text
@@ -21,6 +22,7 @@ from ebbtide_lab.show.metrics import registry_of
 ANY = "0.0.0.0"
 MOST_PORT = 65535
 ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
+CLIENT_S = 30
 FILE_NAME = "ebbtide.prom"
 
 
@@ -85,26 +87,35 @@ def _address(given: str) -> tuple[str, int]:
     return found["six"] or found["host"] or ANY, int(found["port"])
 
 
+class _Handler(WSGIRequestHandler):
+    """Says nothing, and lets nobody who asks nothing keep a thread for long."""
+
+    timeout = CLIENT_S
+
+    def handle(self) -> None:
+        with suppress(OSError):  # a client that goes away is no news
+            super().handle()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+class _Server6(ThreadingWSGIServer):
+    address_family = socket.AF_INET6
+
+
 def _serve(registry: CollectorRegistry, host: str, port: int) -> None:
-    with _server(registry, host, port) as url:
-        click.echo(f"Metrics are at {url}")
-        threading.Event().wait()
-
-
-@contextmanager
-def _server(registry: CollectorRegistry, host: str, port: int) -> Iterator[str]:
     where = f"[{host}]" if ":" in host else host
     try:
-        server, thread = start_http_server(port, host, registry)
+        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        kind = _Server6 if family == socket.AF_INET6 else ThreadingWSGIServer
+        server = make_server(host, port, make_wsgi_app(registry), kind, _Handler)
     except (OSError, UnicodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LabError(f"cannot listen at {where}:{port}: {reason}") from error
-    try:
-        yield f"http://{where}:{server.server_port}/metrics"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with server:
+        click.echo(f"Metrics are at http://{where}:{server.server_port}/metrics")
+        server.serve_forever()
 
 
 def _write(registry: CollectorRegistry, folder: Path) -> None:

@@ -11,8 +11,8 @@ class Accounts:
     """Bytes. In use: blocks, spans and huge objects; free, and perhaps resident: cached, spare,
     dirty and free spans; clean ones were returned or never touched."""
 
-    blocks: int  # of size classes, in use
-    spans: int  # large objects, regions, domains, the allocator's own
+    blocks: int  # of size classes, in use; those of domains included
+    spans: int  # large objects, regions, the allocator's own
     huge: int
     cached: int  # free blocks in threads' caches
     spare: int  # freed large objects that a thread keeps

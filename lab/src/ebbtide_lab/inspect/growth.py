@@ -92,13 +92,13 @@ class Growth:
 
     def largest(self) -> Change | None:
         """The change that explains most. What is free is mostly the reverse of what is in use,
-        and therefore counts half. What labels hold is taken from the spans that it is part of."""
-        labelled = sum(each.bytes for each in self.labels)
+        and therefore counts half. What regions hold is taken from the spans that it is part of."""
+        regions = sum(each.bytes for each in self.labels if not each.is_domain)
         parts: list[Change] = [*self.classes, *self.labels]
         weighed: list[tuple[float, Change]] = [(abs(each.bytes), each) for each in parts]
         for each in self.accounts:
             if each.account == "spans":
-                rest = AccountChange(each.account, each.before, each.after - labelled)
+                rest = AccountChange(each.account, each.before, each.after - regions)
                 weighed.append((abs(rest.bytes), rest))
             elif each.account not in PART_OF_OTHERS:
                 weight = 1 if each.account in IN_USE else 0.5
