@@ -169,6 +169,7 @@ def _outcome(pid: int, look: Future[Seen]) -> Seen | str:
         return look.result()
     if isinstance(error, NoAnswer):
         return SILENT
-    if isinstance(error, Ended) or not lifetimes.is_running(pid):
+    is_gone = isinstance(error, Ended) or isinstance(error.__cause__, Torn)
+    if is_gone or not lifetimes.is_running(pid):
         return ENDED
     return DENIED if isinstance(error.__cause__, PermissionError) else UNREADABLE
