@@ -282,8 +282,8 @@ def test_a_counter_never_goes_back() -> None:
         def look(self) -> Heap:
             return answers.pop(0)
 
-        def pins(self) -> None:
-            return None
+        def stalls(self) -> None:
+            raise LabError("it has no reclamation")
 
     target = scraping._Target(Answers())  # type: ignore[arg-type]
     assert [target.look().returned_bytes for _ in range(3)] == [100, 100, 120]

@@ -20,7 +20,8 @@ ROOT = find_root()
 DOCS = ROOT / "docs"
 LEAST_PAGES = 50
 BEHIND_INLINE = {"ebb_self", "ebb_pin_slow", "ebb_unpin_slow", "ebb_region_alloc_slow"}
-READ_FROM_OUTSIDE = {"ebb_lifetime_board", "ebb_reclaim_board", "ebb_profile_board", "ebb_control"}
+READ_FROM_OUTSIDE = {f"ebb_{each}_board" for each in ("lifetime", "reclaim", "profile", "snapshot")}
+READ_FROM_OUTSIDE |= {"ebb_control"}
 
 
 class Page(HTMLParser):

@@ -19,7 +19,7 @@ from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.image import Torn
 from ebbtide_lab.inspect.lifetimes import HEAD, ROW, Label, Status
-from ebbtide_lab.show.status import human_age, human_bytes, print_status
+from ebbtide_lab.show.status import Look, human_age, human_bytes, print_status
 
 BOARD = 0x1000
 NOW_MS = 500_000
@@ -53,7 +53,7 @@ def shown(*rows: bytes) -> str:
     found = read(*rows)
     full = len(found) == lifetimes.MOST_ROWS
     status = Status(7, "server", "/lib/libebbtide.so.0.1.0", "0.1.0", 3 << 20, found, full)
-    print_status(status, Console(width=160, file=text))
+    print_status(Look(status, None, "it sleeps"), Console(width=160, file=text))
     return text.getvalue()
 
 

@@ -188,7 +188,7 @@ static void add_huge(struct ebb_stats *stats)
     stats->resident_free += ebbi_kept_resident(ebbi_resident_in);
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
-    stats->purged_bytes += totals.purged_bytes;
+    stats->purged_bytes += totals.purged_bytes + ebbi_heaps_ended_purged();
 }
 
 static size_t take_off(size_t *item, size_t most)

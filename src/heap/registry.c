@@ -24,6 +24,7 @@ static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static size_t thread_heaps; // made so far
 static unsigned next_heap;  // made so far, seats included; atomic
+static size_t ended_purged; // by owners of heaps that have ended; atomic
 
 _Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE - ARRAYS_ROOM,
                "room for the magazines' arrays");
@@ -156,8 +157,14 @@ static void unlink_heap(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
+    (void)ebbi_fetch_add_relaxed(&ended_purged, heap->own.purged_bytes); // relaxed: a count
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
 }
+
+size_t ebbi_heaps_ended_purged(void)
+{
+    return ebbi_load_relaxed(&ended_purged);
+} // relaxed: a count
 
 void ebbi_heap_end(struct ebbi_heap *heap)
 {

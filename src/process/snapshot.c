@@ -95,7 +95,7 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
     s->committed_bytes = totals.committed_bytes;
     s->reserved_bytes = totals.reserved_bytes;
     s->asked_huge_bytes = totals.dense_bytes;
-    s->purged_bytes += totals.purged_bytes;
+    s->purged_bytes += totals.purged_bytes + ebbi_heaps_ended_purged();
     s->purges = totals.purges;
     s->taken_ms = ebbi_os_now_ms();
 }

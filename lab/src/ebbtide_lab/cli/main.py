@@ -30,6 +30,7 @@ VERBS = {
     "snapshot": "snapshot",
     "diff": "diff",
     "export": "export",
+    "top": "top",
     "published": "published",
     "record": "record",
     "replay": "replay",
@@ -38,7 +39,7 @@ VERBS = {
 }
 
 # What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
-SLIM = ("run", "ps", "status", "trim", "snapshot", "diff", "export", "doctor")
+SLIM = ("run", "ps", "status", "top", "trim", "snapshot", "diff", "export", "doctor")
 
 
 class Main(click.Group):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""ebb status: who holds memory in a running process, by the labels of its regions and domains."""
+"""ebb status: who holds memory in a running process: its accounts, and its labels."""
 
 import json
 import time
-from dataclasses import asdict
 
 import click
 from rich.console import Console
@@ -12,9 +11,10 @@ from rich.live import Live
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
-from ebbtide_lab.inspect.lifetimes import Status
+from ebbtide_lab.inspect.heap import Subject
+from ebbtide_lab.show import status
 from ebbtide_lab.show.console import open_console
-from ebbtide_lab.show.status import print_status, render_status
+from ebbtide_lab.show.status import Look, print_status, render_status
 
 
 @click.command("status")
@@ -30,48 +30,80 @@ from ebbtide_lab.show.status import print_status, render_status
 def status_command(pid: int, as_json: bool, watch_s: float | None) -> None:
     """Show who holds memory in the process PID, which has Ebbtide loaded.
 
-    One line for each label of regions, and for each domain. The process is not stopped and
-    does not help; its numbers are as of each thread's last slow call.
+    Where its resident memory is, the block sizes with the most free memory, and one line for
+    each label of regions and each domain. The process is not stopped. It is asked for its
+    accounts, which takes up to a second; where it cannot be asked, or does not answer, the
+    labels alone are shown, as of each thread's last slow call.
     """
-    found = lifetimes.examine(pid)
-    if watch_s is None:
-        _print(found, as_json, open_console())
-        return
+    lifetimes.examine(pid)  # what is wrong with it, before anything else is
+    asked = _Asked(pid)
     try:
-        _watch(found, watch_s, as_json, open_console())
+        if watch_s is None:
+            _print(asked.look(), as_json, open_console())
+        else:
+            _watch(asked, watch_s, as_json, open_console())
     except KeyboardInterrupt:
-        return
+        if watch_s is None:
+            raise
+    finally:
+        asked.close()
 
 
-def _print(found: Status, as_json: bool, console: Console) -> None:
+class _Asked:
+    """A process that is looked at again and again, with its help where it gives that."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._subject: Subject | None = None
+        self._why = ""
+        try:
+            self._subject = Subject(pid)
+        except LabError as error:
+            self._why = str(error)
+
+    def close(self) -> None:
+        if self._subject is not None:
+            self._subject.close()
+
+    def look(self) -> Look:
+        why = self._why
+        if self._subject is not None:
+            try:
+                heap = self._subject.look()
+                return Look(heap.status, heap, "")
+            except LabError as error:
+                why = str(error)
+        return Look(lifetimes.examine(self.pid), None, why)
+
+    def look_again(self, after_s: float) -> Look | None:
+        """None when the process has ended meanwhile."""
+        time.sleep(after_s)
+        try:
+            return self.look()
+        except LabError:
+            if lifetimes.is_running(self.pid):
+                raise
+            return None
+
+
+def _print(look: Look, as_json: bool, console: Console) -> None:
     if as_json:
-        click.echo(json.dumps(asdict(found)))
+        click.echo(json.dumps(status.as_json(look)))
     else:
-        print_status(found, console)
+        print_status(look, console)
 
 
-def _watch(found: Status, watch_s: float, as_json: bool, console: Console) -> None:
+def _watch(asked: _Asked, watch_s: float, as_json: bool, console: Console) -> None:
     """On a terminal the table stays in its place; in a file each look is appended."""
-    latest: Status | None = found
+    latest: Look | None = asked.look()
     if as_json or not console.is_terminal:
         while latest is not None:
             _print(latest, as_json, console)
-            latest = _look_again(found.pid, watch_s)
+            latest = asked.look_again(watch_s)
     else:
-        with Live(render_status(found), console=console, auto_refresh=False) as live:
+        with Live(console=console, auto_refresh=False) as live:
             while latest is not None:
                 live.update(render_status(latest), refresh=True)
-                latest = _look_again(found.pid, watch_s)
+                latest = asked.look_again(watch_s)
     if not as_json:
-        console.print(f"Process {found.pid} has ended.")
-
-
-def _look_again(pid: int, after_s: float) -> Status | None:
-    """None when the process has ended meanwhile."""
-    time.sleep(after_s)
-    try:
-        return lifetimes.examine(pid)
-    except LabError:
-        if lifetimes.is_running(pid):
-            raise
-        return None
+        console.print(f"Process {asked.pid} has ended.")

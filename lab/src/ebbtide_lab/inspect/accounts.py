@@ -32,7 +32,7 @@ class Accounts:
 def accounts_of(heap: Heap) -> Accounts:
     """The spare large objects of `cached_bytes` are in `span_bytes` as well: each is taken once."""
     totals = heap.totals
-    cached = sum(each.cached_blocks * each.block_bytes for each in heap.classes)
+    cached = sum(each.cached_bytes for each in heap.classes)
     spare = max(0, totals.cached_bytes - cached)
     dirty = min(totals.dirty_bytes, totals.free_bytes)
     return Accounts(

@@ -39,12 +39,14 @@ class Control:
             if HEAD.unpack(process.read(self._at, HEAD.size)) != (MAGIC, VERSION):
                 raise LabError(f"the Ebbtide in process {process.pid} is of another version")
 
-    def ask(self, what: int, with_: int = 0, seconds: float = 0) -> None:
+    def ask(
+        self, what: int, with_: int = 0, seconds: float = 0, within_s: float | None = None
+    ) -> None:
         """Returns when it is done. A question that is not answered is taken back."""
         with told(self._process.pid):
             question = QUESTION.pack(what, with_, round(seconds * 1000))
             number = self._put(question)
-            end = time.monotonic() + ANSWERS_WITHIN_S
+            end = time.monotonic() + (ANSWERS_WITHIN_S if within_s is None else within_s)
             try:
                 while not self._is_done(number) and time.monotonic() < end:
                     time.sleep(LOOK_S)

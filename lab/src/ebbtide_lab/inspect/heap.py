@@ -13,7 +13,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import control, lifetimes, stalls
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, Torn, told
-from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.lifetimes import MOST_ROWS, Label, Status
 from ebbtide_lab.inspect.stalls import Stalls
 
 SYMBOL = "ebb_snapshot_board"
@@ -24,6 +24,7 @@ VERSION = 1
 TOTALS = struct.Struct("<18Q")
 ROW = struct.Struct("<5Q")
 ATTEMPTS = 20
+ANSWERS_WITHIN_S = 2.0  # a helper looks once a second: who waits longer waits in vain
 
 
 @dataclass(frozen=True)
@@ -41,9 +42,17 @@ class SizeClass:
         return self.live_blocks * self.block_bytes
 
     @property
+    def cached_bytes(self) -> int:
+        return self.cached_blocks * self.block_bytes
+
+    @property
+    def free_bytes(self) -> int:
+        return self.free_blocks * self.block_bytes
+
+    @property
     def idle_bytes(self) -> int:
-        """Free, and not the program's: cached and free blocks."""
-        return (self.cached_blocks + self.free_blocks) * self.block_bytes
+        """Free, and not the program's."""
+        return self.cached_bytes + self.free_bytes
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,19 @@ class Heap:
     labels: list[Label]
     start_ticks: int = 0  # 0: not known
 
+    @property
+    def status(self) -> Status:
+        """Its labels, as a process that is not asked has them."""
+        return Status(
+            self.pid,
+            self.name,
+            self.library,
+            self.version,
+            self.resident_bytes,
+            self.labels,
+            len(self.labels) == MOST_ROWS,
+        )
+
 
 class Subject:
     """A process that is asked again and again. Close it. LabError: there is none, it may not be
@@ -97,11 +119,11 @@ class Subject:
 
     def __init__(self, pid: int) -> None:
         self._process = Process(pid, writes=True)
+        self._stalls_at: int | None = None
         try:
             self._control = Control(self._process)
             self._at = self._process.require(SYMBOL, LACK)
             self._labels_at = self._process.require(lifetimes.SYMBOL, LACK)
-            self._pins_at = next(iter(self._process.find(stalls.SYMBOL)), None)
             with told(pid):
                 head = HEAD.unpack(self._process.read(self._at, HEAD.size))
             if head[:2] != (MAGIC, VERSION) or head[2] < TOTALS.size:
@@ -115,7 +137,7 @@ class Subject:
 
     def look(self) -> Heap:
         pid = self._process.pid
-        self._control.ask(control.SNAPSHOT)
+        self._control.ask(control.SNAPSHOT, within_s=ANSWERS_WITHIN_S)
         with told(pid):
             totals, classes = self._board()
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
@@ -138,17 +160,17 @@ class Subject:
                 began,
             )
 
-    def pins(self) -> Stalls | None:
-        """Who is inside a pin. None: it has no reclamation, or changes too fast to be read."""
-        if self._pins_at is None:
-            return None
-        now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
-        try:
-            return stalls.read_stalls(
-                self._process, self._pins_at, now_ms, self._process.thread_name
-            )
-        except LabError:
-            return None
+    def stalls(self) -> Stalls:
+        """Without a question: who is inside a pin. LabError also of one without reclamation."""
+        with told(self._process.pid):
+            if self._stalls_at is None:
+                self._stalls_at = self._process.require(stalls.SYMBOL, stalls.LACK)
+            now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
+            name_of = self._process.thread_name
+            return stalls.read_stalls(self._process, self._stalls_at, now_ms, name_of)
+
+    def trim(self) -> None:
+        self._control.ask(control.TRIM)
 
     def _board(self) -> tuple[Totals, list[SizeClass]]:
         """Another tool's question may overwrite it meanwhile: its turn tells."""

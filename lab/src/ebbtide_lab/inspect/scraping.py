@@ -61,7 +61,14 @@ class _Target:
         now = found.totals.purged_bytes
         self.returned_sum += max(0, now - self.returned_last)
         self.returned_last = now
-        return Seen(found, self.subject.pins(), self.returned_sum)
+        return Seen(found, self._pins(), self.returned_sum)
+
+    def _pins(self) -> Stalls | None:
+        """None: its library has no reclamation, or it changes too fast to be read."""
+        try:
+            return self.subject.stalls()
+        except LabError:
+            return None
 
 
 class Watch:

@@ -17,6 +17,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 SYMBOL = "ebb_reclaim_board"
+LACK = "that tells of reclamation"
 MAGIC = 0x45424252434C4D31
 VERSION = 2
 BOARD = struct.Struct("<QIIQQQQ")
@@ -75,7 +76,7 @@ class Stalls:
 def examine(pid: int) -> Stalls:
     process = Process(pid)
     try:
-        board = process.require(SYMBOL, "that tells of reclamation")
+        board = process.require(SYMBOL, LACK)
         now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
         return read_stalls(process, board, now_ms, process.thread_name)
     finally:

@@ -28,16 +28,16 @@ def watch(pid: int, seconds: float, mean: int) -> Recorded:
         mean = live.mean() or mean
         with interrupts.kept():
             time.sleep(seconds)
-        recorded = _recorded(live, before, live.read(), mean)
+        found = recorded(live, before, live.read(), mean)
         with suppress(LabError):
             if live.until() == own != until:  # else it is the program's, or another tool's
                 live.ask(0)
-        return recorded
+        return found
     finally:
         live.close()
 
 
-def _recorded(live: HeapProfile, before: list[Sums], after: list[Sums], mean: int) -> Recorded:
+def recorded(live: HeapProfile, before: list[Sums], after: list[Sums], mean: int) -> Recorded:
     mappings = [
         Mapping(
             each.start,

@@ -19,6 +19,7 @@ class Frame:
 
 
 Frames = tuple[Frame, ...]  # the outermost first
+Binaries = dict[tuple[str, str], Binary | None]  # by path and build ID; None: it has no use
 
 
 @dataclass
@@ -42,8 +43,9 @@ def read(path: Path) -> Profile:
     return named(load(path))
 
 
-def named(recorded: Recorded) -> Profile:
-    names = _Names(recorded)
+def named(recorded: Recorded, opened: Binaries | None = None) -> Profile:
+    """`opened` keeps the binaries for who asks again."""
+    names = _Names(recorded, {} if opened is None else opened)
     stacks = _merged(recorded, names)
     return Profile(
         recorded.path,
@@ -84,10 +86,10 @@ def _add(stack: Stack, sample: Sample) -> None:
 @dataclass
 class _Names:
     recorded: Recorded
+    binaries: Binaries
     warnings: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self._binaries: dict[tuple[str, str], Binary | None] = {}
         self._frames: dict[Location, Frames] = {}
         self._drop = self._pattern(self.recorded.drop)
         self._keep = self._pattern(self.recorded.keep)
@@ -148,9 +150,9 @@ class _Names:
 
     def _binary(self, mapping: Mapping) -> Binary | None:
         key = mapping.file, mapping.build_id
-        if key not in self._binaries:
-            self._binaries[key] = self._opened(mapping)
-        return self._binaries[key]
+        if key not in self.binaries:
+            self.binaries[key] = self._opened(mapping)
+        return self.binaries[key]
 
     def _opened(self, mapping: Mapping) -> Binary | None:
         if not mapping.file.startswith("/"):

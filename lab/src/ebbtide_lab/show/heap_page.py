@@ -7,7 +7,8 @@ from ebbtide_lab.profile.stacks import Frame
 from ebbtide_lab.profile.weights import Node, functions, tree
 from ebbtide_lab.show import templates
 from ebbtide_lab.show.function_names import brief
-from ebbtide_lab.show.heap_profile import Shown, headline, share
+from ebbtide_lab.show.heap_profile import Shown, headline
+from ebbtide_lab.show.status import share
 
 LISTED = 50  # functions in the table below the graph
 

@@ -14,7 +14,7 @@ from ebbtide_lab.profile.stacks import Profile
 from ebbtide_lab.profile.weights import Function, Node, Weight, functions, tree, type_of
 from ebbtide_lab.show.fit import Grid
 from ebbtide_lab.show.function_names import brief
-from ebbtide_lab.show.status import human_bytes
+from ebbtide_lab.show.status import human_bytes, share
 from ebbtide_lab.show.units import ABSENT
 
 WORDS = {
@@ -47,8 +47,7 @@ class Shown:
         return self.unit == BYTES
 
     def plain(self, value: int) -> str:
-        size = human_bytes(abs(value)) if self.in_bytes else f"{abs(value):,}"
-        return f"-{size}" if value < 0 else size
+        return human_bytes(value) if self.in_bytes else f"{value:,}"
 
     def signed(self, value: int) -> str:
         return f"+{self.plain(value)}" if value > 0 else self.plain(value)
@@ -81,10 +80,6 @@ def _stacks(count: int) -> str:
 def _print_head(shown: Shown, console: Console) -> None:
     for line in headline(shown):
         console.print(Text(line), overflow="fold")
-
-
-def share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else ABSENT
 
 
 # --- functions ------------------------------------------------------------------------

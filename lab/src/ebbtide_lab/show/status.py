@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """What `ebb status` prints."""
 
+from dataclasses import asdict, dataclass
+from typing import Any
+
 from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
+from ebbtide_lab.inspect.heap import Heap, SizeClass
 from ebbtide_lab.inspect.lifetimes import MOST_ROWS, Label, Status
+from ebbtide_lab.show import waterfall
 from ebbtide_lab.show.units import ABSENT, short
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
@@ -17,12 +22,40 @@ HEADINGS = (
 )
 
 
-def print_status(found: Status, console: Console) -> None:
-    console.print(render_status(found))
+@dataclass(frozen=True)
+class Look:
+    """`heap` is None where the process could not be asked for it, for the reason `why`."""
+
+    status: Status
+    heap: Heap | None
+    why: str
 
 
-def render_status(found: Status) -> RenderableType:
+def as_json(look: Look) -> dict[str, Any]:
+    facts = asdict(look.status)
+    if look.heap is None:
+        return facts | {"not_asked": look.why}
+    names = ("threads", "minor_faults", "major_faults")
+    return (
+        facts
+        | {name: getattr(look.heap, name) for name in names}
+        | {"accounts": {each.key: each.bytes for each in waterfall.accounts(look.heap)}}
+        | {"totals": asdict(look.heap.totals)}
+        | {"classes": [asdict(each) for each in look.heap.classes]}
+    )
+
+
+def print_status(look: Look, console: Console) -> None:
+    console.print(render_status(look))
+
+
+def render_status(look: Look) -> RenderableType:
+    found = look.status
     parts: list[RenderableType] = [_head(found)]
+    if look.heap is None:
+        parts.append(f"Its heap is not shown: {escape(look.why)}.")
+    else:
+        parts.extend(_accounts_of(look.heap))
     if found.labels:
         parts.append(_table(found.labels))
         parts.extend(_note(each) for each in found.labels if each.late or each.refused)
@@ -44,6 +77,35 @@ def _head(found: Status) -> str:
     )
 
 
+def _accounts_of(heap: Heap) -> list[RenderableType]:
+    table = Table(title="Where resident memory is", box=box.SIMPLE_HEAD, padding=0)
+    for heading in ("account", "bytes", "share"):
+        table.add_column(heading, justify="left" if heading == "account" else "right")
+    for each in waterfall.accounts(heap):
+        of_all = share(each.bytes, heap.resident_bytes)
+        table.add_row(each.name, human_bytes(each.bytes), of_all)
+    table.add_section()
+    table.add_row("resident", human_bytes(heap.resident_bytes), "")
+    table.caption = "by the allocator's accounts, whether pages were touched or not"
+    idle = waterfall.most_idle(heap)
+    return [table, _idle_table(idle)] if idle else [table]
+
+
+def _idle_table(classes: list[SizeClass]) -> Table:
+    table = Table(title="Block sizes with the most free memory", box=box.SIMPLE_HEAD, padding=0)
+    for heading in ("block size", "slabs", "live blocks", "live", "cached", "free", "idle"):
+        table.add_column(heading, justify="right")
+    for each in classes:
+        table.add_row(
+            human_bytes(each.block_bytes),
+            str(each.slabs),
+            str(each.live_blocks),
+            *map(human_bytes, (each.live_bytes, each.cached_bytes, each.free_bytes)),
+            share(each.idle_bytes, each.idle_bytes + each.live_bytes),
+        )
+    return table
+
+
 def _table(labels: list[Label]) -> Table:
     table = Table(title="Who holds memory, the most first", box=box.SIMPLE_HEAD, padding=0)
     for heading in HEADINGS:
@@ -55,7 +117,7 @@ def _table(labels: list[Label]) -> Table:
             str(each.open),
             str(each.opened),
             str(each.closed),
-            _share(each.drain_share),
+            ABSENT if each.drain_share is None else f"{each.drain_share:.1%}",
             ABSENT if each.is_domain else str(each.released),
             human_bytes(each.held_bytes),
             human_bytes(each.peak_bytes),
@@ -77,12 +139,12 @@ def _note(each: Label) -> str:
     )
 
 
-def _share(share: float | None) -> str:
-    return ABSENT if share is None else f"{share:.1%}"
+def share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else ABSENT
 
 
 def human_bytes(count: int) -> str:
-    power = min((max(count, 1).bit_length() - 1) // 10, len(BYTES) - 1)
+    power = min((max(abs(count), 1).bit_length() - 1) // 10, len(BYTES) - 1)
     return f"{short(count / 1024**power)} {BYTES[power]}" if power else f"{count} {BYTES[0]}"
 
 

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb top: a running process on a terminal, second by second."""
+
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+import click
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import is_wheel
+from ebbtide_lab.cli.ranges import FloatRange
+from ebbtide_lab.inspect import lifetimes
+from ebbtide_lab.inspect.heap import Subject
+from ebbtide_lab.show.top.feed import Sampler
+
+if TYPE_CHECKING:
+    from ebbtide_lab.show.top.app import Top
+
+
+@click.command("top")
+@click.argument("pid", type=click.IntRange(1))
+@click.option(
+    "--interval",
+    type=FloatRange(0.2, 3600),
+    metavar="SECONDS",
+    default=1.0,
+    show_default=True,
+    help="From one look to the next.",
+)
+def top_command(pid: int, interval: float) -> None:
+    """Watch the process PID, which has Ebbtide loaded: where its memory is, and what changes.
+
+    Its accounts with their last two minutes, and tables of block sizes, of the labels of regions
+    and domains, of threads inside a pin, and of the stacks that hold memory. The process is not
+    stopped; it is asked for its accounts as `ebb status` asks it. Press ? for the keys.
+    """
+    if not _has_terminal():
+        raise LabError("ebb top needs a terminal; ebb status --watch does without")
+    top = _screen()
+    lifetimes.examine(pid)  # what is wrong with it, before anything else is
+    subject = Subject(pid)
+    try:
+        first = subject.look()
+    except BaseException:
+        subject.close()
+        raise
+    top(first, subject, lambda: _sampler(pid), interval).run()
+
+
+def _has_terminal() -> bool:
+    files = (sys.stdin, sys.stdout)
+    return all(each is not None and each.isatty() for each in files)
+
+
+def _screen() -> "type[Top]":
+    """Imported when it is wanted: it takes its time, and a system's own packages may be without
+    what it needs."""
+    try:
+        top: type[Top] = import_module("ebbtide_lab.show.top.app").Top
+    except ImportError as error:
+        raise LabError(f"ebb top needs the Python package textual, 7 or newer: {error}") from error
+    return top
+
+
+def _sampler(pid: int) -> Sampler:
+    """What finds the names of functions is not in a wheel: the import stays out of its way."""
+    if is_wheel():
+        raise LabError("stacks need a checkout of Ebbtide: `make run` there")
+    sampler: Sampler = import_module("ebbtide_lab.show.top.sampler").LiveStacks(pid)
+    return sampler

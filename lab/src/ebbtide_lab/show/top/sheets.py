@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The tables of `ebb top` as data: rows that can be sorted, filtered, and fitted to a width."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+
+from ebbtide_lab.inspect.heap import Heap, SizeClass
+from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.stalls import Pin, Stalls
+from ebbtide_lab.show.status import human_age, human_bytes, share
+from ebbtide_lab.show.units import ABSENT
+
+GAP = 2
+BYTES, COUNT, SHARE = 9, 8, 6  # columns that most of them take
+LEAST_NAME = 12
+Value = float | str
+
+
+@dataclass(frozen=True)
+class Column:
+    """`rank`: where the line is too short, the column with the highest goes first; those with 0
+    stay. `names`: text, to the left, which may be cut; numbers never are. Names are searched, and
+    numbers that are `searched`. `least`: its width, so that it does not move every second."""
+
+    title: str
+    rank: int = 0
+    least: int = 0
+    names: bool = False
+    searched: bool = False
+
+
+@dataclass(frozen=True)
+class Cell:
+    text: str
+    value: Value  # to sort by
+    grew: int = 0  # for its colour: since the mark
+
+
+@dataclass(frozen=True)
+class Sheet:
+    """Each row has a cell for each column; `note` is what the table as a whole tells."""
+
+    columns: tuple[Column, ...]
+    rows: list[list[Cell]]
+    note: str
+    sort: int  # the column that it is sorted by at first
+
+
+def arranged(sheet: Sheet, sort: int, is_reversed: bool, wanted: str) -> list[list[Cell]]:
+    """Numbers begin with the largest, names with the first."""
+    rows = [row for row in sheet.rows if wanted.lower() in _searched(sheet, row)]
+    largest_first = not sheet.columns[sort].names
+    return sorted(rows, key=lambda row: row[sort].value, reverse=largest_first != is_reversed)
+
+
+def _searched(sheet: Sheet, row: list[Cell]) -> str:
+    cells = [row[at] for at, each in enumerate(sheet.columns) if each.names or each.searched]
+    return " ".join(f"{each.text} {each.value}" for each in cells).lower()
+
+
+def fitted(sheet: Sheet, width: int) -> list[tuple[int, int]]:
+    """Which columns a line of this width holds, and how wide each is."""
+    widths = [
+        max(
+            [
+                cell_len(column.title) + 1,
+                column.least,
+                *(cell_len(row[at].text) for row in sheet.rows),
+            ]
+        )
+        for at, column in enumerate(sheet.columns)
+    ]
+    kept = list(range(len(widths)))
+    least = [
+        min(each, LEAST_NAME) if column.names else each
+        for each, column in zip(widths, sheet.columns, strict=True)
+    ]
+    while sum(least[at] + GAP for at in kept) - GAP > width:
+        goes = max(kept, key=lambda at: sheet.columns[at].rank)
+        if sheet.columns[goes].rank == 0:
+            break
+        kept.remove(goes)
+    spare = width - (sum(least[at] + GAP for at in kept) - GAP)
+    found = []
+    for at in kept:
+        more = min(max(spare, 0), widths[at] - least[at])
+        spare -= more
+        found.append((at, least[at] + more))
+    return found
+
+
+def signed(value: int, write: Callable[[int], str]) -> str:
+    return f"+{write(value)}" if value > 0 else write(value)
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _number(now: int, then: int | None, write: Callable[[int], str]) -> Cell:
+    """`then` is None where no difference is asked for."""
+    if then is None:
+        return Cell(write(now), now)
+    return Cell(signed(now - then, write), now - then, now - then)
+
+
+def _change(now: int, then: int | None) -> Cell:
+    return Cell(ABSENT, 0) if then is None else _number(now, then, human_bytes)
+
+
+# --- classes --------------------------------------------------------------------------
+
+CLASSES = (
+    Column("block size", searched=True),
+    Column("slabs", 4),
+    Column("blocks", 3, COUNT),
+    Column("live", 0, BYTES),
+    Column("cached", 0, BYTES),
+    Column("free", 0, BYTES),
+    Column("idle", 1, SHARE),
+    Column("change", 2, BYTES),
+)
+
+
+def classes(heap: Heap, mark: Heap | None, compares: bool) -> Sheet:
+    before = {each.block_bytes: each for each in mark.classes} if mark else {}
+    now = {each.block_bytes: each for each in heap.classes}
+    rows = []
+    for size in sorted(now.keys() | before.keys()):
+        none = SizeClass(size, 0, 0, 0, 0)
+        then = before.get(size, none) if mark else None
+        rows.append(_class_row(now.get(size, none), then, compares))
+    live = sum(each.live_bytes for each in heap.classes)
+    idle = sum(each.idle_bytes for each in heap.classes)
+    note = f"{len(heap.classes)} block sizes, {human_bytes(live)} live, {human_bytes(idle)} free"
+    return Sheet(CLASSES, rows, note, 3)
+
+
+def _class_row(now: SizeClass, then: SizeClass | None, compares: bool) -> list[Cell]:
+    def number(name: str, write: Callable[[int], str]) -> Cell:
+        return _number(
+            getattr(now, name), getattr(then, name) if then and compares else None, write
+        )
+
+    whole = now.live_bytes + now.idle_bytes
+    return [
+        Cell(human_bytes(now.block_bytes), now.block_bytes),
+        number("slabs", _count),
+        number("live_blocks", _count),
+        number("live_bytes", human_bytes),
+        number("cached_bytes", human_bytes),
+        number("free_bytes", human_bytes),
+        Cell(share(now.idle_bytes, whole), now.idle_bytes / whole if whole else 0.0),
+        _change(now.live_bytes, then.live_bytes if then else None),
+    ]
+
+
+# --- lifetimes ------------------------------------------------------------------------
+
+LIFETIMES = (
+    Column("label", names=True),
+    Column("kind", 6, names=True),
+    Column("open", 3),
+    Column("opened", 7),
+    Column("closed", 8),
+    Column("drained", 9),
+    Column("held", 0, BYTES),
+    Column("peak", 5, BYTES),
+    Column("live", 0, BYTES),
+    Column("slabs", 5),
+    Column("demoted", 4),
+    Column("oldest", 1, BYTES),
+    Column("change", 2, BYTES),
+)
+
+
+def lifetimes(heap: Heap, mark: Heap | None, compares: bool) -> Sheet:
+    before = {(each.label, each.is_domain): each for each in mark.labels} if mark else {}
+    rows = [
+        _label_row(each, before.get((each.label, each.is_domain)), mark is not None, compares)
+        for each in heap.labels
+    ]
+    held = sum(each.held_bytes for each in heap.labels)
+    note = f"{len(rows)} labels hold {human_bytes(held)} of address space"
+    return Sheet(LIFETIMES, rows, note if rows else "no region or domain has been used", 6)
+
+
+def _label_row(now: Label, then: Label | None, is_marked: bool, compares: bool) -> list[Cell]:
+    def number(name: str, write: Callable[[int], str] = _count) -> Cell:
+        value = getattr(now, name)
+        if value is None:
+            return Cell(ABSENT, -1)
+        base = (getattr(then, name) or 0) if then else 0
+        return _number(value, base if is_marked and compares else None, write)
+
+    drained = now.drain_share
+    return [
+        Cell(now.label, now.label),
+        Cell("domain" if now.is_domain else "region", now.is_domain),
+        *map(number, ("open", "opened", "closed")),
+        Cell(ABSENT if drained is None else f"{drained:.1%}", -1 if drained is None else drained),
+        number("held_bytes", human_bytes),
+        number("peak_bytes", human_bytes),
+        number("live_bytes", human_bytes),
+        number("slabs"),
+        number("demoted"),
+        Cell(human_age(now.oldest_ms), -1 if now.oldest_ms is None else now.oldest_ms),
+        _change(now.held_bytes, (then.held_bytes if then else 0) if is_marked else None),
+    ]
+
+
+# --- threads --------------------------------------------------------------------------
+
+THREADS = (
+    Column("thread", searched=True),
+    Column("name", names=True),
+    Column("nested", 2),
+    Column("epochs behind", 1),
+    Column("inside for at least"),
+)
+
+
+def threads(found: Stalls | None) -> Sheet:
+    if found is None:
+        return Sheet(THREADS, [], "reading", 4)
+    note = (
+        f"{found.participants} threads take part in reclamation, {len(found.pins)} inside a pin;"
+        f" {human_bytes(found.waiting_bytes)} wait"
+    )
+    return Sheet(THREADS, [_pin_row(each) for each in found.pins], note, 4)
+
+
+def _pin_row(pin: Pin) -> list[Cell]:
+    """A pin of the present epoch may be as old as that, or new: nothing tells."""
+    is_old = pin.behind > 0
+    return [
+        Cell(str(pin.thread), pin.thread),
+        Cell(pin.name or "(ended)", pin.name),
+        Cell(_count(pin.depth), pin.depth),
+        Cell(_count(pin.behind), pin.behind),
+        Cell(human_age(pin.age_ms) if is_old else ABSENT, pin.age_ms if is_old else -1),
+    ]
+
+
+# --- stacks ---------------------------------------------------------------------------
+
+STACKS = (
+    Column("in use", 0, BYTES),
+    Column("share", 1, SHARE),
+    Column("stack, innermost first", names=True),
+)
+
+
+@dataclass(frozen=True)
+class StackSum:
+    """Bytes in use by what a stack has allocated while the profile was on, an estimate."""
+
+    bytes: int
+    calls: str
+
+
+def stacks(found: list[StackSum] | None, note: str) -> Sheet:
+    whole = sum(each.bytes for each in found or [])
+    rows = [
+        [
+            Cell(human_bytes(each.bytes), each.bytes),
+            Cell(share(each.bytes, whole), each.bytes),
+            Cell(each.calls, each.calls),
+        ]
+        for each in found or []
+    ]
+    return Sheet(STACKS, rows, note, 0)
