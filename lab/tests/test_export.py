@@ -28,6 +28,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_profile_live import under_ebbtide
 from test_stalls import WAITS, build, started
 
+from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli import export
 from ebbtide_lab.cli.main import main
