@@ -28,7 +28,6 @@ from prometheus_client.parser import text_string_to_metric_families
 from test_profile_live import under_ebbtide
 from test_stalls import WAITS, build, started
 
-from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli import export
 from ebbtide_lab.cli.main import main
@@ -77,7 +76,7 @@ def one(found: Samples, name: str, **labels: str) -> float:
 
 
 def registry(*found: Heap, pins: Stalls | None = None, **failures: int) -> Any:  # noqa: ANN401
-    seen = [Seen(each, pins, each.totals.purged_bytes) for each in found]
+    seen = [Seen(each, pins) for each in found]
     return registry_of(lambda: Round(seen, dict.fromkeys(REASONS, 0) | failures))
 
 
@@ -245,7 +244,7 @@ def test_two_rounds_at_once_share_their_looks(
 ) -> None:
     looks, rounds = [], []
     both, is_looking = threading.Barrier(2, timeout=60), threading.Event()
-    look = scraping._Target.look
+    look = scraping._seen
 
     def counted(target: Any) -> Seen:  # noqa: ANN401
         looks.append(target)
@@ -254,7 +253,7 @@ def test_two_rounds_at_once_share_their_looks(
         return look(target)
 
     with under_ebbtide(GROWS, tmp_path, monkeypatch) as pid, closing(Watch(pid)) as watch:
-        monkeypatch.setattr(scraping._Target, "look", counted)
+        monkeypatch.setattr(scraping, "_seen", counted)
         begin = watch._begin
 
         def begun(pids: set[int]) -> Any:  # noqa: ANN401
@@ -273,21 +272,6 @@ def test_two_rounds_at_once_share_their_looks(
             found = first.result(), second.result()
     assert len(looks) == 1
     assert found[0].seen == found[1].seen != []
-
-
-def test_a_counter_never_goes_back() -> None:
-    """The library forgets what the heaps of ended threads have returned."""
-    answers = [heap(totals=totals(purged_bytes=each)) for each in (100, 40, 60)]
-
-    class Answers:
-        def look(self) -> Heap:
-            return answers.pop(0)
-
-        def stalls(self) -> None:
-            raise LabError("it has no reclamation")
-
-    target = scraping._Target(Answers())  # type: ignore[arg-type]
-    assert [target.look().returned_bytes for _ in range(3)] == [100, 100, 120]
 
 
 class SeesNothing:

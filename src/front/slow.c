@@ -270,6 +270,17 @@ static bool large_fits(const void *p, const struct ebbi_given *given)
     return exact ? said == has : said <= has;
 }
 
+// Of a class. Where another C++ runtime's operator new is at work, as well, one byte is asked for instead of none.
+static bool class_fits(unsigned class_number, const struct ebbi_given *given)
+{
+    if (!given->is_exact || given->align != 0) {
+        return given->bytes <= ebbi_class_bytes(class_number);
+    }
+    size_t bytes = given->bytes;
+    return (bytes <= EBBI_CLASS_MAX && ebbi_class_for(bytes) == class_number) ||
+           (bytes == 0 && ebbi_class_for(1) == class_number);
+}
+
 static bool any_fits(const void *p, const struct ebbi_given *given)
 {
     unsigned class_number = ebbi_tag_class(ebbi_tag_of(p));
@@ -279,12 +290,7 @@ static bool any_fits(const void *p, const struct ebbi_given *given)
     if (given->bytes == EBBI_UNSAID) {
         return true;
     }
-    if (class_number == 0) {
-        return large_fits(p, given);
-    }
-    return given->is_exact && given->align == 0
-               ? given->bytes <= EBBI_CLASS_MAX && ebbi_class_for(given->bytes) == class_number
-               : given->bytes <= ebbi_class_bytes(class_number);
+    return class_number != 0 ? class_fits(class_number, given) : large_fits(p, given);
 }
 
 EBBI_NOINLINE void ebbi_free_given_slow(void *p, struct ebbi_given given, ebbi_site site)

@@ -157,7 +157,7 @@ DELETE_NOTHROW(_ZdaPvRKSt9nothrow_t, _ZdaPv)
 DELETE(_ZdlPvm, (void *p, size_t bytes), IS_OURS(_ZdlPv),
        ebbi_free_sized(p, bytes, IS_OURS(_Znwm), EBBI_BY_NEW), _ZdlPv(p))
 DELETE(_ZdaPvm, (void *p, size_t bytes), IS_OURS(_ZdaPv) && IS_OURS(_ZdlPv),
-       ebbi_free_sized(p, bytes, IS_OURS(_Znam), EBBI_BY_NEW_ARRAY), _ZdaPv(p))
+       ebbi_free_sized(p, bytes, IS_OURS(_Znam) && IS_OURS(_Znwm), EBBI_BY_NEW_ARRAY), _ZdaPv(p))
 // delete(p, align), delete[](p, align), and with nothrow
 DELETE(_ZdlPvSt11align_val_t, (void *p, size_t align), true,
        ebbi_free_aligned(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW), )

@@ -20,6 +20,9 @@ PROMISES: dict[str, list[tuple[str, str | None]]] = {
         (r"double free: double_(at_once|after_1)$", "at once"),
         (r"invalid free: (retire_|free_before_page$)", None),  # may be a block that is free
         (r"invalid free: ", "at once"),
+        (r"zero size: ", "at once"),
+        (r"mismatch: (delete_size_(more|double|half|huge|8)|array_size_)", "at once"),
+        (r"mismatch: (free_sized_double|aligned_delete_wrong_size)$", "at once"),
     ],
     "checked": [
         (r"impossible size: ", "at once"),

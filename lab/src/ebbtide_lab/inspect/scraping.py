@@ -31,12 +31,10 @@ class Ended(LabError):
 
 @dataclass(frozen=True)
 class Seen:
-    """`returned_bytes` is the heap's, but never less than it was: the library forgets what
-    heaps of ended threads had returned."""
+    """`pins`: None where its library has no reclamation, or changes too fast to be read."""
 
     heap: Heap
     pins: Stalls | None
-    returned_bytes: int
 
 
 @dataclass(frozen=True)
@@ -48,27 +46,12 @@ class Round:
     failures: dict[str, int]
 
 
-@dataclass
-class _Target:
-    """An opened process, used by one thread at a time."""
-
-    subject: Subject
-    returned_last: int = 0
-    returned_sum: int = 0
-
-    def look(self) -> Seen:
-        found = self.subject.look()
-        now = found.totals.purged_bytes
-        self.returned_sum += max(0, now - self.returned_last)
-        self.returned_last = now
-        return Seen(found, self._pins(), self.returned_sum)
-
-    def _pins(self) -> Stalls | None:
-        """None: its library has no reclamation, or it changes too fast to be read."""
-        try:
-            return self.subject.stalls()
-        except LabError:
-            return None
+def _seen(subject: Subject) -> Seen:
+    found = subject.look()
+    try:
+        return Seen(found, subject.stalls())
+    except LabError:
+        return Seen(found, None)
 
 
 class Watch:
@@ -77,14 +60,14 @@ class Watch:
 
     def __init__(self, pid: int | None) -> None:
         self._pid = pid
-        self._lock = Lock()  # of what follows, but for what is in a target
-        self._targets: dict[int, _Target] = {}
+        self._lock = Lock()  # of what follows
+        self._targets: dict[int, Subject] = {}
         self._looks: dict[int, Future[Seen]] = {}
         self._failed: set[int] = set()  # the last time
         self._is_closed = False
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE)
         if pid is not None:
-            self._targets[pid] = _Target(Subject(pid))
+            self._targets[pid] = Subject(pid)
             self._start = heap.start_ticks(pid)
 
     def close(self) -> None:
@@ -137,20 +120,20 @@ class Watch:
     def _look(self, pid: int) -> Seen:
         """In a thread of the pool, one at a time for each process."""
         try:
-            return self._target(pid).look()
+            return _seen(self._target(pid))
         except NoAnswer:
             raise
         except (LabError, Torn, OSError):
             with self._lock:
                 target = self._targets.pop(pid, None)
             if target:
-                target.subject.close()
+                target.close()
             raise
         finally:
             with self._lock:
                 del self._looks[pid]
 
-    def _target(self, pid: int) -> _Target:
+    def _target(self, pid: int) -> Subject:
         """Its number may be another's by now; a program that it executes instead is the same."""
         with self._lock:
             found = self._targets.get(pid)
@@ -158,14 +141,14 @@ class Watch:
             return found
         if self._pid is not None and heap.start_ticks(pid) != self._start:
             raise Ended(f"process {pid} has ended")
-        opened = _Target(Subject(pid))
+        opened = Subject(pid)
         with self._lock:
             self._targets[pid] = opened
         return opened
 
     def _close_all_but(self, pids: set[int]) -> None:
         for pid in self._targets.keys() - pids:
-            self._targets.pop(pid).subject.close()
+            self._targets.pop(pid).close()
 
 
 def _outcome(pid: int, look: Future[Seen]) -> Seen | str:

@@ -137,7 +137,7 @@ METRICS = (
     Metric(
         "ebbtide_returned_bytes_total",
         "Memory returned to the system, in bytes.",
-        _one(lambda seen: seen.returned_bytes),
+        _one(lambda seen: seen.heap.totals.purged_bytes),
     ),
     Metric(
         "ebbtide_return_calls_total",
