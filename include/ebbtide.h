@@ -34,7 +34,7 @@ extern "C" {
 
 #define EBB_EXPORT __attribute__((visibility("default")))
 
-// At least `bytes` bytes, aligned to 16, not cleared. A size of 0 gives a block of its own.
+// At least `bytes` bytes, aligned to 16, not cleared. A size of 0 gives a block of its own, which nobody can read or write.
 // O(1) up to 32 KiB but for every n-th call, which refills a magazine.
 EBB_EXPORT void *ebb_malloc(size_t bytes) EBB_NOEXCEPT;
 
