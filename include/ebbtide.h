@@ -75,6 +75,17 @@ EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 // Returns everything to the OS that is free now, without waiting for the delay. Bytes returned.
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
+// Defragmentation, for programs that can move what they hold: after much has been freed, they ask for each block that is
+// left. Of a slab that is at least half free a block is sparse, unless its class takes blocks from that slab just now; others (large
+// objects, blocks of regions, all with EBB_CHECK=1) are not. p: the caller's, in use; NULL is not sparse. O(1), a lock.
+EBB_EXPORT int ebb_is_sparse(const void *p) EBB_NOEXCEPT;
+
+// Moves a sparse block into a slab that has been begun, with all of its usable size: the new place, to which the caller
+// changes its pointers; or p, where it stays. Slabs that are left by all their blocks end at once, their pages go home after
+// the delay or by ebb_trim. To go over all blocks once is enough, mostly; while other threads allocate and free, more
+// often. Thread caches are passed by. Nobody else may use the block meanwhile. O(usable size); never fails.
+EBB_EXPORT void *ebb_compact(void *p) EBB_NOEXCEPT;
+
 // Starts the thread that returns memory while the others sleep, for the rest of the process's life. It
 // starts by itself at the program's first thread where libebbtide.so is preloaded or linked; in static
 // programs, once other threads have allocated, at a call of region.h or reclaim.h that finds memory to

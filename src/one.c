@@ -68,6 +68,7 @@
 #include "heap/current.c"
 #include "heap/give.c"
 #include "heap/pointer.c"
+#include "heap/compact.c"
 #include "heap/purge_queue.c"
 #include "heap/supply.c"
 #include "heap/tick.c"

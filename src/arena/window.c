@@ -155,15 +155,17 @@ static bool open_somewhere(size_t *window, size_t space, size_t bytes)
     return false;
 }
 
+// The kernel may put a huge object right below the table, or right behind it: a granule at each end is never written.
 static bool cover(size_t window)
 {
     size_t granules = window >> EBBI_GRANULE_SHIFT;
     EBBI_ASSERT((uintptr_t)opening - window_base < window);
-    struct ebbi_tag *tags = ebbi_os_reserve_readable(granules * sizeof *tags);
-    if (tags != NULL) {
-        ebbi_window = (struct ebbi_window){.base = window_base, .granules = granules, .tags = tags};
+    char *table = ebbi_os_reserve_readable(granules * sizeof(struct ebbi_tag) + 2 * EBBI_GRANULE);
+    if (table != NULL) {
+        ebbi_window = (struct ebbi_window){
+            .base = window_base, .granules = granules, .tags = (void *)(table + EBBI_GRANULE)};
     }
-    return tags != NULL;
+    return table != NULL;
 }
 
 static void forget_first(void)

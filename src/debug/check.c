@@ -306,8 +306,10 @@ static const char *const made_by[] = {
 
 const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said)
 {
-    bool both = said->family == EBBI_BY_ANY || held_blocks.any_family ||
-                said->family == made->family ||
+    if (held_blocks.any_family) {
+        return NULL;
+    }
+    bool both = said->family == EBBI_BY_ANY || said->family == made->family ||
                 (said->family == EBBI_BY_MALLOC && made->family == EBBI_BY_ALIGNED &&
                  said->bytes == EBBI_UNSAID);
     if (!both) {

@@ -118,7 +118,8 @@ EBBI_INLINE void ebbi_free(void *p, enum ebbi_family family)
 EBBI_INLINE void ebbi_free_sized(void *p, size_t bytes, bool is_exact, enum ebbi_family family)
 {
     if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || !ebbi_push_of(p, true, ebbi_class_for(bytes)))) {
-        ebbi_free_given_slow(p, (struct ebbi_given){bytes, 0, is_exact}, EBBI_SITE(family));
+        struct ebbi_given given = {ebbi_min(bytes, EBBI_UNSAID - 1), 0, is_exact};
+        ebbi_free_given_slow(p, given, EBBI_SITE(family));
     }
 }
 

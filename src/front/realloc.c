@@ -96,9 +96,15 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
     return to;
 }
 
+static bool is_guarded(const void *p)
+{
+    const struct ebbi_large *large = ebbi_tag_of(p) == EBBI_TAG_LARGE ? ebbi_large_of(p) : NULL;
+    return large != NULL && large->guard != 0;
+}
+
 static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
-    if (ebbi_check_is_on() && ebbi_tag_class(ebbi_tag_of(p)) != 0) {
+    if (ebbi_check_is_on() && (ebbi_tag_class(ebbi_tag_of(p)) != 0 || is_guarded(p))) {
         return move_block(p, old_bytes, bytes, site); // what points to the old place is found
     }
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&

@@ -284,7 +284,8 @@ static bool class_fits(unsigned class_number, const struct ebbi_given *given)
 static bool any_fits(const void *p, const struct ebbi_given *given)
 {
     unsigned class_number = ebbi_tag_class(ebbi_tag_of(p));
-    if (given->align != 0 && ((uintptr_t)p & (given->align - 1)) != 0) {
+    if (given->align != 0 &&
+        (!ebbi_is_power_of_two(given->align) || ((uintptr_t)p & (given->align - 1)) != 0)) {
         return false;
     }
     if (given->bytes == EBBI_UNSAID) {

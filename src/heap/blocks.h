@@ -65,6 +65,10 @@ EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
 // A call that frees the block says that it has so many bytes (or EBBI_UNSAID) at that alignment (or 0).
 EBBI_NORETURN void ebbi_report_mismatch(const void *p, size_t bytes, size_t align);
 
+// ---- compact.c: ebb_is_sparse, ebb_compact -------------------------------------------------------
+bool ebbi_block_is_sparse(const void *p);
+void *ebbi_block_compact(void *p);
+
 // ---- current.c -----------------------------------------------------------------------------------
 extern EBBI_HIDDEN bool ebbi_dying; // a thread of the process is on its way to abort(); atomic
 

@@ -27,7 +27,7 @@ void ebbi_report_invalid(const void *p, const char *what)
 void ebbi_report_mismatch(const void *p, size_t bytes, size_t align)
 {
     size_t has = ebbi_usable_size(p); // reports what is no block
-    if (align != 0 && ((uintptr_t)p & (align - 1)) != 0) {
+    if (align != 0 && (!ebbi_is_power_of_two(align) || ((uintptr_t)p & (align - 1)) != 0)) {
         ebbi_fatal("mismatched free: aligned to %zu, as its call says, %p is not", align, p);
     }
     ebbi_fatal("mismatched free: of %zu bytes, as its call says, %p is not: it has room for %zu",

@@ -157,7 +157,8 @@ static void unlink_heap(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
-    (void)ebbi_fetch_add_relaxed(&ended_purged, heap->own.purged_bytes); // relaxed: a count
+    // relaxed: a count
+    (void)ebbi_fetch_add_relaxed(&ended_purged, heap->own.purged_bytes);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
 }
 

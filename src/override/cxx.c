@@ -107,6 +107,8 @@ BASIC(void *, _Znwm, (size_t bytes))
 BASIC(void *, _Znam, (size_t bytes))
 BASIC(void *, _ZnwmSt11align_val_t, (size_t bytes, size_t align))
 BASIC(void *, _ZnamSt11align_val_t, (size_t bytes, size_t align))
+BASIC(void *, _ZnwmRKSt9nothrow_t, (size_t bytes, const void *nothrow))
+BASIC(void *, _ZnamRKSt9nothrow_t, (size_t bytes, const void *nothrow))
 BASIC(void, _ZdlPv, (void *p))
 BASIC(void, _ZdaPv, (void *p))
 BASIC(void, _ZdlPvSt11align_val_t, (void *p, size_t align))
@@ -153,11 +155,14 @@ DELETE(_ZdaPv, (void *p), IS_OURS(_ZdlPv), ebbi_free(p, EBBI_BY_NEW_ARRAY), _Zdl
 DELETE_NOTHROW(_ZdlPvRKSt9nothrow_t, _ZdlPv)
 DELETE_NOTHROW(_ZdaPvRKSt9nothrow_t, _ZdaPv)
 // delete(p, size), delete[](p, size)
-// Its size is that of the allocation if operator new is ours, too; the program's may have asked for more.
+// Its size is that of the allocation if each operator new that may have made it is ours, too; the program's may have asked for
+// more.
+#define NEW_IS_OURS (IS_OURS(_Znwm) && IS_OURS(_ZnwmRKSt9nothrow_t))
+#define NEW_ARRAY_IS_OURS (NEW_IS_OURS && IS_OURS(_Znam) && IS_OURS(_ZnamRKSt9nothrow_t))
 DELETE(_ZdlPvm, (void *p, size_t bytes), IS_OURS(_ZdlPv),
-       ebbi_free_sized(p, bytes, IS_OURS(_Znwm), EBBI_BY_NEW), _ZdlPv(p))
+       ebbi_free_sized(p, bytes, NEW_IS_OURS, EBBI_BY_NEW), _ZdlPv(p))
 DELETE(_ZdaPvm, (void *p, size_t bytes), IS_OURS(_ZdaPv) && IS_OURS(_ZdlPv),
-       ebbi_free_sized(p, bytes, IS_OURS(_Znam) && IS_OURS(_Znwm), EBBI_BY_NEW_ARRAY), _ZdaPv(p))
+       ebbi_free_sized(p, bytes, NEW_ARRAY_IS_OURS, EBBI_BY_NEW_ARRAY), _ZdaPv(p))
 // delete(p, align), delete[](p, align), and with nothrow
 DELETE(_ZdlPvSt11align_val_t, (void *p, size_t align), true,
        ebbi_free_aligned(p, EBBI_UNSAID, align, EBBI_BY_ALIGNED_NEW), )
@@ -168,11 +173,12 @@ DELETE_ALIGNED_NOTHROW(_ZdlPvSt11align_val_tRKSt9nothrow_t, _ZdlPvSt11align_val_
 DELETE_ALIGNED_NOTHROW(_ZdaPvSt11align_val_tRKSt9nothrow_t, _ZdaPvSt11align_val_t)
 // delete(p, size, align), delete[](p, size, align)
 DELETE(_ZdlPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
-       IS_OURS(_ZdlPvSt11align_val_t), ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED_NEW),
+       IS_OURS(_ZdlPvSt11align_val_t),
+       ebbi_free_aligned(p, ebbi_min(bytes, EBBI_UNSAID - 1), align, EBBI_BY_ALIGNED_NEW),
        _ZdlPvSt11align_val_t(p, align))
 DELETE(_ZdaPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
        IS_OURS(_ZdaPvSt11align_val_t) && IS_OURS(_ZdlPvSt11align_val_t),
-       ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED_NEW_ARRAY),
+       ebbi_free_aligned(p, ebbi_min(bytes, EBBI_UNSAID - 1), align, EBBI_BY_ALIGNED_NEW_ARRAY),
        _ZdaPvSt11align_val_t(p, align))
 
 // A new_handler may throw, and a nothrow form must then return NULL. Catching takes a C++ frame: the

@@ -30,7 +30,7 @@ EXPORT void free_sized(void *p, size_t bytes) { ebbi_free_sized(p, bytes, false,
 
 EXPORT void free_aligned_sized(void *p, size_t align, size_t bytes)
 {
-    ebbi_free_aligned(p, bytes, align, EBBI_BY_ALIGNED);
+    ebbi_free_aligned(p, ebbi_min(bytes, EBBI_UNSAID - 1), align, EBBI_BY_ALIGNED);
 }
 
 EXPORT void *aligned_alloc(size_t align, size_t bytes)

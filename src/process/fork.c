@@ -232,6 +232,7 @@ void ebbi_fork_watch(void)
     static bool watched;
     bool before = false;
     if (ebbi_cas_relaxed(&watched, &before, true)) { // relaxed: the first one alone
+        ebbi_check_draw_anew(); // it may be a child of one that has not come here
 #ifdef __GLIBC__ // its pthread_atfork lies in an archive that some linkers can not put into a library
         (void)__register_atfork(prepare, parent, child, NULL);
 #else

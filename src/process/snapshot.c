@@ -30,11 +30,13 @@ static struct ebb_class_stats *row_of(struct ebb_snapshot *s, unsigned class_num
     return &s->classes[class_number % EBBI_CLASS_EMPTY];
 }
 
-// live_blocks are those that are out of their slabs, until the cached ones are taken off.
+// Slabs that have come home whole end here. live_blocks are those that are out of their slabs, until the cached ones are taken off.
 static void add_owner(struct ebbi_owner *owner, void *context)
 {
     struct ebb_snapshot *s = context;
     ebbi_assert_held(&owner->lock);
+    ebbi_owner_tell_time(owner);
+    ebbi_owner_collect(owner); // what is on its way there is free
     s->slabs += owner->slab_count;
     s->slab_bytes += owner->held_bytes;
     s->dirty_bytes += owner->dirty_bytes;
@@ -57,6 +59,13 @@ static void add_heap_accounts(struct ebbi_heap *heap, void *context)
         if (c != 0) {
             row_of(s, c)->cached_blocks += ebbi_magazine_count(heap, n);
         }
+    }
+    size_t waiting =
+        ebbi_min(ebbi_load_relaxed(&heap->outbox_count), EBBI_OUTBOX); // relaxed: a hint
+    for (size_t i = 0; i < waiting; i++) {
+        // relaxed: a hint, which may be of no block any more
+        unsigned c = ebbi_tag_class(ebbi_tag_of(ebbi_load_relaxed(&heap->outbox[i])));
+        row_of(s, c)->cached_blocks += c != 0;
     }
     // relaxed: a count
     s->cached_bytes += ebbi_load_relaxed(&heap->spares.granules) << EBBI_GRANULE_SHIFT;

@@ -234,6 +234,17 @@ std::size_t live_bytes()
 }
 
 // What is held is at most a quarter of what is in use, or 1 MiB, however long it goes on; a trim gives it back.
+TEST(Check, AResizedBlockIsOfItsNewSize)
+{
+    for (const std::size_t from : {100U, 5000U, 40000U, 65530U, 300000U})
+        for (std::size_t to = from - 1; to > 0; to = to * 7 / 10) {
+            void *p = ebb_realloc(ebb_malloc(from), to);
+            ASSERT_NE(nullptr, p);
+            EXPECT_EQ(to, ebb_malloc_usable_size(p)) << from;
+            ebb_free(p);
+        }
+}
+
 TEST(Check, WhatIsHeldIsBounded)
 {
     const std::size_t before = live_bytes();

@@ -94,6 +94,19 @@ TEST(SizedDeathTest, AnAlignmentThatTheAddressHasNot)
     std::free(p);
 }
 
+TEST(SizedDeathTest, ImpossibleSizesAndAlignmentsFitNothing)
+{
+    for (const std::size_t bytes :
+         {SIZE_MAX, SIZE_MAX - 1, static_cast<std::size_t>(PTRDIFF_MAX)}) {
+        EXPECT_DEATH(::operator delete(opaque(::operator new(100)), bytes), "mismatched free");
+        EXPECT_DEATH(api::release_sized(opaque(std::malloc(200000)), bytes), "mismatched free");
+        EXPECT_DEATH(api::release_aligned_sized(opaque(std::aligned_alloc(64, 100)), 64, bytes),
+                     "mismatched free");
+    }
+    EXPECT_DEATH(api::release_aligned_sized(opaque(std::aligned_alloc(64, 100)), 48, 100),
+                 "mismatched free");
+}
+
 TEST(SizedDeathTest, ABlockThatIsNoneIsStillNamed)
 {
     char *p = static_cast<char *>(std::malloc(100));

@@ -13,6 +13,7 @@ inline constexpr Operation operations[] = {
     {"free", "free", 14, op_free},
     {"free_sized", "free", 2, op_free_sized},
     {"realloc", "heap", 5, op_realloc},
+    {"compact", "trim", 3, op_compact},
     {"aligned", "odd", 5, op_aligned},
     {"bad_align", "odd", 1, op_bad_align},
     {"too_much", "odd", 1, op_too_much},

@@ -68,6 +68,22 @@ inline void settle(Worker &w, Model::Owned old, void *p, std::size_t size, Regio
     w.model.admit(p, size, 16, old->region);
 }
 
+// As a realloc to the same size.
+inline void op_compact(Worker &w, const Record &r)
+{
+    Block *block = w.model.pick(r.pick());
+    if (block == nullptr)
+        return;
+    Model::check(*block);
+    Model::Owned old = w.model.remove(block);
+    (void)ebb_is_sparse(old->at);
+    void *const p = ebb_compact(old->at);
+    const std::size_t size = old->size;
+    RANDOM_CHECK(p != nullptr && ebb_malloc_usable_size(p) == old->usable,
+                 "compact gave %p, of another size", p);
+    settle(w, std::move(old), p, size, nullptr);
+}
+
 inline void op_realloc(Worker &w, const Record &r)
 {
     Block *block = w.model.pick(r.pick());

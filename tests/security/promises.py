@@ -33,7 +33,7 @@ PROMISES: dict[str, list[tuple[str, str | None]]] = {
     ],
     "any-family": [
         (r"mismatch: (new_free|malloc_delete|array_delete|new_realloc)$", "missed"),
-        (r"mismatch: (delete_size_|free_sized_(?!of_aligned))", "at once"),
+        (r"mismatch: (delete_size_|free_sized_)", "missed"),
     ],
 }
 SETTINGS: dict[str, list[str]] = {

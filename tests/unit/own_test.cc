@@ -96,6 +96,15 @@ TEST_F(Own, AChunkBeginsWithAGap)
     ebbi_span_free(span);
 }
 
+// The kernel may put a huge object beside the table of tags.
+TEST_F(Own, TheTableOfTagsHasAGapAtEachEnd)
+{
+    char *table = reinterpret_cast<char *>(ebbi_window.tags);
+    char *end = reinterpret_cast<char *>(ebbi_window.tags + ebbi_window.granules);
+    EXPECT_FALSE(may_write(table - 1) || may_write(table - EBBI_GRANULE));
+    EXPECT_FALSE(may_write(end) || may_write(end + EBBI_GRANULE - 1));
+}
+
 TEST_F(Own, WithoutMemoryThereIsNoneAndLaterThereIs)
 {
     for (fake_call call : {FAKE_COMMIT, FAKE_RESERVE, FAKE_MAP})
