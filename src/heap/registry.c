@@ -164,8 +164,8 @@ static void unlink_heap(struct ebbi_heap *heap)
 
 size_t ebbi_heaps_ended_purged(void)
 {
-    return ebbi_load_relaxed(&ended_purged);
-} // relaxed: a count
+    return ebbi_load_relaxed(&ended_purged); // relaxed: a count
+}
 
 void ebbi_heap_end(struct ebbi_heap *heap)
 {

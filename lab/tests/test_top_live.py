@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""ebb top on processes that run, end, or refuse; the pictures of the documentation."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import signal
+import struct
+import sys
+import termios
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from test_profile_live import LEAKS, mean, under_ebbtide
+from test_stalls import WAITS, build, started
+from textual.pilot import Pilot
+from top_data import (
+    NOBODY,
+    PICTURES,
+    picture,
+)
+from top_screen import play, rows, shows, until
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.layout import find_root
+from ebbtide_lab.cli import top as top_verb
+from ebbtide_lab.cli.main import main
+from ebbtide_lab.inspect import heap as heaps
+from ebbtide_lab.inspect.heap import Subject
+from ebbtide_lab.show.top.app import Top
+
+# --- real processes -------------------------------------------------------------------
+
+
+def test_a_running_process_is_watched_until_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        subject = Subject(pid)
+        app = Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+
+        async def steps(app: Top, pilot: Pilot[None]) -> None:
+            await until(pilot, lambda: app._shown.earlier is not None)
+            assert shows(app, f"program {pid}   Ebbtide 0.1.0")
+            assert any(line.startswith("3.00 KiB") for line in rows(app))
+            await pilot.press("3")
+            await until(pilot, lambda: shows(app, "take part in reclamation"))
+            os.kill(pid, signal.SIGKILL)
+            await until(pilot, lambda: shows(app, f"Process {pid} has ended."))
+            await pilot.press("q")
+            assert not app.is_running
+
+        play(app, steps)
+
+
+def test_the_profile_is_on_from_its_tab_to_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        subject = Subject(pid)
+        app = Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+
+        async def steps(app: Top, pilot: Pilot[None]) -> None:
+            assert mean(pid) == 0
+            await pilot.press("4")
+            await until(pilot, lambda: shows(app, "leak_a_session < main"))
+            assert mean(pid) != 0
+
+        play(app, steps)
+        assert mean(pid) == 0
+
+
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_verb, "_has_terminal", lambda: True)
+    monkeypatch.setattr(Top, "run", lambda app: pytest.fail("it began"))
+
+
+def fault(*arguments: object) -> str:
+    done = CliRunner().invoke(main, ["top", *map(str, arguments)])
+    assert done.exit_code == 1, done.output
+    assert done.output.startswith("Error: ")
+    assert done.output.count("\n") == 1
+    return done.output
+
+
+@pytest.mark.usefixtures("terminal")
+def test_what_cannot_be_watched_is_told_in_a_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heaps, "ANSWERS_WITHIN_S", 0.1)
+    assert f"no process has the number {NOBODY}" in fault(NOBODY)
+    with started(build(WAITS, tmp_path / "plain")) as pid:
+        assert f"process {pid} has no Ebbtide in it" in fault(pid)
+    with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
+        assert f"process {pid} does not answer" in fault(pid)
+
+        def refuse(pid: int) -> None:
+            raise LabError(f"not allowed to write the memory of process {pid}")
+
+        monkeypatch.setattr(top_verb, "Subject", refuse)
+        assert f"not allowed to write the memory of process {pid}" in fault(pid)
+
+
+@pytest.mark.usefixtures("terminal")
+def test_a_system_without_its_package_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ebbtide_lab.show.top.app", None)
+    assert "ebb top needs the Python package textual" in fault(os.getpid())
+    assert CliRunner().invoke(main, ["--help"]).exit_code == 0
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_process_of_another_user_is_told() -> None:
+    assert "not allowed to read the memory of process 1" in fault(1)
+
+
+@pytest.mark.usefixtures("terminal")
+@pytest.mark.parametrize("interval", ["0.1", "3601", "nan", "soon"])
+def test_an_interval_has_its_bounds(interval: str) -> None:
+    done = CliRunner().invoke(main, ["top", "1", "--interval", interval])
+    assert done.exit_code == 2
+
+
+def test_without_a_terminal_another_verb_is_named() -> None:
+    assert "ebb top needs a terminal; ebb status --watch does without" in fault(os.getpid())
+
+
+def on_a_terminal(pid: int, environment: dict[str, str]) -> Iterator[bytes]:
+    """What `ebb top` writes there; it is told to leave when all of its screen is there."""
+    code = "from ebbtide_lab.cli.main import main; main()"
+    child, terminal = pty.fork()
+    if child == 0:
+        os.environ.update(environment, TERM="xterm-256color")
+        os.execv(sys.executable, [sys.executable, "-c", code, "top", str(pid)])
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    seen = b""
+    try:
+        while b"Help" not in seen:
+            seen += os.read(terminal, 65536)
+        yield seen
+        os.write(terminal, b"q")
+        while os.read(terminal, 65536):
+            pass
+    except OSError:  # it has closed the terminal
+        pass
+    finally:
+        os.close(terminal)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])
+def test_it_runs_on_a_terminal_in_colour_and_without(
+    environment: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        (seen,) = on_a_terminal(pid, environment)
+    assert b"blocks in use" in seen
+    colours = re.findall(rb"\x1b\[[\d;]*[34]8;[25];", seen)
+    assert bool(colours) != bool(environment)
+
+
+# --- the pictures of the documentation ------------------------------------------------
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_are_those_of_the_screen(name: str) -> None:
+    """`python tests/top_data.py` writes them."""
+    kept = find_root() / "docs" / "figures" / f"{name}.svg"
+    assert kept.read_text(encoding="utf-8") == asyncio.run(picture(PICTURES[name]))
