@@ -132,8 +132,7 @@ EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_text(char *out, size_t size) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_stats_json(char *out, size_t size) EBB_NOEXCEPT;
 
-// Of one size class. Blocks that wait for a grace period are live until it is over, and so are those on their way
-// to another thread's heap.
+// Of one size class. Blocks that wait for a grace period are live until it is over.
 struct ebb_class_stats {
     size_t
         block_bytes; // size of its blocks; 0: those of malloc(0), which lie in slabs without access
