@@ -101,7 +101,7 @@ int main(int argc, char **argv)
     uint64_t keys = 0;
     size_t kept = 0;
     struct table table = {NULL, (size_t)1 << 20};
-    table.buckets = ebb_calloc(table.bucket_count, sizeof *table.buckets);
+    table.buckets = ebb_calloc(table.bucket_count, sizeof(void *));
     if (table.buckets == NULL) {
         return 1;
     }

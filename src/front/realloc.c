@@ -51,11 +51,12 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
     return to;
 }
 
-// A block that stays in its place is for a profile as one that was freed and allocated.
-static void *end_sample(void *p)
+// Of a block that stays in its place. One of its own may have been retired; for a profile it was freed and allocated.
+static void *stays_here(void *p)
 {
     struct ebbi_note *note = ebbi_tag_of(p) != EBBI_TAG_REGION ? ebbi_large_note(p) : NULL;
     if (note != NULL) {
+        ebbi_large_check_retired(p, note, "realloc");
         ebbi_profile_freed(note);
     }
     return p;
@@ -66,7 +67,7 @@ static void *stay(void *p)
 {
     unsigned bin = ebbi_tag_of(p);
     if (ebbi_tag_class(bin) == 0) {
-        return end_sample(p);
+        return stays_here(p);
     }
     const struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
@@ -84,14 +85,14 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
         void *same =
             tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes) : ebbi_large_resize(p, bytes);
         if (same != NULL) {
-            return end_sample(same);
+            return stays_here(same);
         }
     }
     int saved = errno;
     void *to = move_block(p, old_bytes, bytes, site);
     if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
-        return end_sample(p);
+        return stays_here(p);
     }
     return to;
 }

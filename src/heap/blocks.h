@@ -56,6 +56,8 @@ void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large
 // Counted under the label, if any.
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label *label);
 void ebbi_large_free(void *p);
+// Ends the process if it has been retired. what: the program does with it.
+void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
 size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
 void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
 

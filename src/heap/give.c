@@ -91,7 +91,7 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
             EBBI_ASSERT(home_count == 0 || home_class == slab->class_number);
             home_class = slab->class_number;
             home_count += run.count;
-            give_home(owner, slab, run, run.count * ebbi_classes[home_class].size);
+            give_home(owner, slab, run, (size_t)run.count * ebbi_classes[home_class].size);
         }
     }
     if (home_count > 0) {

@@ -111,14 +111,20 @@ static void give_span(struct ebbi_large *large)
     }
 }
 
+void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what)
+{
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&note->stamp) != 0)) { // relaxed: for misuse alone
+        (void)ebbi_guard_report((uintptr_t)p, what);
+        ebbi_fatal("invalid %s: %p has been retired and waits for its grace period", what, p);
+    }
+}
+
 void ebbi_large_free(void *p)
 {
     struct ebbi_large *large = ebbi_large_of(p);
     struct ebbi_note *note = large != NULL ? &large->note : ebbi_huge_note(p);
-    // relaxed: for misuse alone
-    if (note != NULL && ebbi_load_relaxed(&note->stamp) != 0) {
-        (void)ebbi_guard_report((uintptr_t)p, "free");
-        ebbi_fatal("invalid free: %p has been retired and waits for its grace period", p);
+    if (note != NULL) {
+        ebbi_large_check_retired(p, note, "free");
     }
     // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
     bool labelled = note != NULL && note->label != NULL;

@@ -253,6 +253,22 @@ TEST_F(ReclaimDeathTest, FreeOfARetiredBlock)
     }
 }
 
+TEST_F(ReclaimDeathTest, ReallocOfARetiredObject)
+{
+    for (const std::size_t bytes : {200 * KiB, 3 * MiB, 40 * MiB})
+        for (const std::size_t to : {bytes - 100, bytes + 100, bytes * 2})
+            expect_death(
+                "realloc of a retired object",
+                [=] {
+                    void *p = ebb_malloc(bytes);
+                    ebb_pin();
+                    ebb_retire(p);
+                    (void)ebb_realloc(p, to);
+                    ebb_unpin();
+                },
+                "has been retired");
+}
+
 TEST_F(ReclaimDeathTest, WaitingInsideAPin)
 {
     expect_death("synchronize", [] { (ebb_pin(), ebb_synchronize()); });
