@@ -49,6 +49,69 @@ pub struct ebb_stats {
     pub asked_huge_bytes: usize,
 }
 
+/// Of one size class.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ebb_class_stats {
+    /// Size of its blocks; 0: those of `ebb_malloc(0)`.
+    pub block_bytes: usize,
+    /// Number of slabs.
+    pub slabs: usize,
+    /// Blocks in use.
+    pub live_blocks: usize,
+    /// Free blocks in magazines.
+    pub cached_blocks: usize,
+    /// Free blocks in slabs.
+    pub free_blocks: usize,
+}
+
+/// Rows of an `ebb_snapshot`, used or not.
+pub const EBB_SNAPSHOT_CLASSES: usize = 96;
+
+/// The accounts of the heap, in bytes unless named otherwise.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct ebb_snapshot {
+    /// `CLOCK_MONOTONIC`, in ms.
+    pub taken_ms: u64,
+    /// Blocks of classes in use, by their full size.
+    pub live_bytes: usize,
+    /// Blocks in magazines, and freed large objects that a thread keeps.
+    pub cached_bytes: usize,
+    /// Free blocks of slabs.
+    pub free_bytes: usize,
+    /// Of them, on pages that may not have been returned.
+    pub dirty_bytes: usize,
+    /// Address space of slabs.
+    pub slab_bytes: usize,
+    /// Other spans: large objects, regions, the allocator's own.
+    pub span_bytes: usize,
+    /// Free spans and kept mappings, not yet returned.
+    pub dirty_span_bytes: usize,
+    /// Mappings of huge objects.
+    pub huge_bytes: usize,
+    /// Their number.
+    pub huge_count: usize,
+    /// Arena made usable so far.
+    pub committed_bytes: usize,
+    /// Arena address space.
+    pub reserved_bytes: usize,
+    /// Of the arena, asked for as huge pages and not split since.
+    pub asked_huge_bytes: usize,
+    /// Returned to the operating system since the start.
+    pub purged_bytes: usize,
+    /// Number of calls for that, but for slabs'.
+    pub purges: usize,
+    /// Number of slabs.
+    pub slabs: usize,
+    /// Number of heaps, abandoned ones included.
+    pub heaps: usize,
+    /// Rows in use, the smallest class first.
+    pub class_count: usize,
+    /// By class.
+    pub classes: [ebb_class_stats; EBB_SNAPSHOT_CLASSES],
+}
+
 extern "C" {
     /// A block of at least `bytes` bytes, aligned to 16, or null.
     pub fn ebb_malloc(bytes: usize) -> *mut c_void;
@@ -72,6 +135,12 @@ extern "C" {
     pub fn ebb_malloc_usable_size(p: *const c_void) -> usize;
     /// Returns all that is free to the operating system now. Bytes returned.
     pub fn ebb_trim() -> usize;
+    /// Whether the block keeps a slab that is mostly free.
+    pub fn ebb_is_sparse(p: *const c_void) -> c_int;
+    /// Such a block's new place in another slab, or `p`, where it stays.
+    pub fn ebb_compact(p: *mut c_void) -> *mut c_void;
+    /// The accounts, class by class, without a pause.
+    pub fn ebb_snapshot_get(snapshot: *mut ebb_snapshot);
     /// A snapshot.
     pub fn ebb_stats_get(stats: *mut ebb_stats);
     /// The snapshot as text, cut to `size`; the length that the whole would have.

@@ -27,6 +27,8 @@ mod alloc;
 pub mod epoch;
 #[cfg(not(miri))] // the stand-in has no regions
 pub mod region;
+#[cfg(not(miri))] // nor accounts
+mod snapshot;
 mod stats;
 
 #[cfg(not(miri))]
@@ -35,4 +37,6 @@ use ebbtide_sys as sys;
 mod sys;
 
 pub use alloc::{trim, Ebbtide};
+#[cfg(not(miri))]
+pub use snapshot::{snapshot, SizeClass, Snapshot};
 pub use stats::{stats, Stats};
