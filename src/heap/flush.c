@@ -22,7 +22,7 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_owner *owner, unsig
     for (size_t i = 0; i < rest; i++) {
         first[i] = first[count + i];
     }
-    heap->fast.top[bin] = first + rest;
+    ebbi_store_relaxed(&heap->fast.top[bin], first + rest); // relaxed: others only count
     owner->freed_bytes += count * ebbi_classes[class_number].size;
 }
 

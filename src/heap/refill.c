@@ -27,7 +27,7 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
         EBBI_ASSERT(got < m->slots && m->base[0] == NULL);
         heap->taken_bytes += got * ebbi_classes[class_number].size;
-        heap->fast.top[bin] = m->base + 1 + got;
+        ebbi_store_relaxed(&heap->fast.top[bin], m->base + 1 + got); // relaxed: others only count
     }
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);

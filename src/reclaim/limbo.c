@@ -96,7 +96,9 @@ static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct 
     bag->count -= (uint32_t)count;
     memcpy(m->base + 1, bag->blocks + bag->count, count * sizeof(void *));
     ebbi_compiler_fence(); // as in retire_mixed
-    heap->fast.top[ebbi_class_bin(class_number, heap->lane)] = m->base + 1 + count;
+    // relaxed: others only count
+    ebbi_store_relaxed(&heap->fast.top[ebbi_class_bin(class_number, heap->lane)],
+                       m->base + 1 + count);
     ebbi_bag_forget(heap, bag, count);
 }
 
