@@ -11,7 +11,10 @@
 #include "arena/internal.h"
 
 #define CLUSTERS 4096
+#define FIRST_CLUSTERS 4
 #define CLUSTER_GRANULES 16u
+#define SMALL_GRANULES                                                                             \
+    4u // of the first one: headers behind it are on one page with those before it
 
 struct own_cluster {
     struct ebbi_span *span; // NULL: none
@@ -19,13 +22,21 @@ struct own_cluster {
     uint32_t granules; // with access
 };
 
-static EBBI_SPARSE struct own_cluster clusters[CLUSTERS];
+// A process with few threads has no page for the further ones.
+static struct own_cluster first_clusters[FIRST_CLUSTERS];
+static EBBI_SPARSE struct own_cluster more_clusters[CLUSTERS - FIRST_CLUSTERS];
 static size_t cluster_end; // behind the last that there was
 static struct ebbi_lock clusters_lock =
     EBBI_LOCK(ARENA); // rank: arena; over the three, taken with no other below
 
 void ebbi_own_lock(void) { ebbi_lock_take(&clusters_lock); }
 void ebbi_own_unlock(void) { ebbi_lock_drop(&clusters_lock); }
+
+static struct own_cluster *cluster_at(size_t number)
+{
+    return number < FIRST_CLUSTERS ? &first_clusters[number]
+                                   : &more_clusters[number - FIRST_CLUSTERS];
+}
 
 static char *granule_of(const struct own_cluster *cluster, size_t index)
 {
@@ -46,12 +57,14 @@ static void *own_take_of(struct own_cluster *cluster)
     return granule_of(cluster, index);
 }
 
-static void *own_take_any(void)
+// NULL: there is none left; *granules: as many as another cluster is to have.
+static void *own_take_any(size_t *granules)
 {
     void *granule = NULL;
     ebbi_lock_take(&clusters_lock);
+    *granules = cluster_end == 0 ? SMALL_GRANULES : CLUSTER_GRANULES;
     for (size_t i = 0; i < cluster_end && granule == NULL; i++) {
-        granule = own_take_of(&clusters[i]);
+        granule = own_take_of(cluster_at(i));
     }
     ebbi_lock_drop(&clusters_lock);
     return granule;
@@ -66,9 +79,10 @@ static struct ebbi_span *cluster_span(size_t granules)
     }
     char *first = (char *)ebbi_span_start(span) + EBBI_GRANULE;
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
+    int (*shut)(void *start, size_t bytes) = span->zeroed ? ebbi_os_close : ebbi_os_guard;
     ebbi_dense_split(first - EBBI_GRANULE, bytes + 2 * EBBI_GRANULE);
-    (void)ebbi_os_guard(first - EBBI_GRANULE, EBBI_GRANULE);
-    (void)ebbi_os_guard(first + bytes, EBBI_GRANULE);
+    (void)shut(first - EBBI_GRANULE, EBBI_GRANULE);
+    (void)shut(first + bytes, EBBI_GRANULE);
     if (!span->zeroed && !ebbi_os_purge(first, bytes)) {
         memset(first, 0, bytes);
     }
@@ -85,10 +99,9 @@ static void cluster_give(struct ebbi_span *span)
 }
 
 // One of a new cluster. NULL: refused.
-static void *cluster_make(void)
+static void *cluster_make(size_t granules)
 {
     void *granule = NULL;
-    size_t granules = CLUSTER_GRANULES;
     struct ebbi_span *span = cluster_span(granules);
     if (span == NULL) {
         granules = 1;
@@ -96,10 +109,11 @@ static void *cluster_make(void)
     }
     ebbi_lock_take(&clusters_lock);
     for (size_t i = 0; i < CLUSTERS && span != NULL && granule == NULL; i++) {
-        if (clusters[i].span == NULL) {
-            clusters[i] = (struct own_cluster){span, 0, (uint32_t)granules};
+        struct own_cluster *cluster = cluster_at(i);
+        if (cluster->span == NULL) {
+            *cluster = (struct own_cluster){span, 0, (uint32_t)granules};
             cluster_end = ebbi_max(cluster_end, i + 1);
-            granule = own_take_of(&clusters[i]);
+            granule = own_take_of(cluster);
         }
     }
     ebbi_lock_drop(&clusters_lock);
@@ -111,20 +125,26 @@ static void *cluster_make(void)
 
 void *ebbi_own_take(void)
 {
-    void *granule = own_take_any();
-    return granule != NULL ? granule : cluster_make();
+    size_t granules;
+    void *granule = own_take_any(&granules);
+    return granule != NULL ? granule : cluster_make(granules);
+}
+
+static bool cluster_has(const struct own_cluster *cluster, const void *granule)
+{
+    return cluster->span != NULL && (uintptr_t)granule - (uintptr_t)granule_of(cluster, 0) <
+                                        (size_t)cluster->granules << EBBI_GRANULE_SHIFT;
 }
 
 static struct own_cluster *cluster_with(const void *granule)
 {
-    struct own_cluster *cluster = clusters;
+    size_t number = 0;
     ebbi_assert_held(&clusters_lock);
-    while (cluster->span == NULL || (uintptr_t)granule - (uintptr_t)granule_of(cluster, 0) >=
-                                        (size_t)cluster->granules << EBBI_GRANULE_SHIFT) {
-        cluster++;
-        EBBI_ASSERT(cluster < clusters + cluster_end);
+    while (!cluster_has(cluster_at(number), granule)) {
+        number++;
+        EBBI_ASSERT(number < cluster_end);
     }
-    return cluster;
+    return cluster_at(number);
 }
 
 void ebbi_own_give(void *granule)

@@ -157,15 +157,21 @@ bool ebbi_os_purge(void *start, size_t bytes)
     return done;
 }
 
-int ebbi_os_guard(void *start, size_t bytes)
+int ebbi_os_close(void *start, size_t bytes)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     int result = mprotect(start, bytes, PROT_NONE) == 0 ? 0 : -ENOMEM;
+    errno = saved;
+    return result;
+}
+
+int ebbi_os_guard(void *start, size_t bytes)
+{
+    int result = ebbi_os_close(start, bytes);
     if (result == 0) {
         (void)ebbi_os_purge(start, bytes);
     }
-    errno = saved;
     return result;
 }
 

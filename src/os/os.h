@@ -33,8 +33,9 @@ int ebbi_os_make_writable(void *start, size_t bytes); // the same, but no part o
 // return the kernel refuses (locked memory) keep their contents: false.
 bool ebbi_os_purge(void *start, size_t bytes);
 
-// Gives the pages back and lets no access through any more, until they are committed again. 0 or
-// -ENOMEM; on failure nothing has changed. Locked memory keeps its pages.
+// Lets no access through any more, until they are committed again. 0 or -ENOMEM; on failure nothing has changed.
+int ebbi_os_close(void *start, size_t bytes);
+// The same, and gives the pages back. Locked memory keeps its pages.
 int ebbi_os_guard(void *start, size_t bytes);
 
 // Ends a reservation or mapping.

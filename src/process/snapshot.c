@@ -14,15 +14,15 @@
 _Static_assert(EBBI_CLASS_COUNT - 1 <= EBB_SNAPSHOT_CLASSES, "a row for each class");
 
 struct snapshot_board {
-    uint64_t magic;
+    uint64_t magic; // these three 0 before the first question
     uint32_t version;
     uint32_t bytes; // of `taken`
     uint64_t turn;  // odd while it is being written; atomic
     struct ebb_snapshot taken;
 };
 extern __attribute__((visibility("default"))) struct snapshot_board ebb_snapshot_board;
-struct snapshot_board ebb_snapshot_board = {
-    .magic = BOARD_MAGIC, .version = 1, .bytes = sizeof(struct ebb_snapshot)};
+// Without a page of its own until it is asked for.
+EBBI_SPARSE struct snapshot_board ebb_snapshot_board;
 
 // The smallest first.
 static struct ebb_class_stats *row_of(struct ebb_snapshot *s, unsigned class_number)
@@ -112,6 +112,9 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
 void ebbi_snapshot_publish(void)
 {
     uint64_t turn = ebb_snapshot_board.turn;
+    ebb_snapshot_board.version = 1;
+    ebb_snapshot_board.bytes = sizeof(struct ebb_snapshot);
+    ebb_snapshot_board.magic = BOARD_MAGIC;
     ebbi_store_relaxed(&ebb_snapshot_board.turn, turn + 1); // relaxed: the fence orders it
     ebbi_fence_full(); // full[snapshot <-> snapshot]: the other process reads the turn on both sides
     ebbi_snapshot_take(&ebb_snapshot_board.taken);

@@ -73,7 +73,7 @@ static void close_empty(const struct ebbi_slab *slab)
 {
     size_t bytes = (size_t)slab->head.granules << EBBI_GRANULE_SHIFT;
     ebbi_dense_split(slab_start(slab), bytes);
-    (void)ebbi_os_guard(slab_start(slab), bytes);
+    (void)(slab->head.zeroed ? ebbi_os_close : ebbi_os_guard)(slab_start(slab), bytes);
 }
 
 // False: the kernel refuses, and the span stays as it is, for ever.

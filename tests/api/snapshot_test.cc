@@ -140,9 +140,6 @@ TEST(Snapshot, ThreadsGoOnMeanwhile)
 
 TEST(Snapshot, AnotherProcessIsAnsweredOnTheBoard)
 {
-    EXPECT_EQ(0, std::memcmp(&ebb_snapshot_board.magic, "1NSPSBBE", 8));
-    EXPECT_EQ(1U, ebb_snapshot_board.version);
-    EXPECT_EQ(sizeof(ebb_snapshot), ebb_snapshot_board.bytes);
     const std::vector<void *> blocks = blocks_of(200, 4000);
     const std::uint64_t turn = ebb_snapshot_board.turn;
     ask(snapshot, 0);
@@ -150,6 +147,9 @@ TEST(Snapshot, AnotherProcessIsAnsweredOnTheBoard)
         free_all(blocks_of(5000, 100));
     ASSERT_TRUE(is_answered());
     EXPECT_EQ(0, ebb_control.result);
+    EXPECT_EQ(0, std::memcmp(&ebb_snapshot_board.magic, "1NSPSBBE", 8));
+    EXPECT_EQ(1U, ebb_snapshot_board.version);
+    EXPECT_EQ(sizeof(ebb_snapshot), ebb_snapshot_board.bytes);
     EXPECT_EQ(turn + 2, ebb_snapshot_board.turn);
     EXPECT_EQ(0U, turn % 2);
     EXPECT_GE(row_of(ebb_snapshot_board.taken, 200).live_blocks, 4000U);

@@ -208,6 +208,11 @@ bool ebbi_os_purge(void *start, size_t bytes)
     return real_os_purge(start, bytes);
 }
 
+int ebbi_os_close(void *start, size_t bytes)
+{
+    return refuse(FAKE_GUARD) ? -ENOMEM : real_os_close(start, bytes);
+}
+
 int ebbi_os_guard(void *start, size_t bytes)
 {
     return refuse(FAKE_GUARD) ? -ENOMEM : real_os_guard(start, bytes);

@@ -6,6 +6,7 @@
 #define ebbi_os_commit real_os_commit
 #define ebbi_os_make_writable real_os_make_writable
 #define ebbi_os_purge real_os_purge
+#define ebbi_os_close real_os_close
 #define ebbi_os_guard real_os_guard
 #define ebbi_os_release real_os_release
 #define ebbi_os_resize real_os_resize

@@ -12,6 +12,7 @@ void *real_os_map(void *at, size_t bytes);
 int real_os_commit(void *start, size_t bytes);
 int real_os_make_writable(void *start, size_t bytes);
 bool real_os_purge(void *start, size_t bytes);
+int real_os_close(void *start, size_t bytes);
 int real_os_guard(void *start, size_t bytes);
 void real_os_release(void *start, size_t bytes);
 bool real_os_resize(void *start, size_t old_bytes, size_t new_bytes);

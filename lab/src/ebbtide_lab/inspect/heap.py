@@ -124,10 +124,6 @@ class Subject:
             self._control = Control(self._process)
             self._at = self._process.require(SYMBOL, LACK)
             self._labels_at = self._process.require(lifetimes.SYMBOL, LACK)
-            with told(pid):
-                head = HEAD.unpack(self._process.read(self._at, HEAD.size))
-            if head[:2] != (MAGIC, VERSION) or head[2] < TOTALS.size:
-                raise LabError(f"the Ebbtide in process {pid} is of another version")
         except BaseException:
             self.close()
             raise
@@ -186,7 +182,10 @@ class Subject:
         raise LabError(f"other tools ask process {self._process.pid} all the time")
 
     def _turn(self) -> tuple[int, int]:
-        _, _, size, turn = HEAD.unpack(self._process.read(self._at, HEAD.size))
+        """The head is there from the first answer on."""
+        magic, version, size, turn = HEAD.unpack(self._process.read(self._at, HEAD.size))
+        if (magic, version) != (MAGIC, VERSION) or size < TOTALS.size:
+            raise LabError(f"the Ebbtide in process {self._process.pid} is of another version")
         return turn, size
 
 
