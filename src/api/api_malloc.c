@@ -24,7 +24,12 @@ void *ebb_memalign(size_t align, size_t bytes)
 }
 size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
 int ebb_is_sparse(const void *p) { return ebbi_block_is_sparse(p); }
-void *ebb_compact(void *p) { return ebbi_block_compact(p); }
+void *ebb_compact(void *p)
+{
+    void *to = ebbi_block_compact(p);
+    ebbi_serve();
+    return to;
+}
 size_t ebb_trim(void) { return ebbi_trim(ebbi_heap_get(), ebbi_threads_any()); }
 
 int ebb_helper_start(void)

@@ -59,10 +59,14 @@ void *ebbi_block_compact(void *p)
         return p;
     }
     struct ebbi_owner *owner = slab->owner;
-    memcpy(to, p, ebbi_slab_class(slab)->size);
+    unsigned class_number = slab->class_number; // the slab may end
+    memcpy(to, p, ebbi_classes[class_number].size);
     ebbi_lock_take(&owner->lock);
     ebbi_owner_tell_time(owner);
     ebbi_give_blocks(owner, &p, 1);
+    owner->freed_bytes += ebbi_classes[class_number].size;
+    ebbi_purge_blocks(owner);
     ebbi_lock_drop(&owner->lock);
+    ebbi_purge_tick(NULL);
     return to;
 }

@@ -6,6 +6,7 @@
 #include <ebbtide/region.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstring>
 #include <memory>
 #include <random>
@@ -121,6 +122,29 @@ TEST(CompactDeathTest, WhatIsNoBlockIsNamed)
     EXPECT_DEATH((void)ebb_is_sparse(p + 16), "invalid");
     EXPECT_DEATH((void)ebb_compact(&local), "invalid");
     ebb_free(p);
+}
+
+std::size_t dirty()
+{
+    auto taken = std::make_unique<ebb_snapshot>();
+    ebb_snapshot_get(taken.get());
+    return taken->dirty_bytes + taken->dirty_span_bytes;
+}
+
+// Nobody calls the library any more: the helper gives the pages back.
+TEST(Compact, WhatIsLeftGoesHomeInAnIdleProcess)
+{
+    ASSERT_EQ(0, ebb_helper_start());
+    std::vector<Filled> left = thinned(200, 200000, 3, 5);
+    while (dirty() > std::size_t{1 << 20}) // the helper has nothing to do any more, and sleeps
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));
+    EXPECT_GT(compact(left), 0U);
+    EXPECT_GT(dirty(), std::size_t{4 << 20});
+    for (int i = 0; i < 600 && dirty() > std::size_t{1 << 20}; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    EXPECT_LE(dirty(), std::size_t{1 << 20});
+    check_and_free(left);
 }
 
 // Each thread moves its own, and what others have allocated for it.

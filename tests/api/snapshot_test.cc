@@ -116,6 +116,23 @@ TEST(Snapshot, BlocksThatCrossThreadsAreCountedOnce)
     EXPECT_EQ(row_of(*before, 256).live_blocks, row_of(*take(), 256).live_blocks);
 }
 
+// Without a trim: what threads have sent home and nobody has taken in is free.
+TEST(Snapshot, ItIsExactWhenAllThreadsHaveEnded)
+{
+    const auto before = take();
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 16; t++)
+        threads.emplace_back([] {
+            for (const std::size_t bytes : {40U, 256U, 4096U, 20000U, 60000U})
+                free_all(blocks_of(bytes, 500));
+        });
+    for (std::thread &each : threads)
+        each.join();
+    const auto after = take();
+    for (const std::size_t bytes : {40U, 256U, 4096U, 20000U, 60000U})
+        EXPECT_EQ(row_of(*before, bytes).live_blocks, row_of(*after, bytes).live_blocks) << bytes;
+}
+
 TEST(Snapshot, ThreadsGoOnMeanwhile)
 {
     std::atomic<bool> over{false};
