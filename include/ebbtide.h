@@ -146,7 +146,7 @@ struct ebb_class_stats {
 // program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause.
 #define EBB_SNAPSHOT_CLASSES 96
 struct ebb_snapshot {
-    uint64_t taken_ms;       // CLOCK_MONOTONIC
+    uint64_t taken_ms;       // when, CLOCK_MONOTONIC
     size_t live_bytes;       // blocks of classes in use, by their full size
     size_t cached_bytes;     // blocks in magazines, and freed large objects that a thread keeps
     size_t free_bytes;       // free blocks of slabs
@@ -164,7 +164,7 @@ struct ebb_snapshot {
     size_t slabs;            // number
     size_t heaps;            // number, abandoned ones included
     size_t class_count;      // rows, the smallest class first
-    struct ebb_class_stats classes[EBB_SNAPSHOT_CLASSES];
+    struct ebb_class_stats classes[EBB_SNAPSHOT_CLASSES]; // by class
 };
 
 // O(threads * classes). Each heap is locked for the time that it takes to add it up, some microseconds; none waits for the

@@ -27,6 +27,7 @@ from prometheus_client.openmetrics import parser as openmetrics_parser
 from prometheus_client.parser import text_string_to_metric_families
 from test_profile_live import under_ebbtide
 from test_stalls import WAITS, build, started
+from verbs import fault_of
 
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli import export
@@ -50,11 +51,7 @@ def ebb(*arguments: object) -> Result:
 
 
 def fault(*arguments: object) -> str:
-    done = ebb(*arguments)
-    assert done.exit_code == 1, done.output
-    assert done.output.startswith("Error: ")
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(ebb(*arguments))
 
 
 def samples(text: str) -> Samples:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 from profile_data import Maker
+from verbs import fault_of
 
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.profile import profile_pb2, stacks
@@ -34,12 +35,7 @@ def told(*arguments: object, columns: int = 100) -> str:
 
 def fault(*arguments: object) -> str:
     """The one line of an error."""
-    done = run(*arguments)
-    assert done.exit_code == 1, done.output
-    assert isinstance(done.exception, SystemExit)
-    assert done.output.startswith("Error: ")
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(run(*arguments))
 
 
 def read_json(*arguments: object) -> dict[str, Any]:

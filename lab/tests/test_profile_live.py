@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from test_stalls import WAITS, build, started
+from verbs import fault_of
 
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
@@ -55,11 +56,7 @@ def profile(*arguments: object) -> Result:
 
 
 def fault(*arguments: object) -> str:
-    done = profile(*arguments)
-    assert done.exit_code == 1, done.output
-    assert done.output.startswith("Error: ")
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(profile(*arguments))
 
 
 @contextmanager

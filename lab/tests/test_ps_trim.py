@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner, Result
 from test_profile_live import LEAKS, under_ebbtide
 from test_stalls import WAITS, build, started
+from verbs import fault_of
 
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
@@ -45,10 +46,7 @@ def ebb(*arguments: object) -> Result:
 
 
 def fault(*arguments: object) -> str:
-    done = ebb(*arguments)
-    assert done.exit_code == 1, done.output
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(ebb(*arguments))
 
 
 def test_a_process_with_ebbtide_is_listed_and_others_are_not(

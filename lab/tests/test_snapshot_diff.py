@@ -18,6 +18,7 @@ from heap_data import GROWS, grow, heap, label, totals
 from rich.console import Console
 from test_profile_live import under_ebbtide
 from test_stalls import WAITS, build, started
+from verbs import fault_of
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.files import replace_text
@@ -39,11 +40,7 @@ def ebb(*arguments: object) -> Result:
 
 
 def fault(*arguments: object) -> str:
-    done = ebb(*arguments)
-    assert done.exit_code == 1, done.output
-    assert done.output.startswith("Error: ")
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(ebb(*arguments))
 
 
 def kept(folder: Path, name: str, found: Heap) -> Path:

@@ -24,6 +24,7 @@ from top_data import (
     picture,
 )
 from top_screen import play, rows, shows, until
+from verbs import fault_of
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
@@ -36,12 +37,16 @@ from ebbtide_lab.show.top.app import Top
 # --- real processes -------------------------------------------------------------------
 
 
+def top_of(pid: int) -> Top:
+    subject = Subject(pid)
+    return Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+
+
 def test_a_running_process_is_watched_until_it_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
-        subject = Subject(pid)
-        app = Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+        app = top_of(pid)
 
         async def steps(app: Top, pilot: Pilot[None]) -> None:
             await until(pilot, lambda: app._shown.earlier is not None)
@@ -61,8 +66,7 @@ def test_the_profile_is_on_from_its_tab_to_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
-        subject = Subject(pid)
-        app = Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+        app = top_of(pid)
 
         async def steps(app: Top, pilot: Pilot[None]) -> None:
             assert mean(pid) == 0
@@ -81,11 +85,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fault(*arguments: object) -> str:
-    done = CliRunner().invoke(main, ["top", *map(str, arguments)])
-    assert done.exit_code == 1, done.output
-    assert done.output.startswith("Error: ")
-    assert done.output.count("\n") == 1
-    return done.output
+    return fault_of(CliRunner().invoke(main, ["top", *map(str, arguments)]))
 
 
 @pytest.mark.usefixtures("terminal")
