@@ -76,14 +76,19 @@ EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
 // Defragmentation, for programs that can move what they hold: after much has been freed, they ask for each block that is
-// left. Of a slab that is at least half free a block is sparse, unless its class takes blocks from that slab just now; others (large
-// objects, blocks of regions, all with EBB_CHECK=1) are not. p: the caller's, in use; NULL is not sparse. O(1), a lock.
+// left. A block is sparse if half of its slab is free or more (what lies in threads' caches is not), unless its class takes blocks
+// from that slab just now. Others never are: large objects, blocks of 0 bytes, of regions, of a profile's samples, guarded
+// ones, and all with EBB_CHECK=1. p: the caller's, in use; NULL is not sparse. O(1), a lock.
 EBB_EXPORT int ebb_is_sparse(const void *p) EBB_NOEXCEPT;
 
-// Moves a sparse block into a slab that has been begun, with all of its usable size: the new place, to which the caller
-// changes its pointers; or p, where it stays. Slabs that are left by all their blocks end at once, their pages go home after
-// the delay or by ebb_trim. To go over all blocks once is enough, mostly; while other threads allocate and free, more
-// often. Thread caches are passed by. Nobody else may use the block meanwhile. O(usable size); never fails.
+// Moves a sparse block into a slab that has been begun, with all of its usable size and its alignment: the new place, to which
+// the caller changes its pointers; or p, where it stays, as it does where there is no other slab. Slabs that are left by all
+// their blocks end at once, their pages go home after the delay or by ebb_trim. To go over all blocks once is enough,
+// mostly; while other threads allocate and free, more often. Thread caches are passed by: an ebb_trim before empties the
+// caller's and those of threads that sleep.
+// Nobody else may use the block meanwhile, and its old place is free at once: what readers may reach under a pin or a
+// hazard pointer is to be copied and retired instead. A block that the thread itself has freed is reported as by
+// ebb_free, if it still waits in its cache. O(usable size); never fails.
 EBB_EXPORT void *ebb_compact(void *p) EBB_NOEXCEPT;
 
 // Starts the thread that returns memory while the others sleep, for the rest of the process's life. It
@@ -143,7 +148,8 @@ struct ebb_class_stats {
 };
 
 // The accounts of the heap, class by class, in bytes unless named otherwise: what it has handed out, whether the
-// program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause.
+// program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause. Samples of a
+// profile and guarded blocks have spans of their own, and count as those; with EBB_CHECK=1 what is held back is live.
 #define EBB_SNAPSHOT_CLASSES 96
 struct ebb_snapshot {
     uint64_t taken_ms;       // when, CLOCK_MONOTONIC

@@ -26,6 +26,10 @@ size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
 int ebb_is_sparse(const void *p) { return ebbi_block_is_sparse(p); }
 void *ebb_compact(void *p)
 {
+    if (!ebbi_block_is_sparse(p)) {
+        return p;
+    }
+    ebbi_stay_slow(p);
     void *to = ebbi_block_compact(p);
     ebbi_serve();
     return to;

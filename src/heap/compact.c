@@ -7,10 +7,12 @@
 #include "heap/blocks.h"
 #include "heap/slabs.h"
 
-// Half of it is free, and it is not the one that its class takes from now.
+// Half of it is free, and it is not the one that its class takes from now. What other threads have freed is taken in first.
 static bool slab_is_sparse(const struct ebbi_slab *slab)
 {
     ebbi_assert_held(&slab->owner->lock);
+    ebbi_owner_tell_time(slab->owner);
+    ebbi_owner_collect(slab->owner);
     return slab->free_count * 2u >= ebbi_slab_class(slab)->blocks &&
            slab->owner->shelves[slab->class_number].current != slab;
 }
@@ -41,7 +43,6 @@ static void *take_elsewhere(const struct ebbi_slab *slab)
     void *block = NULL;
     struct ebbi_owner *owner = slab->owner;
     ebbi_lock_take(&owner->lock);
-    ebbi_owner_tell_time(owner);
     if (slab_is_sparse(slab) && ebbi_owner_take(owner, slab->class_number, &block, 1, false) == 1 &&
         ebbi_slab_of(block) == slab) {
         ebbi_give_blocks(owner, &block, 1);

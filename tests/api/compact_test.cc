@@ -122,6 +122,18 @@ TEST(CompactDeathTest, WhatIsNoBlockIsNamed)
     EXPECT_DEATH((void)ebb_is_sparse(p + 16), "invalid");
     EXPECT_DEATH((void)ebb_compact(&local), "invalid");
     ebb_free(p);
+    std::vector<Filled> left = thinned(200, 20000, 3, 9);
+    std::size_t sparse = 0;
+    while (sparse < left.size() && ebb_is_sparse(left[sparse].at) == 0)
+        sparse++;
+    ASSERT_LT(sparse, left.size());
+    EXPECT_DEATH(
+        {
+            ebb_free(left[sparse].at);
+            (void)ebb_compact(left[sparse].at);
+        },
+        "double free");
+    check_and_free(left);
 }
 
 std::size_t dirty()
@@ -144,6 +156,32 @@ TEST(Compact, WhatIsLeftGoesHomeInAnIdleProcess)
     for (int i = 0; i < 600 && dirty() > std::size_t{1 << 20}; i++)
         std::this_thread::sleep_for(std::chrono::milliseconds(50));
     EXPECT_LE(dirty(), std::size_t{1 << 20});
+    check_and_free(left);
+}
+
+// Their slabs are another heap's, which has not looked at what came home.
+TEST(Compact, WhatAnotherThreadHasAllocatedAndThisOneFreed)
+{
+    std::vector<Filled> all;
+    std::atomic<bool> filled{false}, over{false};
+    std::thread other([&] {
+        for (int i = 0; i < 60000; i++)
+            all.push_back(Filled::make(200, static_cast<unsigned char>(i)));
+        filled.store(true);
+        while (!over.load())
+            std::this_thread::yield();
+    });
+    while (!filled.load())
+        std::this_thread::yield();
+    std::vector<Filled> left;
+    for (std::size_t i = 0; i < all.size(); i++)
+        if (i % 10 == 0)
+            left.push_back(all[i]);
+        else
+            ebb_free(all[i].at);
+    EXPECT_GT(compact(left), left.size() / 2);
+    over.store(true);
+    other.join();
     check_and_free(left);
 }
 
