@@ -93,24 +93,29 @@ impl Snapshot {
 mod tests {
     use super::*;
 
-    fn live(found: &Snapshot, bytes: usize) -> usize {
-        let row = found.classes.iter().find(|row| row.block_bytes >= bytes);
-        row.map_or(0, |row| row.live_blocks)
+    fn live(found: &Snapshot, block_bytes: usize) -> usize {
+        let mut rows = found.classes.iter();
+        rows.find(|row| row.block_bytes == block_bytes)
+            .map_or(0, |row| row.live_blocks)
     }
 
     #[test]
     fn blocks_are_counted_in_their_class() {
-        const BYTES: usize = 26_000; // which no other test asks for
-        let before = live(&snapshot(), BYTES);
-        // SAFETY: plain allocations, each freed once.
-        let blocks: Vec<_> = (0..50).map(|_| unsafe { sys::ebb_malloc(BYTES) }).collect();
-        assert!(live(&snapshot(), BYTES) >= before + 50);
+        // SAFETY: plain allocations, each freed once; no other test asks for blocks as large.
+        let blocks: Vec<_> = (0..50)
+            .map(|_| unsafe { sys::ebb_malloc(26_000) })
+            .collect();
+        // SAFETY: a block that is alive.
+        let block_bytes = unsafe { sys::ebb_malloc_usable_size(blocks[0]) };
+        assert_eq!(live(&snapshot(), block_bytes), 50);
         for block in blocks {
             // SAFETY: as above.
             unsafe { sys::ebb_free(block) };
         }
-        let rows = snapshot().classes;
-        assert!(rows
+        let after = snapshot();
+        assert_eq!(live(&after, block_bytes), 0);
+        assert!(after
+            .classes
             .windows(2)
             .all(|two| two[0].block_bytes < two[1].block_bytes));
     }
