@@ -169,7 +169,6 @@ size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
 void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
-struct ebbi_large *ebbi_large_of(const void *p); // that starts at p; NULL when none does
 struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
 
 // The sum of measure(start, bytes) over all huge objects, their records' pages included.
@@ -221,6 +220,15 @@ EBBI_INLINE struct ebbi_span *ebbi_span_of(const void *p)
 EBBI_INLINE struct ebbi_large *ebbi_large_in(struct ebbi_span *span)
 {
     return (struct ebbi_large *)span;
+}
+
+EBBI_INLINE struct ebbi_large *ebbi_large_of(const void *p) // that starts at p; NULL when none does
+{
+    if (ebbi_tag_of(p) != EBBI_TAG_LARGE) {
+        return NULL;
+    }
+    struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
+    return (uintptr_t)p % EBBI_GRANULE == large->shift ? large : NULL;
 }
 
 EBBI_INLINE size_t ebbi_span_index(const struct ebbi_span *span)

@@ -173,6 +173,15 @@ static void *plain(size_t bytes, size_t align, ebbi_site site)
     return large_object(bytes, align, false);
 }
 
+// A large object where the thread has freed one like it, and nothing is asked of the slow path but that. NULL: see malloc_any.
+static void *large_again(const struct ebbi_fast *source, size_t bytes)
+{
+    struct ebbi_heap *mine = ebbi_heap_mine();
+    bool plainly =
+        mine != NULL && source == &mine->fast && !ebbi_guard_is_on() && !ebbi_check_is_on();
+    return plainly ? ebbi_large_again(mine, bytes) : NULL;
+}
+
 static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
 {
     if (ebbi_source_now() == &ebbi_heap_scoped) {
@@ -187,6 +196,10 @@ EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes, ebbi_site site)
 {
     uint32_t round = ebbi_profile_round();
     struct ebbi_fast *source = ebbi_source_now();
+    void *again = bytes > EBBI_CLASS_MAX && round == 0 ? large_again(source, bytes) : NULL;
+    if (again != NULL) {
+        return again;
+    }
     if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
         !ebbi_sampler_skips(&source->sampler, round, bytes)) {
         return malloc_any(bytes, site);

@@ -55,6 +55,8 @@ void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large
 // ---- large.c -------------------------------------------------------------------------------------
 // Counted under the label, if any.
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label *label);
+// Of no label, from what the heap keeps, not cleared. heap: the calling thread's. NULL: there is none.
+void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes);
 void ebbi_large_free(void *p);
 // Ends the process if it has been retired. what: the program does with it.
 void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);

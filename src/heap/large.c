@@ -34,6 +34,13 @@ static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
     return start;
 }
 
+void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes)
+{
+    bool may = bytes <= (size_t)EBBI_SPARES << EBBI_GRANULE_SHIFT;
+    struct ebbi_large *large = may ? ebbi_spare_take(heap, granules_for(bytes)) : NULL;
+    return large != NULL ? begin_object(large, bytes, false) : NULL;
+}
+
 // What does not fill half of its span, as a sample of a profile, is no reason for a huge page.
 static void *span_alloc(size_t bytes, size_t align, bool zero)
 {
@@ -119,37 +126,46 @@ void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const
     }
 }
 
-void ebbi_large_free(void *p)
+static EBBI_NOINLINE void huge_free(void *p)
 {
-    struct ebbi_large *large = ebbi_large_of(p);
-    struct ebbi_note *note = large != NULL ? &large->note : ebbi_huge_note(p);
+    struct ebbi_note *note = ebbi_huge_note(p);
     if (note != NULL) {
         ebbi_large_check_retired(p, note, "free");
-    }
-    // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
-    bool labelled = note != NULL && note->label != NULL;
-    bool listed =
-        labelled && ebbi_load_relaxed(&note->region) != NULL; // relaxed: only becomes NULL
-    if (listed) {
-        ebbi_region_forget(note);
-    }
-    if (large != NULL && !ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
-        ebbi_report_invalid(p, "free");
-    }
-    if (labelled && !listed) {
-        ebbi_region_forget(note);
-    }
-    if (note != NULL) {
+        if (note->label != NULL) {
+            ebbi_region_forget(note);
+        }
         ebbi_profile_freed(note);
-    }
-    if (large != NULL) {
-        large->guard != 0 ? ebbi_guard_free(large) : give_span(large);
-        return;
     }
     if (!ebbi_huge_keep(p)) {
         ebbi_report_invalid(p, "free");
     }
     ebbi_purge_tick(NULL);
+}
+
+void ebbi_large_free(void *p)
+{
+    struct ebbi_large *large = ebbi_large_of(p);
+    if (large == NULL) {
+        huge_free(p);
+        return;
+    }
+    struct ebbi_note *note = &large->note;
+    ebbi_large_check_retired(p, note, "free");
+    // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
+    bool labelled = EBBI_UNLIKELY(note->label != NULL);
+    bool listed =
+        labelled && ebbi_load_relaxed(&note->region) != NULL; // relaxed: only becomes NULL
+    if (listed) {
+        ebbi_region_forget(note);
+    }
+    if (!ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
+        ebbi_report_invalid(p, "free");
+    }
+    if (labelled && !listed) {
+        ebbi_region_forget(note);
+    }
+    ebbi_profile_freed(note);
+    large->guard != 0 ? ebbi_guard_free(large) : give_span(large);
 }
 
 size_t ebbi_large_bytes(const void *p)

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: spans of large objects that the thread has freed and will ask for again, by granules: a quarter of
-// what was in use lately, but at least 1 MiB and at most 4 MiB. For the arena they are in use; for a free they are
-// not: they have no tag.
+// Layer heap: spans of large objects that the thread has freed and will ask for again, by granules, 4 MiB at most.
+// For the arena they are in use; for a free they are not: they have no tag.
 //
 // The thread takes and puts under the lock of its heap's own owner, where every pass, trim and fork comes by as
 // well. A pass gives all of them to the arena, so that none stays for longer than to the next one; so does a put that
-// finds no room, a thread that ends, and memory that is refused.
+// finds no room, a thread that ends, memory that is refused, and a take that finds none where the arena would
+// have more in use than lately: a program's peak is not raised by what it has freed.
 #include "heap/blocks.h"
 #include "os/wake.h"
 
-#define SPARES_LEAST 16 // granules
-#define SPARES_PART 4   // of the peak
-#define LOOK_EVERY 8    // puts since all were given away
+#define LOOK_EVERY 8 // puts since all were given away
 
 // Smallest that holds `granules`, and is at most an eighth longer. 0: none.
 static size_t spare_fit(const struct ebbi_spares *spares, size_t granules)
@@ -34,7 +32,7 @@ static struct ebbi_large *pop(struct ebbi_spares *spares, size_t granules)
     return large;
 }
 
-static bool give(struct ebbi_spares *spares)
+static EBBI_NOINLINE bool give(struct ebbi_spares *spares)
 {
     struct ebbi_large *all = NULL;
     while (spares->sizes != 0) {
@@ -49,42 +47,44 @@ static bool give(struct ebbi_spares *spares)
     return all != NULL;
 }
 
+static EBBI_NOINLINE void found_none(struct ebbi_spares *spares, size_t granules)
+{
+    size_t bytes = granules << EBBI_GRANULE_SHIFT;
+    if (ebbi_arena_used_bytes() + bytes > ebbi_arena_peak_bytes()) {
+        (void)give(spares);
+    }
+}
+
 struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules)
 {
     struct ebbi_spares *spares = &heap->spares;
-    // relaxed: others only make it less
-    if (granules > EBBI_SPARES || ebbi_load_relaxed(&spares->granules) < granules) {
+    if (ebbi_load_relaxed(&spares->granules) == 0) { // relaxed: others only make it less
         return NULL;
     }
     struct ebbi_large *large = NULL;
     ebbi_lock_take(&heap->own.lock);
-    size_t fit = spare_fit(spares, granules);
+    size_t fit = granules <= EBBI_SPARES ? spare_fit(spares, granules) : 0;
     if (fit != 0) {
         large = pop(spares, fit);
         large->head.state = EBBI_SPAN_LARGE;
         large->head.zeroed = false;
+    } else {
+        found_none(spares, granules);
     }
     ebbi_lock_drop(&heap->own.lock);
     return large;
 }
 
-static size_t spares_most(void)
-{
-    size_t part = ebbi_arena_peak_bytes() / SPARES_PART >> EBBI_GRANULE_SHIFT;
-    return ebbi_min(ebbi_max(part, SPARES_LEAST), EBBI_SPARES);
-}
-
 bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large)
 {
-    size_t most = spares_most();
     struct ebbi_spares *spares = &heap->spares;
     size_t granules = large->head.granules;
     EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
-    if (granules > most) {
+    if (granules > EBBI_SPARES) {
         return false;
     }
     ebbi_lock_take(&heap->own.lock);
-    if (spares->granules + granules > most) {
+    if (spares->granules + granules > EBBI_SPARES) {
         (void)give(spares);
     }
     bool looks = spares->puts++ % LOOK_EVERY == 0;
