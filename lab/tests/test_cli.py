@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import invoke, sample
+from verbs import fault_of
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
@@ -324,3 +325,12 @@ def test_folders_of_another_schema_are_refused(layout: Layout, tmp_path: Path, v
     result = invoke(layout, verb, *arguments[verb])
     assert result.exit_code == 1
     assert f"holds schema 1, this lab reads {SCHEMA}" in result.output.replace("\n", " ")
+
+
+def test_a_verb_that_lacks_a_package_says_so_and_the_others_go_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "ebbtide_lab.cli.profile", None)
+    done = CliRunner().invoke(main, ["profile", "--tree", "heap.pb"])
+    assert "ebb profile lacks a Python package, or a newer one" in fault_of(done)
+    assert "snapshot" in CliRunner().invoke(main, ["--help"]).output

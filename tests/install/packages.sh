@@ -56,7 +56,7 @@ size=$(($(du -sk "$work/venv" | cut -f1) - size_before))
 for heavy in numpy matplotlib; do
     ! "$work/venv/bin/python" -c "import $heavy" 2>/dev/null || fail "the wheel brings $heavy"
 done
-# ebb COMMAND...: run, status and doctor by this ebb.
+# ebb COMMAND...: run, status, doctor and profile by this ebb.
 try_ebb() {
     cd "$work"
     [ "$("$@" run -- python3 -c 'print(6 * 7)' 2>"$work/said")" = 42 ] || fail "$* run: $(cat "$work/said")"
@@ -73,6 +73,13 @@ try_ebb() {
     kill "$server"
     server=
     wait $ebb || true
+    seq 100000 >"$work/numbers"
+    EBB_PROFILE=4096,$work/heap.pb "$@" run -- sort -o "$work/sorted" "$work/numbers" >"$work/said" 2>&1 ||
+        fail "$* run with a profile: $(cat "$work/said")"
+    logged "$@" profile --view allocated --html "$work/heap.html" "$work/heap.pb"
+    grep -q '</html>' "$work/heap.html" || fail "$* profile writes no page"
+    logged "$@" profile --view allocated "$work/heap.pb"
+    grep -q 'sort+0x' "$work/log" || fail "$* profile does not name sort: $(cat "$work/log")"
     ! "$@" bench >"$work/log" 2>&1 || fail "$* bench works without a checkout"
     grep -q 'needs a checkout' "$work/log" || fail "$* bench says: $(cat "$work/log")"
 }

@@ -39,7 +39,7 @@ VERBS = {
 }
 
 # What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
-SLIM = ("run", "ps", "status", "top", "trim", "snapshot", "diff", "export", "doctor")
+SLIM = ("run", "ps", "status", "top", "profile", "trim", "snapshot", "diff", "export", "doctor")
 
 
 class Main(click.Group):
@@ -55,7 +55,10 @@ class Main(click.Group):
             raise click.UsageError(
                 f"ebb {cmd_name} needs a checkout of Ebbtide: `make run` there", ctx
             )
-        module = import_module(f"ebbtide_lab.cli.{VERBS[cmd_name]}")
+        try:
+            module = import_module(f"ebbtide_lab.cli.{VERBS[cmd_name]}")
+        except Exception as error:  # what a generated module raises where protobuf is too old
+            return _lacking(cmd_name, error)
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
@@ -71,6 +74,17 @@ class Main(click.Group):
                 raise
             raise click.ClickException(f"cannot write: {error.strerror}") from error
         return done
+
+
+def _lacking(name: str, error: Exception) -> click.Command:
+    """In place of a verb where a system's own Python packages will not do; the others go on."""
+    words = f"ebb {name} lacks a Python package, or a newer one: {error}"
+
+    def say() -> None:
+        raise LabError(words)
+
+    takes_all = {"ignore_unknown_options": True, "allow_extra_args": True}
+    return click.Command(name, callback=say, help=words, context_settings=takes_all)
 
 
 @click.group(

@@ -3,12 +3,12 @@
 
 import sys
 from importlib import import_module
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import click
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.layout import is_wheel
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap import Subject
@@ -53,19 +53,22 @@ def _has_terminal() -> bool:
     return all(each is not None and each.isatty() for each in files)
 
 
-def _screen() -> "type[Top]":
+def _wanted(module: str, what: str) -> ModuleType:
     """Imported when it is wanted: it takes its time, and a system's own packages may be without
     what it needs."""
     try:
-        top: type[Top] = import_module("ebbtide_lab.show.top.app").Top
-    except ImportError as error:
-        raise LabError(f"ebb top needs the Python package textual, 7 or newer: {error}") from error
+        return import_module(f"ebbtide_lab.show.top.{module}")
+    except Exception as error:  # of a protobuf that is too old, no ImportError
+        raise LabError(f"{what}: {error}") from error
+
+
+def _screen() -> "type[Top]":
+    top: type[Top] = _wanted("app", "ebb top needs the Python package textual, 7 or newer").Top
     return top
 
 
 def _sampler(pid: int) -> Sampler:
-    """What finds the names of functions is not in a wheel: the import stays out of its way."""
-    if is_wheel():
-        raise LabError("stacks need a checkout of Ebbtide: `make run` there")
-    sampler: Sampler = import_module("ebbtide_lab.show.top.sampler").LiveStacks(pid)
+    sampler: Sampler = _wanted(
+        "sampler", "stacks need the Python packages of ebb profile"
+    ).LiveStacks(pid)
     return sampler
