@@ -82,14 +82,14 @@ static void clears(size_t size)
 }
 
 // A large block that grows and moves keeps its contents.
-static void grows(void)
+static void grows(size_t most)
 {
     size_t size = 50000;
     unsigned char *p = must(malloc(size), size);
     if (p == NULL)
         return;
     memset(p, 7, size);
-    while (size < (size_t)(40 * MIB)) {
+    while (size < most) {
         unsigned char *q = must(realloc(p, size * 2), size * 2);
         if (q == NULL)
             break;
@@ -113,7 +113,7 @@ static void *mixed(void *argument)
         churn(&seed, 3000);
         clears(3000);
         clears(200000);
-        grows();
+        grows(round == 0 ? (size_t)(40 * MIB) : (size_t)(2 * MIB)); // above 32 MiB by other calls
         for (int i = 0; i < 2000; i++) { // frees of other threads' blocks
             size_t size = 1 + chance(&seed) % 3000;
             free(atomic_exchange(&mailbox[chance(&seed) % 64], must(malloc(size), size)));

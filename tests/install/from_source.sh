@@ -20,7 +20,7 @@ for compiler in gcc clang; do
     logged $compiler -I"$root/include" "$root/tests/install/program.c" "$work/one.o" -o "$work/program"
     "$work/program" || fail "the program with one.o ends with $?"
 done
-(cd "$root" && logged gcc -O3 -fPIC -shared -Isrc -Iinclude src/one.c -o "$work/libebbtide.so")
+(cd "$root" && logged gcc -O1 -fPIC -shared -Isrc -Iinclude src/one.c -o "$work/libebbtide.so")
 EBB_STATS=exit LD_PRELOAD=$work/libebbtide.so /bin/true 2>"$work/said" || fail "/bin/true with one.c preloaded"
 grep -q '^ebbtide: true' "$work/said" || fail "one.c, preloaded, does not answer"
 
@@ -39,7 +39,7 @@ for way in FetchContent add_subdirectory; do
 done
 
 echo '+ cmake and make, no presets'
-logged "$cmake" -G 'Unix Makefiles' -S "$work/tree" -B "$work/plain" -DEBBTIDE_TESTS=OFF -DEBBTIDE_ONE=ON "-DCMAKE_INSTALL_PREFIX=$work/prefix"
+logged "$cmake" -G 'Unix Makefiles' -S "$work/tree" -B "$work/plain" -DCMAKE_BUILD_TYPE=Debug -DEBBTIDE_TESTS=OFF -DEBBTIDE_ONE=ON "-DCMAKE_INSTALL_PREFIX=$work/prefix"
 logged make -C "$work/plain" -j 2 install
 export PKG_CONFIG_PATH
 PKG_CONFIG_PATH=$(dirname "$(find "$work/prefix" -name ebbtide.pc)")
