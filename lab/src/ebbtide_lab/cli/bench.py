@@ -9,7 +9,7 @@ import click
 from ebbtide_lab.arms import allocators
 from ebbtide_lab.arms.allocators import FLOOR
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.cli import complete
+from ebbtide_lab.cli import complete, safety
 from ebbtide_lab.cli.measuring import Own, Request, measure, split_names
 from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.scenarios import programs
@@ -80,7 +80,14 @@ def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]
 
     `ebb bench -- COMMAND` runs COMMAND under every allocator and tells its time, CPU time
     and peak memory; a server with `--server --ready URL --load 'wrk ...' -- COMMAND`.
+
+    `ebb bench safety` runs the misuse of tests/security under each allocator that is at hand
+    (or --arms), and tells who catches how much of it; `safety/REGEX` some cases.
     """
+    if safety.is_asked(names):
+        _refuse_others(asked)
+        safety.bench_safety(layout, names, split_names(asked["arms"]))
+        return
     if asked["resume"] and not asked["out"]:
         raise click.UsageError("--resume wants --out, the folder to go on with")
     own = _own_program(layout, names, asked)
@@ -94,6 +101,12 @@ def bench_command(layout: Layout, names: tuple[str, ...], **asked: Unpack[Asked]
         planted=asked["planted"],
     )
     measure(layout, request)
+
+
+def _refuse_others(asked: Asked) -> None:
+    given = [name for name, what in asked.items() if what and name != "arms"]
+    if given or click.get_current_context().meta[COMMAND]:
+        raise click.UsageError(f"of the options, {safety.NAME} takes --arms alone")
 
 
 def _own_program(layout: Layout, names: tuple[str, ...], asked: Asked) -> Own | None:
