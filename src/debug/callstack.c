@@ -195,26 +195,22 @@ void ebbi_stack_forget(uintptr_t start, size_t bytes)
     }
 }
 
-static void put_call(struct ebbi_text *text, uintptr_t call, uint16_t number)
+static const struct ebbi_os_module *module_of(const struct ebbi_trace *trace, uint32_t call)
 {
-    ebbi_text_put(text, "    ");
-    if (number != NO_MODULE && claim_ready(&loadeds[number].claim)) {
-        ebbi_text_put(text, loadeds[number].module.name);
-        ebbi_text_put(text, "+");
-        call -= loadeds[number].module.base;
-    }
-    ebbi_text_number(text, call, 16);
-    ebbi_text_put(text, "\n");
+    uint16_t number = stacks[trace->stack - 1].modules[call];
+    return number != NO_MODULE && claim_ready(&loadeds[number].claim) ? &loadeds[number].module
+                                                                      : NULL;
 }
 
-void ebbi_stack_put(struct ebbi_text *text, uint32_t number)
+struct ebbi_trace ebbi_stack_trace(const char *did, uint32_t number)
 {
     const struct stack *stack = number != 0 ? &stacks[number - 1] : NULL;
     if (stack == NULL || !claim_ready(&stack->claim)) {
-        ebbi_text_put(text, "    (no stack was kept)\n");
-        return;
+        return (struct ebbi_trace){.did = did};
     }
-    for (uint32_t i = 0; i < stack->depth; i++) {
-        put_call(text, stack->calls[i], stack->modules[i]);
-    }
+    return (struct ebbi_trace){.did = did,
+                               .depth = stack->depth,
+                               .calls = stack->calls,
+                               .module = module_of,
+                               .stack = number};
 }

@@ -8,7 +8,7 @@
 #ifndef EBB_DEBUG_CALLSTACK_H
 #define EBB_DEBUG_CALLSTACK_H
 
-#include "debug/text.h"
+#include "report/report.h"
 
 // Once, before any other call here, alone. False: memory refused. May allocate.
 bool ebbi_stacks_begin(void);
@@ -22,7 +22,7 @@ uint32_t ebbi_stack_noted(uintptr_t p); // 0: not known
 // The memory behind the notes of [start, start + bytes) goes back.
 void ebbi_stack_forget(uintptr_t start, size_t bytes);
 
-// One line a call, each "    module+offset". In a signal handler too.
-void ebbi_stack_put(struct ebbi_text *text, uint32_t stack);
+// For a report: did as in struct ebbi_trace. In a signal handler too.
+struct ebbi_trace ebbi_stack_trace(const char *did, uint32_t stack);
 
 #endif

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "debug/check.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "debug/canary.h"
-#include "debug/report.h"
 #include "ebbtide/detail/pin.h"
+#include "report/report.h"
 #include "slab/slab.h"
 
 #define FRONT_LEAST 8u   // of the canary in front
@@ -167,30 +168,35 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
 
 // ---- reports -------------------------------------------------------------------------------------------
 
-static void put_caller(struct ebbi_text *text, const char *what, uint32_t thread, uintptr_t caller)
+// Of a block, with the place of a call.
+static struct ebbi_event event_of(uint32_t thread, uintptr_t caller)
 {
-    struct ebbi_event event = {.thread = thread, .depth = caller != 0, .calls = {caller - 1}};
-    ebbi_text_event(text, what, &event);
+    return (struct ebbi_event){.thread = thread, .depth = caller != 0, .calls = {caller - 1}};
 }
 
-// what, and perhaps more of it.
-static EBBI_NORETURN void report_block(const struct check_header *h, const void *p,
-                                       const char *what, const char *more)
+static struct ebbi_extent extent_of(const struct check_header *h)
 {
-    struct ebbi_event now;
+    return (struct ebbi_extent){(uintptr_t)block_in(h), h->bytes};
+}
+
+// kind: both words of a report's.
+static EBBI_NORETURN void report_block(const struct check_header *h, const void *p,
+                                       const char *kind, const char *more_kind, const char *more)
+{
+    struct ebbi_event now, made = event_of(h->made_by, h->made),
+                           freed = event_of(h->freed_by, h->freed);
     ebbi_event_note(&now);
-    struct ebbi_text text = ebbi_report_begin();
-    ebbi_text_put(&text, what);
-    ebbi_text_put(&text, more);
-    ebbi_text_put(&text, ": ");
-    ebbi_text_place(&text, (uintptr_t)p, (uintptr_t)block_in(h), h->bytes);
-    ebbi_text_event(&text, "found", &now);
-    put_caller(&text, "allocated", h->made_by, h->made);
+    struct ebbi_report report = {
+        .kind = {kind, more_kind},
+        .more = more,
+        .address = (uintptr_t)p,
+        .block = extent_of(h),
+        .traces = {ebbi_trace_of("found", &now), ebbi_trace_of("allocated", &made)},
+    };
     if (h->freed_by != 0) {
-        put_caller(&text, "freed", h->freed_by, h->freed);
+        report.traces[2] = ebbi_trace_of("freed", &freed);
     }
-    ebbi_report_end(&text);
-    ebbi_fatal("%s%s: %p, a block of %u bytes", what, more, (void *)block_in(h), h->bytes);
+    ebbi_report_end(&report);
 }
 
 // Of memory whose header says nothing that can be trusted.
@@ -198,30 +204,28 @@ static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
                                            const struct check_header *h, const void *p,
                                            const char *what)
 {
-    struct ebbi_event now;
+    size_t size = ebbi_slab_class(slab)->size;
+    const struct check_header *left = (const struct check_header *)((uintptr_t)h - size);
+    char said[192];
+    struct ebbi_event now, made;
+    (void)snprintf(said, sizeof said,
+                   "%p lies in a block of the allocator's, of %zu bytes at %p, that was not handed "
+                   "out, or what lies before it was overwritten",
+                   p, size, (const void *)h);
     ebbi_event_note(&now);
-    struct ebbi_text text = ebbi_report_begin();
-    ebbi_text_put(&text, "invalid ");
-    ebbi_text_put(&text, what);
-    ebbi_text_put(&text, ": ");
-    ebbi_text_number(&text, (uintptr_t)p, 16);
-    ebbi_text_put(&text, " lies in a block of the allocator's, of ");
-    ebbi_text_number(&text, ebbi_slab_class(slab)->size, 10);
-    ebbi_text_put(&text, " bytes at ");
-    ebbi_text_number(&text, (uintptr_t)h, 16);
-    ebbi_text_put(&text, ", that was not handed out, or what lies before it was overwritten\n");
-    ebbi_text_event(&text, "found", &now);
-    const struct check_header *left =
-        (const struct check_header *)((uintptr_t)h - ebbi_slab_class(slab)->size);
+    struct ebbi_report report = {
+        .kind = {"invalid ", what},
+        .said = said,
+        .address = (uintptr_t)p,
+        .traces = {ebbi_trace_of("found", &now)},
+    };
     if ((uintptr_t)left >= slab->first_block && (uintptr_t)left < (uintptr_t)h &&
         left->sum == sum_of(left)) {
-        ebbi_text_put(&text, "before it lies");
-        ebbi_text_block(&text, (uintptr_t)block_in(left), left->bytes);
-        ebbi_text_put(&text, "\n");
-        put_caller(&text, "allocated", left->made_by, left->made);
+        made = event_of(left->made_by, left->made);
+        report.before = extent_of(left);
+        report.traces[1] = ebbi_trace_of("allocated", &made);
     }
-    ebbi_report_end(&text);
-    ebbi_fatal("invalid %s: %p is not a block in use, or was written out of its bounds", what, p);
+    ebbi_report_end(&report);
 }
 
 // The header of the block that p lies in, of any state; reports where there is none.
@@ -245,10 +249,10 @@ static EBBI_NORETURN void report_state(const struct check_header *h, const void 
 {
     bool is_free = strcmp(what, "free") == 0;
     if (state == CHECK_FREED) {
-        report_block(h, p, is_free ? "double free" : "use after free", "");
+        report_block(h, p, is_free ? "double free" : "use after free", NULL, NULL);
     }
     if (state == CHECK_RETIRED) {
-        report_block(h, p, is_free ? "free of what was retired" : "double retire", "");
+        report_block(h, p, is_free ? "free of what was retired" : "double retire", NULL, NULL);
     }
     report_no_header(ebbi_slab_of(p), h, p, what);
 }
@@ -258,15 +262,15 @@ static void look_beside(const struct check_header *h, const void *p, const char 
 {
     uint64_t canary = canary_of(h);
     if (p != block_in(h)) {
-        report_block(h, p, "invalid ", what);
+        report_block(h, p, "invalid ", what, NULL);
     }
     const char *changed = ebbi_canary_changed(canary_before(h), canary);
     if (changed != NULL) {
-        report_block(h, changed, "underflow: ", "written before the block");
+        report_block(h, changed, "underflow", NULL, "written before the block");
     }
     changed = ebbi_canary_changed(canary_behind(h), canary);
     if (changed != NULL) {
-        report_block(h, changed, "overflow: ", "written behind the block");
+        report_block(h, changed, "overflow", NULL, "written behind the block");
     }
 }
 
@@ -332,7 +336,7 @@ static void match(const struct check_header *h, const void *p, size_t bytes, siz
     const char *by = ebbi_check_differs(&made, &said);
     // relaxed: the caller has the block; what is no block in use free reports
     if (by != NULL && ebbi_load_relaxed(&h->state) == CHECK_USED) {
-        report_block(h, p, "mismatched free: ", by);
+        report_block(h, p, "mismatched free", NULL, by);
     }
 }
 
@@ -375,7 +379,7 @@ static EBBI_NORETURN void report_touched(const struct check_header *h)
     if (changed == NULL) {
         look_beside(h, block_in(h), "free");
     }
-    report_block(h, changed, "use after free: ", "written since it was freed");
+    report_block(h, changed, "use after free", NULL, "written since it was freed");
 }
 
 static size_t may_hold(void)

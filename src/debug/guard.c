@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "debug/guard.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "debug/check.h"
-#include "debug/report.h"
+#include "report/report.h"
 
 #define SAMPLES_USED 512u // by time
 #define MOST_USED 8192u   // with EBB_CHECK
@@ -153,26 +154,35 @@ static size_t guard_random(size_t limit)
 
 // ---- reports ---------------------------------------------------------------------------------------------
 
-static void put_history(struct ebbi_text *text, const struct guard *guard, bool freed)
+static struct ebbi_report report_of(const struct guard *guard, uintptr_t address,
+                                    const struct ebbi_event *now, bool freed)
 {
-    ebbi_text_event(text, "allocated", &guard->made);
+    struct ebbi_report report = {
+        .address = address,
+        .block = {guard->block, guard->bytes},
+        .traces = {ebbi_trace_of("found", now), ebbi_trace_of("allocated", &guard->made)},
+    };
     if (freed) {
-        ebbi_text_event(text, "freed", &guard->freed);
+        report.traces[2] = ebbi_trace_of("freed", &guard->freed);
     }
+    return report;
 }
 
-static void report_written(const struct guard *guard, size_t before, size_t behind)
+static EBBI_NORETURN void report_written(const struct guard *guard, const char *first,
+                                         size_t before, size_t behind)
 {
-    struct ebbi_text text = ebbi_report_begin();
-    ebbi_text_put(&text, behind > 0 ? "overflow: " : "underflow: ");
-    ebbi_text_number(&text, before + behind, 10);
-    ebbi_text_put(&text, " bytes were written ");
-    ebbi_text_put(&text, behind == 0 ? "before" : before == 0 ? "behind" : "before and behind");
-    ebbi_text_block(&text, guard->block, guard->bytes);
-    ebbi_text_put(&text, ", as its free finds\n");
-    put_history(&text, guard, true);
-    ebbi_report_end(&text);
-    ebbi_fatal("invalid free: %p was written out of its bounds", (void *)guard->block);
+    char said[128];
+    struct ebbi_report report = report_of(guard, (uintptr_t)first, &guard->freed, false);
+    (void)snprintf(said, sizeof said,
+                   "%zu bytes were written %s a block of %zu bytes at %p, as its free finds",
+                   before + behind,
+                   behind == 0   ? "before"
+                   : before == 0 ? "behind"
+                                 : "before and behind",
+                   guard->bytes, (void *)guard->block);
+    report.kind[0] = behind > 0 ? "overflow" : "underflow";
+    report.said = said;
+    ebbi_report_end(&report);
 }
 
 static const struct guard *find_guard(uintptr_t address, uint32_t *state)
@@ -191,7 +201,7 @@ static const struct guard *find_guard(uintptr_t address, uint32_t *state)
     return NULL;
 }
 
-bool ebbi_guard_report(uintptr_t address, const char *what)
+bool ebbi_guard_report(uintptr_t address, const char *what, const char *more)
 {
     uint32_t state;
     const struct guard *guard = find_guard(address, &state);
@@ -200,16 +210,13 @@ bool ebbi_guard_report(uintptr_t address, const char *what)
     }
     struct ebbi_event now;
     ebbi_event_note(&now);
-    struct ebbi_text text = ebbi_report_begin();
     bool is_free = strcmp(what, "free") == 0;
     what = strcmp(what, "pointer") == 0 ? "use" : what;
-    ebbi_text_put(&text, state == GUARD_USED ? "invalid " : is_free ? "double " : "");
-    ebbi_text_put(&text, what);
-    ebbi_text_put(&text, state == GUARD_HELD && !is_free ? " after free: " : ": ");
-    ebbi_text_place(&text, address, guard->block, guard->bytes);
-    ebbi_text_event(&text, "found", &now);
-    put_history(&text, guard, state == GUARD_HELD);
-    ebbi_report_end(&text);
+    struct ebbi_report report = report_of(guard, address, &now, state == GUARD_HELD);
+    report.kind[0] = state == GUARD_USED ? "invalid " : is_free ? "double " : what;
+    report.kind[1] = state == GUARD_USED || is_free ? what : " after free";
+    report.more = more;
+    ebbi_report(&report);
     return true;
 }
 
@@ -223,14 +230,12 @@ static void guard_look(uintptr_t address, uintptr_t pc)
         return;
     }
     ebbi_event_note_fault(&use, pc);
-    struct ebbi_text text = ebbi_report_begin();
-    ebbi_text_put(&text, state == GUARD_HELD      ? "use after free: "
-                         : address < guard->block ? "underflow: "
-                                                  : "overflow: ");
-    ebbi_text_place(&text, address, guard->block, guard->bytes);
-    ebbi_text_event(&text, "used", &use);
-    put_history(&text, guard, state == GUARD_HELD);
-    ebbi_report_end(&text);
+    struct ebbi_report report = report_of(guard, address, &use, state == GUARD_HELD);
+    report.kind[0] = state == GUARD_HELD      ? "use after free"
+                     : address < guard->block ? "underflow"
+                                              : "overflow";
+    report.is_fault = true;
+    ebbi_report(&report);
 }
 
 // ---- blocks ----------------------------------------------------------------------------------------------
@@ -359,23 +364,22 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     if (by != NULL) {
         struct ebbi_event now;
         ebbi_event_note(&now);
-        struct ebbi_text text = ebbi_report_begin();
-        ebbi_text_put(&text, "mismatched free: ");
-        ebbi_text_put(&text, by);
-        ebbi_text_put(&text, ": ");
-        ebbi_text_place(&text, (uintptr_t)p, guard->block, guard->bytes);
-        ebbi_text_event(&text, "found", &now);
-        put_history(&text, guard, false);
-        ebbi_report_end(&text);
-        ebbi_fatal("mismatched free: %s: %p", by, p);
+        struct ebbi_report report = report_of(guard, (uintptr_t)p, &now, false);
+        report.kind[0] = "mismatched free";
+        report.more = by;
+        ebbi_report_end(&report);
     }
 }
 
-static size_t altered(const char *from, const char *to, unsigned char canary)
+// How many bytes differ; first: where the first of all does, as long as it is NULL.
+static size_t altered(const char *from, const char *to, unsigned char canary, const char **first)
 {
     size_t count = 0;
     for (; from < to; from++) {
-        count += (unsigned char)*from != canary;
+        if ((unsigned char)*from != canary) {
+            *first = *first != NULL ? *first : from;
+            count++;
+        }
     }
     return count;
 }
@@ -411,11 +415,12 @@ void ebbi_guard_free(struct ebbi_large *large)
     struct guard *guard = guard_at(number);
     char *start = ebbi_span_start(&large->head);
     struct guard_pages pages = pages_of(guard);
-    size_t before = altered(pages.first, (char *)guard->block, guard->canary);
-    size_t behind = altered((char *)guard->block + guard->bytes, pages.limit, guard->canary);
+    const char *first = NULL, *block = (const char *)guard->block;
+    size_t before = altered(pages.first, block, guard->canary, &first);
+    size_t behind = altered(block + guard->bytes, pages.limit, guard->canary, &first);
     ebbi_event_note(&guard->freed);
     if (before + behind > 0) {
-        report_written(guard, before, behind);
+        report_written(guard, first, before, behind);
     }
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record

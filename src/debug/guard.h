@@ -43,9 +43,9 @@ void ebbi_guard_free(struct ebbi_large *large);
 // Memory was refused: what is held is free. True: there is some more now.
 bool ebbi_guard_rest(void);
 
-// Reports on stderr if the address lies in the span of such a block; false otherwise. what: of a pointer that was
-// handed to the library: "free" or the like.
-bool ebbi_guard_report(uintptr_t address, const char *what);
+// Reports if the address lies in the span of such a block; false otherwise. what: of a pointer that was
+// handed to the library: "free" or the like; more: as in a report.
+bool ebbi_guard_report(uintptr_t address, const char *what, const char *more);
 
 void ebbi_guard_lock(void); // fork()
 void ebbi_guard_unlock(void);

@@ -5,7 +5,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -45,22 +44,6 @@ int ebbi_profile_to_file(const char *file)
 
 static pid_t profiled; // the process that writes
 
-// `%p` replaced. False: there is no room for it.
-static bool name_file(char *out, size_t room)
-{
-    size_t length = 0;
-    for (const char *c = ebbi_option_profile_file(); *c != '\0' && length < room; c++) {
-        if (c[0] == '%' && c[1] == 'p') {
-            length += (size_t)snprintf(out + length, room - length, "%d", (int)profiled);
-            c++;
-        } else {
-            out[length++] = *c;
-        }
-    }
-    out[ebbi_min(length, room - 1)] = '\0';
-    return length < room;
-}
-
 static void write_at_exit(void *unused)
 {
     char file[512];
@@ -68,7 +51,8 @@ static void write_at_exit(void *unused)
     if (getpid() != profiled) {
         return;
     }
-    int error = name_file(file, sizeof file) ? ebbi_profile_to_file(file) : -ENAMETOOLONG;
+    bool fits = ebbi_option_file(EBBI_OPTION_PROFILE, file, sizeof file);
+    int error = fits ? ebbi_profile_to_file(file) : -ENAMETOOLONG;
     if (error != 0) {
         ebbi_message("no heap profile: %s: %s", file, strerror(-error));
     } else {

@@ -6,6 +6,7 @@
 
 #include "debug/guard.h"
 #include "heap/blocks.h"
+#include "report/report.h"
 
 static void *refuse(void)
 {
@@ -121,8 +122,11 @@ static void give_span(struct ebbi_large *large)
 void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what)
 {
     if (EBBI_UNLIKELY(ebbi_load_relaxed(&note->stamp) != 0)) { // relaxed: for misuse alone
-        (void)ebbi_guard_report((uintptr_t)p, what);
-        ebbi_fatal("invalid %s: %p has been retired and waits for its grace period", what, p);
+        if (ebbi_guard_report((uintptr_t)p, what, "retired, waits for its grace period")) {
+            ebbi_end();
+        }
+        ebbi_report_said((struct ebbi_report){.kind = {"invalid ", what}, .address = (uintptr_t)p},
+                         "%p has been retired and waits for its grace period", p);
     }
 }
 

@@ -6,32 +6,34 @@
 #include "debug/guard.h"
 #include "debug/quarantine.h"
 #include "heap/blocks.h"
+#include "report/report.h"
 
 void ebbi_report_invalid(const void *p, const char *what)
 {
-    if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what)) {
-        ebbi_fatal("invalid %s: %p belongs to a region that has been released", what, p);
+    if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what) ||
+        ebbi_guard_report((uintptr_t)p, what, NULL)) {
+        ebbi_end();
     }
-    if (ebbi_guard_report((uintptr_t)p, what)) {
-        ebbi_fatal("invalid %s: %p", what, p);
-    }
+    struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
     if (chunk == NULL || granule >= chunk->granules) {
-        ebbi_fatal("invalid %s: %p does not come from this allocator", what, p);
+        ebbi_report_said(report, "%p does not come from this allocator", p);
     }
-    ebbi_fatal("invalid %s: %p is inside a large block, or was freed before, or never handed out",
-               what, p);
+    ebbi_report_said(report, "%p is inside a large block, or was freed before, or never handed out",
+                     p);
 }
 
 void ebbi_report_mismatch(const void *p, size_t bytes, size_t align)
 {
     size_t has = ebbi_usable_size(p); // reports what is no block
+    struct ebbi_report report = {
+        .kind = {"mismatched free"}, .address = (uintptr_t)p, .block = {(uintptr_t)p, has}};
     if (align != 0 && (!ebbi_is_power_of_two(align) || ((uintptr_t)p & (align - 1)) != 0)) {
-        ebbi_fatal("mismatched free: aligned to %zu, as its call says, %p is not", align, p);
+        ebbi_report_said(report, "aligned to %zu, as its call says, %p is not", align, p);
     }
-    ebbi_fatal("mismatched free: of %zu bytes, as its call says, %p is not: it has room for %zu",
-               bytes, p, has);
+    ebbi_report_said(report, "of %zu bytes, as its call says, %p is not: it has room for %zu",
+                     bytes, p, has);
 }
 
 size_t ebbi_usable_size(const void *p)

@@ -6,12 +6,13 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "os/os.h"
 
 void (*ebbi_before_abort)(void);
 
-static char program[48]; // empty before start-up
+static char program[EBBI_NAME_ROOM]; // empty before start-up
 
 // Its own characters, but for those that would end or garble a line.
 static size_t put_name(char *out, size_t room, const char *name)
@@ -46,13 +47,19 @@ static size_t put_number(char *out, uint32_t number)
     return count;
 }
 
+void ebbi_message_name(char out[EBBI_NAME_ROOM])
+{
+    const char *name = program[0] != '\0' ? program : program_invocation_short_name;
+    out[put_name(out, EBBI_NAME_ROOM - 1, name)] = '\0';
+}
+
 size_t ebbi_message_head(char out[EBBI_HEAD_ROOM])
 {
     static const char prefix[] = "ebbtide: ";
     size_t length = sizeof prefix - 1;
     __builtin_memcpy(out, prefix, length);
-    const char *name = program[0] != '\0' ? program : program_invocation_short_name;
-    length += put_name(out + length, sizeof program - 1, name);
+    ebbi_message_name(out + length);
+    length += strlen(out + length);
     out[length++] = '[';
     length += put_number(out + length, ebbi_os_process_number());
     __builtin_memcpy(out + length, "]: ", sizeof "]: ");
@@ -77,14 +84,19 @@ void ebbi_message(const char *format, ...)
     va_end(args);
 }
 
+void ebbi_end(void)
+{
+    if (ebbi_before_abort != NULL) {
+        ebbi_before_abort();
+    }
+    abort();
+}
+
 void ebbi_fatal(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
     write_line(format, args);
     va_end(args);
-    if (ebbi_before_abort != NULL) {
-        ebbi_before_abort();
-    }
-    abort();
+    ebbi_end();
 }

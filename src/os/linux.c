@@ -307,6 +307,13 @@ uint64_t ebbi_os_now_ns(void)
     return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+uint64_t ebbi_os_date_ms(void)
+{
+    struct timespec now;
+    (void)clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_sec * 1000u + (uint64_t)now.tv_nsec / 1000000u;
+}
+
 uint64_t ebbi_os_entropy(void)
 {
     // Sixteen bytes that the kernel gives each process at its start: no call, no failure.
@@ -383,6 +390,25 @@ int ebbi_os_write(int fd, const char *text, size_t length)
         } else if (written == 0 || errno != EINTR) {
             result = written == 0 ? -EIO : -errno;
         }
+    }
+    errno = saved;
+    return result;
+}
+
+int ebbi_os_append(const char *path, const char *text, size_t length)
+{
+    const int flags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+    int saved = errno;
+    long fd = syscall(SYS_openat, AT_FDCWD, path, flags, 0666);
+    long written = -1;
+    if (fd >= 0) {
+        do {
+            written = syscall(SYS_write, fd, text, length);
+        } while (written < 0 && errno == EINTR);
+    }
+    int result = written < 0 ? -errno : (size_t)written < length ? -ENOSPC : 0;
+    if (fd >= 0) {
+        (void)syscall(SYS_close, fd);
     }
     errno = saved;
     return result;

@@ -74,6 +74,11 @@ static int match_module(struct dl_phdr_info *info, size_t size, void *context)
     return 0;
 }
 
+bool ebbi_os_module_locks(void)
+{
+    return ebbi_load_relaxed(&find_object) == NULL; // relaxed: as above
+}
+
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module)
 {
     int saved = errno;

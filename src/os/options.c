@@ -7,8 +7,9 @@
 #include <unistd.h>
 
 #include "os/os.h"
+#include "os/text.h"
 
-enum kind { SIZE, SIZE_FILE, MS, FLAG, NUMBER, CHOICE };
+enum kind { SIZE, SIZE_FILE, MS, FLAG, NUMBER, CHOICE, PATH };
 
 struct option {
     const char *name;
@@ -30,6 +31,7 @@ static size_t values[EBBI_OPTION_COUNT] = {
 
 static bool set[EBBI_OPTION_COUNT];
 static char profile_file[256] = "heap.%p.pb";
+static EBBI_SPARSE char report_file[EBBI_PATH_ROOM];
 
 static const char *const words[EBBI_OPTION_COUNT][5] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
@@ -48,9 +50,9 @@ static bool parse_word(size_t id, const char *text, size_t *value)
     return false;
 }
 
-static bool is_file_name(const char *text)
+static bool is_file_name(const char *text, size_t room)
 {
-    return text[0] != '\0' && strlen(text) < sizeof profile_file;
+    return text[0] != '\0' && strlen(text) < room;
 }
 
 // Decimal, with a suffix where the kind has one; false for anything else, overflow included.
@@ -80,13 +82,18 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
         c++;
     }
     *value = number;
-    return *c == '\0' || (kind == SIZE_FILE && *c == ',' && is_file_name(c + 1));
+    return *c == '\0' ||
+           (kind == SIZE_FILE && *c == ',' && is_file_name(c + 1, sizeof profile_file));
 }
 
 static bool parse(size_t id, const char *text, size_t *value)
 {
     const struct option *option = &options[id];
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
+    if (option->kind == PATH) {
+        *value = 1;
+        return is_file_name(text, sizeof report_file);
+    }
     bool known = option->kind == CHOICE ? parse_word(id, text, value)
                                         : parse_number(option->kind, text, value);
     return known && *value >= option->least && *value <= option->most;
@@ -121,6 +128,8 @@ static void keep_file(size_t id, const char *text)
     const char *comma = options[id].kind == SIZE_FILE ? strchr(text, ',') : NULL;
     if (comma != NULL) {
         (void)snprintf(profile_file, sizeof profile_file, "%s", comma + 1);
+    } else if (options[id].kind == PATH) {
+        (void)snprintf(report_file, sizeof report_file, "%s", text);
     }
 }
 
@@ -169,6 +178,8 @@ static void report_value(size_t id, const char *text)
         char list[64];
         list_words(id, list, sizeof list);
         ebbi_message("%s=%.*s is not one of %s: ignored", o->name, length, text, list);
+    } else if (o->kind == PATH) {
+        ebbi_message("%s=%.*s is not a file's name: ignored", o->name, length, text);
     } else {
         ebbi_message("%s=%.*s is not a number from %zu to %zu%s: ignored", o->name, length, text,
                      o->least, o->most,
@@ -201,7 +212,23 @@ size_t ebbi_option(enum ebbi_option_id id)
     return values[id];
 }
 
-const char *ebbi_option_profile_file(void) { return profile_file; }
+bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room)
+{
+    const char *c = options[id].kind == PATH ? report_file : profile_file;
+    struct ebbi_text text = {out, out + room};
+    while (*c != '\0') {
+        if (c[0] == '%' && c[1] == 'p') {
+            ebbi_text_number(&text, ebbi_os_process_number(), 10);
+            c += 2;
+        } else {
+            ebbi_text_char(&text, *c++);
+        }
+    }
+    bool fits = text.at < text.end;
+    ebbi_text_char(&text, '\0');
+    out[room - 1] = '\0';
+    return fits;
+}
 
 const char *ebbi_option_name(enum ebbi_option_id id)
 {

@@ -21,7 +21,9 @@ void ebbi_options_report(void);
 
 // The value in force: the default until ebbi_options_read has found another.
 size_t ebbi_option(enum ebbi_option_id id);
-const char *ebbi_option_profile_file(void); // as it was given, or the default
+#define EBBI_PATH_ROOM 4096
+// The file that comes with an option, `%p` replaced by the process's number. False: there is no room for it. For signal handlers too.
+bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room);
 const char *ebbi_option_name(enum ebbi_option_id id);
 bool ebbi_option_is_set(enum ebbi_option_id id); // by the environment
 

@@ -65,6 +65,7 @@ size_t ebbi_os_cpus(void);         // that this process might run on at its star
 size_t ebbi_os_cpu(void);          // that this thread runs on now, numbered without gaps: a hint
 uint64_t ebbi_os_now_ms(void);     // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_now_ns(void);     // fine
+uint64_t ebbi_os_date_ms(void);    // since 1970
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
@@ -169,7 +170,8 @@ struct ebbi_os_module {
     uintptr_t base; // address - base: as in the file
     char name[112]; // path; its end, where it is longer
 };
-// The program or library that the address belongs to; false: none. Takes the dynamic loader's lock.
+// The program or library that the address belongs to; false: none. Takes the dynamic loader's lock, but where this is false.
+bool ebbi_os_module_locks(void);
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
 
 // What a program or library has mapped to be executed.
@@ -192,15 +194,22 @@ void ebbi_os_own_code(uintptr_t *start, size_t *bytes);
 // signal handlers too.
 #define EBBI_HEAD_ROOM 80
 size_t ebbi_message_head(char out[EBBI_HEAD_ROOM]);
+#define EBBI_NAME_ROOM 48
+void ebbi_message_name(char out[EBBI_NAME_ROOM]); // NAME alone
 void ebbi_message_start(void); // the name as it is now: programs write over their arguments
 
 // One such line, cut if need be. Not for signal handlers.
 void ebbi_message(const char *format, ...) EBBI_PRINTF(1, 2);
 
-// Called by ebbi_fatal between its message and abort(). Set once, at start-up.
+// What ebbi_fatal does behind its message: the process is over. The thread may hold locks of a heap.
+EBBI_NORETURN void ebbi_end(void);
+// Called between the message and abort(). Set once, at start-up.
 extern EBBI_HIDDEN void (*ebbi_before_abort)(void);
 
 // Unbuffered, retried on EINTR; errno stays. 0, or why it failed, below 0.
 int ebbi_os_write(int fd, const char *text, size_t length);
+// To the end of the file, which is made where there is none, by a single write: nothing of another process comes between. 0, or
+// why not, below 0; then a part may be there. Does not wait for a reader. For signal handlers too.
+int ebbi_os_append(const char *path, const char *text, size_t length);
 
 #endif

@@ -16,6 +16,7 @@
 
 #include "front/fast.h"
 #include "lifetime/domain.h"
+#include "os/options.h"
 #include "override/threads.h"
 
 #define EXPORT __attribute__((visibility("default")))
@@ -71,7 +72,13 @@ static void before_threads(void)
     }
 }
 
-__attribute__((constructor)) static void see_threads(void) { ebbi_threads_see(); }
+__attribute__((constructor)) static void see_threads(void)
+{
+    ebbi_threads_see();
+    if (ebbi_start() == 0 && ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0) {
+        find_unwind(); // a report has a stack where the loader's lock is not needed for it
+    }
+}
 
 static struct birth birth_begin(void *p)
 {

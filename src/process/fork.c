@@ -18,12 +18,12 @@
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "debug/quarantine.h"
-#include "debug/report.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
 #include "process/process.h"
 #include "reclaim/reclaim.h"
+#include "report/report.h"
 
 #ifdef __GLIBC__
 int __register_atfork(void (*prepare)(void), void (*parent)(void), void (*child)(void),

@@ -5,6 +5,7 @@
 #include <ebbtide/reclaim.h>
 
 #include "reclaim/queues.h"
+#include "report/report.h"
 
 #define MARK ((uintptr_t)0x6562625F686F6F6B) // no address is two others and this
 
@@ -67,8 +68,8 @@ void ebbi_hook_mark(struct ebb_hook *hook, void *p, void (*run)(void *p, struct 
 {
     uintptr_t mark = (uintptr_t)run ^ (uintptr_t)hook ^ MARK;
     if (hook->mark == mark) {
-        ebbi_fatal("double retire: %p, an object with a hook, waits for its grace period already",
-                   p);
+        ebbi_report_said((struct ebbi_report){.kind = {"double retire"}, .address = (uintptr_t)p},
+                         "%p, an object with a hook, waits for its grace period already", p);
     }
     hook->mark = mark;
     hook->p = p;

@@ -7,6 +7,7 @@
 #include "heap/blocks.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
+#include "report/report.h"
 
 #define BAG_LEAST 4u
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
@@ -146,9 +147,11 @@ static void claim_large(void *p)
     uint64_t free_to_claim = 0;
     // relaxed: of two threads one is told; the stamp itself is written under the heap's lock
     if (!ebbi_cas_relaxed(&ebbi_large_note(p)->stamp, &free_to_claim, CLAIMED)) {
-        (void)ebbi_guard_report((uintptr_t)p, "retire");
-        ebbi_fatal("double retire: %p, an object of its own, waits for its grace period already",
-                   p);
+        if (ebbi_guard_report((uintptr_t)p, "retire", "retired, waits for its grace period")) {
+            ebbi_end();
+        }
+        ebbi_report_said((struct ebbi_report){.kind = {"double retire"}, .address = (uintptr_t)p},
+                         "%p, an object of its own, waits for its grace period already", p);
     }
     ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
 }

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "report/report.h"
+
 const void *ebbi_sheet_owner_nobody;
 bool ebbi_sheet_owner_refused;
 
@@ -369,12 +371,14 @@ bool ebbi_sheet_uses(const struct ebbi_sheet *sheet, uintptr_t from, uintptr_t t
 static EBBI_COLD EBBI_NORETURN void report(const struct ebbi_sheet *sheet, uintptr_t p)
 {
     const char *label = sheet->label->name;
+    struct ebbi_report facts = {.kind = {"invalid free"}, .address = p, .label = label};
     // relaxed: for a message
     bool begins = (ebbi_load_relaxed(word_of(p, START)) & bit_of(p)) != 0;
     if (p % EBBI_UNIT == 0 && begins && !is_next(sheet, p)) {
-        ebbi_fatal("double free: %p, a block of region \"%s\", is free already", (void *)p, label);
+        facts.kind[0] = "double free";
+        ebbi_report_said(facts, "%p, a block of region \"%s\", is free already", (void *)p, label);
     }
-    ebbi_fatal("invalid free: %p lies inside or behind a block of region \"%s\"", (void *)p, label);
+    ebbi_report_said(facts, "%p lies inside or behind a block of region \"%s\"", (void *)p, label);
 }
 
 // p's word of `start`, after a look that a block in use begins at p.

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "slab/slab.h"
 
+#include "report/report.h"
+
 #define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
 
 static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
@@ -334,11 +336,18 @@ void ebbi_slab_take_stranded(struct ebbi_slab *slab,
     }
 }
 
+static EBBI_COLD struct ebbi_report misuse_of(const char *kind, const void *p, size_t distance,
+                                              size_t bytes)
+{
+    return (struct ebbi_report){
+        .kind = {kind}, .address = (uintptr_t)p, .block = {(uintptr_t)p - distance, bytes}};
+}
+
 void ebbi_slab_report_double_retire(const void *p)
 {
-    const struct ebbi_slab *slab = ebbi_slab_of(p);
-    ebbi_fatal("double retire: %p, a block of %u bytes, waits for its grace period already", p,
-               ebbi_slab_class(slab)->size);
+    ebbi_report_said(misuse_of("double retire", p, 0, ebbi_slab_class(ebbi_slab_of(p))->size),
+                     "%p, a block of %u bytes, waits for its grace period already", p,
+                     ebbi_slab_class(ebbi_slab_of(p))->size);
 }
 
 void ebbi_slab_report_double_free(const void *p)
@@ -347,8 +356,8 @@ void ebbi_slab_report_double_free(const void *p)
     if (!ebbi_slab_lives(slab)) {
         ebbi_slab_report_no_block(slab, p);
     }
-    ebbi_fatal("double free: %p, a block of %u bytes, is free already", p,
-               ebbi_slab_class(slab)->size);
+    ebbi_report_said(misuse_of("double free", p, 0, ebbi_slab_class(slab)->size),
+                     "%p, a block of %u bytes, is free already", p, ebbi_slab_class(slab)->size);
 }
 
 void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uint64_t twice)
@@ -359,20 +368,24 @@ void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uin
 
 void ebbi_slab_report_late_free(const struct ebbi_slab *slab)
 {
-    ebbi_fatal("double free: of a block in [%p, %p), where all blocks were free already",
-               slab_start(slab), (void *)((uintptr_t)slab_start(slab) + EBBI_GRANULE));
+    ebbi_report_said((struct ebbi_report){.kind = {"double free"}},
+                     "of a block in [%p, %p), where all blocks were free already", slab_start(slab),
+                     (void *)((uintptr_t)slab_start(slab) + EBBI_GRANULE));
 }
 
 void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p)
 {
     size_t size = ebbi_slab_lives(slab) ? ebbi_slab_class(slab)->size : 0; // as others end it
+    struct ebbi_report nowhere = {.kind = {"invalid free"}, .address = (uintptr_t)p};
     if (size == 0) {
-        ebbi_fatal("double free: %p, and all blocks around it, were free already", p);
+        nowhere.kind[0] = "double free";
+        ebbi_report_said(nowhere, "%p, and all blocks around it, were free already", p);
     }
     uintptr_t offset = (uintptr_t)p - slab->first_block;
     if ((uintptr_t)p < slab->first_block || offset / size >= ebbi_slab_class(slab)->blocks) {
-        ebbi_fatal("invalid free: %p lies between the blocks of a slab", p);
+        ebbi_report_said(nowhere, "%p lies between the blocks of a slab", p);
     }
-    ebbi_fatal("invalid free: %p is %zu bytes inside the block of %zu bytes at %p", p,
-               (size_t)(offset % size), size, (void *)((uintptr_t)p - offset % size));
+    ebbi_report_said(misuse_of("invalid free", p, offset % size, size),
+                     "%p is %zu bytes inside the block of %zu bytes at %p", p,
+                     (size_t)(offset % size), size, (void *)((uintptr_t)p - offset % size));
 }

@@ -49,7 +49,7 @@ std::string report(const std::string &what, std::size_t distance, const char *wh
     const std::string block = " a block of " + std::to_string(bytes) + " bytes at 0x[0-9a-f]+\n";
     return "^ebbtide: [^ ]+: " + what + ": 0x[0-9a-f]+ lies " + std::to_string(distance) +
            " bytes " + where + block + "found" + by + "allocated" + by +
-           (was_freed ? "freed" + by : "") + "ebbtide: ";
+           (was_freed ? "freed" + by : "") + "$";
 }
 
 const std::size_t sizes[] = {1, 24, 100, 1000, 16 * KiB};

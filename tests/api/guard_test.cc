@@ -70,9 +70,7 @@ TEST_F(GuardDeathTest, AccessBesideTheBlock)
 
 TEST_F(GuardDeathTest, WhatWasWrittenBesideItsFreeFinds)
 {
-    const std::string end =
-        "allocated" + calls + "freed" + calls +
-        "ebbtide: [^ ]+: invalid free: 0x[0-9a-f]+ was written out of its bounds";
+    const std::string end = "found" + calls + "allocated" + calls + "$";
     const auto write_and_free = [](std::ptrdiff_t at, std::size_t bytes) {
         char *p = block(bytes);
         p[at]++;
@@ -104,12 +102,13 @@ TEST_F(GuardDeathTest, CallsThatTakeABlock)
 
 TEST_F(GuardDeathTest, WhatIsRetired)
 {
+    const std::string waits = ": retired, waits for its grace period";
     EXPECT_EXIT(anew::retire_and(ebb_retire, block(101)), Killed(SIGABRT),
-                place("invalid retire", 0, "into", 101) + "found" + calls + "allocated" + calls +
-                    "ebbtide: [^ ]+: double retire: 0x");
+                place(("invalid retire" + waits).c_str(), 0, "into", 101) + "found" + calls +
+                    "allocated" + calls + "$");
     EXPECT_EXIT(anew::retire_and(ebb_free, block(101)), Killed(SIGABRT),
-                place("invalid free", 0, "into", 101) + "found" + calls + "allocated" + calls +
-                    "ebbtide: [^ ]+: invalid free: 0x[0-9a-f]+ has been retired");
+                place(("invalid free" + waits).c_str(), 0, "into", 101) + "found" + calls +
+                    "allocated" + calls + "$");
 }
 
 TEST_F(GuardDeathTest, OfAnotherThread)

@@ -56,8 +56,9 @@ char *released_block(std::size_t bytes)
 void read_at(const char *p) { support::opaque(*static_cast<const volatile char *>(p)); }
 void write_at(char *p) { *static_cast<volatile char *>(p) = 1; }
 
-const char *const both_stacks = "released at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+"
-                                "allocated at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+";
+const char *const stacks = "(found|used) by thread [1-9][0-9]* at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+"
+                           "released at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+"
+                           "allocated at:\n(    [^\n]+[+]0x[0-9a-f]+\n)+$";
 
 std::string report_of(const char *what, std::size_t offset, std::size_t bytes,
                       const char *label = "quarantined")
@@ -66,9 +67,9 @@ std::string report_of(const char *what, std::size_t offset, std::size_t bytes,
     std::snprintf(
         text, sizeof text,
         "^ebbtide: [^ ]+: %s after release: 0x[0-9a-f]+ lies %zu bytes into a block of %zu bytes "
-        "of region \"%s\" [(]number [1-9][0-9]*[)], ",
+        "of region \"%s\" [(]number [1-9][0-9]*[)]\n",
         what, offset, bytes, label);
-    return text + std::string(both_stacks);
+    return text + std::string(stacks);
 }
 
 TEST_F(RegionDebugDeathTest, Read)
@@ -106,12 +107,12 @@ TEST_F(RegionDebugDeathTest, CallsThatTakeABlock)
 {
     const auto spare = [] { return open("spare"); };
     for (std::size_t bytes : sizes) {
-        const std::string used = report_of("use", 0, bytes) + "ebbtide: [^ ]+: invalid ";
+        const std::string used = report_of("use", 0, bytes);
         EXPECT_EXIT((ebb_free(released_block(bytes)), _exit(0)), Killed(SIGABRT),
-                    report_of("free", 0, bytes) + "ebbtide: [^ ]+: invalid free: 0x")
+                    report_of("free", 0, bytes))
             << bytes;
         EXPECT_EXIT((ebb_retire(released_block(bytes)), _exit(0)), Killed(SIGABRT),
-                    report_of("retire", 0, bytes) + "ebbtide: [^ ]+: invalid retire: 0x")
+                    report_of("retire", 0, bytes))
             << bytes;
         EXPECT_EXIT((ebb_malloc_usable_size(released_block(bytes)), _exit(0)), Killed(SIGABRT),
                     used)
@@ -146,12 +147,12 @@ TEST_F(RegionDebugDeathTest, FreedBeforeTheRelease)
     };
     const std::string freed =
         " after release: 0x[0-9a-f]+ lies 0 bytes into free memory of 1008 bytes of "
-        "region \"quarantined\" [(]number [0-9]+[)], freed or unused before the "
-        "release, released at:\n(    [^\n]+\n)+";
+        "region \"quarantined\" [(]number [0-9]+[)], freed or unused before the release\n"
+        "(found|used) by thread [0-9]+ at:\n(    [^\n]+\n)+released at:\n(    [^\n]+\n)+$";
     EXPECT_EXIT(misuse([](char *p) { read_at(p); }), Killed(SIGSEGV),
-                "^ebbtide: [^ ]+: use" + freed + "$");
+                "^ebbtide: [^ ]+: use" + freed);
     EXPECT_EXIT(misuse([](char *p) { ebb_free(p); }), Killed(SIGABRT),
-                "^ebbtide: [^ ]+: free" + freed + "ebbtide: [^ ]+: invalid free: ");
+                "^ebbtide: [^ ]+: free" + freed);
 }
 
 TEST_F(RegionDebugDeathTest, MemoryThatWasNeverHandedOut)

@@ -223,6 +223,7 @@ const std::vector<Setting> &settings()
         {"EBB_CHECK", {{"1", 1}, {"1", 1}, {"0", 0}, {"2", no_value}}},
         {"EBB_CHECK_BYTES", {{"0", 0}, {"64k", 65536}, {"1g", 1 << 30}, {"1q", no_value}}},
         {"EBB_CHECK_FAMILY", {{"0", 0}, {"1", 1}, {"no", no_value}}},
+        {"EBB_CHECK_REPORT", {{"/dev/null", 1}, {"", no_value}}},
         {"EBB_NO_OPTION", {{"1", no_value}}},
     };
     return all;

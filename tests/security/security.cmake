@@ -11,3 +11,11 @@ foreach(mode IN ITEMS default checked any-family unsaid)
   add_script_test(security ${mode} ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/security/promises.py
                   $<TARGET_FILE:security> $<TARGET_FILE:ebbtide> ${mode})
 endforeach()
+# Reports, as a program reads them.
+add_executable(misuse security/reports/misuse.c)
+set_target_properties(misuse PROPERTIES C_STANDARD 17 C_EXTENSIONS ON)
+target_compile_options(misuse PRIVATE -O1 -fno-builtin -Wall -Wextra -Werror)
+target_link_libraries(misuse PRIVATE Threads::Threads)
+needed_by(security misuse)
+add_script_test(security reports ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/security/reports.py
+                $<TARGET_FILE:misuse> $<TARGET_FILE:ebbtide>)

@@ -77,6 +77,28 @@ TEST_F(Options, EachKindOfGoodValue)
     EXPECT_EQ("", report());
 }
 
+TEST_F(Options, AFile)
+{
+    char name[64], exact[5];
+    read({"EBB_CHECK_REPORT=100%/%p-%"});
+    EXPECT_EQ(1U, ebbi_option(EBBI_OPTION_CHECK_REPORT));
+    EXPECT_TRUE(ebbi_option_file(EBBI_OPTION_CHECK_REPORT, name, sizeof name));
+    EXPECT_EQ("100%/" + std::to_string(getpid()) + "-%", name);
+    read({"EBB_CHECK_REPORT=four"});
+    EXPECT_TRUE(ebbi_option_file(EBBI_OPTION_CHECK_REPORT, exact, sizeof exact));
+    EXPECT_STREQ("four", exact);
+    read({"EBB_CHECK_REPORT=5char"});
+    EXPECT_FALSE(ebbi_option_file(EBBI_OPTION_CHECK_REPORT, exact, sizeof exact));
+    EXPECT_STREQ("5cha", exact);
+    const std::string longest = "EBB_CHECK_REPORT=" + std::string(EBBI_PATH_ROOM - 1, 'x');
+    read({longest.c_str()});
+    EXPECT_EQ("", report());
+    read({(longest + "x").c_str()});
+    EXPECT_EQ(1U, lines(report()));
+    read({"EBB_CHECK_REPORT="});
+    EXPECT_EQ(1U, lines(report()));
+}
+
 TEST_F(Options, BadNumbers)
 {
     for (const char *entry :
@@ -147,8 +169,9 @@ TEST_F(Options, OfOneNameTheFirstCountsAsForGetenv)
 TEST_F(Options, ASecureProcessHeedsAndReportsNothing)
 {
     fake_os_secure(true);
-    read({"EBB_CACHE=1", "EBB_WRONG=1"});
+    read({"EBB_CACHE=1", "EBB_WRONG=1", "EBB_CHECK_REPORT=file"});
     EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CACHE));
+    EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CHECK_REPORT));
     EXPECT_EQ("", report());
 }
 

@@ -283,6 +283,7 @@ uint64_t ebbi_os_now_ns(void)
     return fake.clock_faked ? ebbi_os_now_ms() * 1000000u : real_os_now_ns();
 }
 
+uint64_t ebbi_os_date_ms(void) { return real_os_date_ms(); }
 uint64_t ebbi_os_entropy(void) { return real_os_entropy(); }
 bool ebbi_os_is_secure(void) { return fake.secure; }
 bool ebbi_os_is_threaded(void)
@@ -354,4 +355,9 @@ int ebbi_os_write(int fd, const char *text, size_t length)
     memcpy(captured + captured_length, text, part);
     captured_length += part;
     return 0;
+}
+
+int ebbi_os_append(const char *path, const char *text, size_t length)
+{
+    return real_os_append(path, text, length);
 }

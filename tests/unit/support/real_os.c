@@ -21,6 +21,7 @@
 #define ebbi_os_cpu real_os_cpu
 #define ebbi_os_now_ms real_os_now_ms
 #define ebbi_os_now_ns real_os_now_ns
+#define ebbi_os_date_ms real_os_date_ms
 #define ebbi_os_entropy real_os_entropy
 #define ebbi_os_is_secure real_os_is_secure
 #define ebbi_os_is_threaded real_os_is_threaded
@@ -44,6 +45,7 @@
 #define ebbi_os_streams_unlock real_os_streams_unlock
 #define ebbi_os_streams_reset real_os_streams_reset
 #define ebbi_os_write real_os_write
+#define ebbi_os_append real_os_append
 
 #include "os/linux.c"
 #include "os/thread.c"

@@ -27,6 +27,7 @@ size_t real_os_memory_bytes(void);
 size_t real_os_cpu(void);
 uint64_t real_os_now_ms(void);
 uint64_t real_os_now_ns(void);
+uint64_t real_os_date_ms(void);
 uint64_t real_os_entropy(void);
 bool real_os_is_secure(void);
 bool real_os_is_threaded(void);
@@ -50,5 +51,6 @@ void real_os_streams_lock(void);
 void real_os_streams_unlock(void);
 void real_os_streams_reset(void);
 int real_os_write(int fd, const char *text, size_t length);
+int real_os_append(const char *path, const char *text, size_t length);
 
 #endif

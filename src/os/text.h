@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer debug: text put together without libc, for a signal handler. What has no room is cut off.
-#ifndef EBB_DEBUG_TEXT_H
-#define EBB_DEBUG_TEXT_H
+// Layer os: text put together without libc, for a signal handler. What has no room is cut off.
+#ifndef EBB_OS_TEXT_H
+#define EBB_OS_TEXT_H
 
 #include "base/base.h"
 
 struct ebbi_text {
     char *at, *end;
 };
+
+EBBI_INLINE void ebbi_text_char(struct ebbi_text *text, char c)
+{
+    if (text->at < text->end) {
+        *text->at++ = c;
+    }
+}
 
 EBBI_INLINE void ebbi_text_put(struct ebbi_text *text, const char *string)
 {

@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""Reports as lines of JSON in the file of EBB_CHECK_REPORT: `reports.py PROGRAM LIBRARY`.
+
+PROGRAM is reports/misuse.c. Exit status: 0; 1 when a test failed; 2 for bad usage."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+SMALL, LARGE = 100, 50_005  # no multiple of 16: there are bytes behind it on its page
+CHECKS = {"EBB_CHECK": "1", "EBB_GUARD": "0"}  # no small block is guarded by chance
+GUARDS = {"EBB_GUARD": "1000"}
+OWN_STATUS = 7
+LIMIT_S = 60
+ALL = ("found", "allocated", "freed")
+NOT_FREED = ("found", "allocated")
+
+Report = dict[str, object]
+program, library = "", ""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What a run left: `threads` are those that allocated, freed (0: none) and misused."""
+
+    code: int
+    stderr: str
+    threads: tuple[int, int, int]
+    block: str
+    reports: list[Report]
+
+
+def run(kind: str, size: int, settings: dict[str, str], path: str, command: str = "") -> Run:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("EBB_")}
+    environment |= settings | {"LD_PRELOAD": library, "EBB_CHECK_REPORT": path}
+    done = subprocess.run(
+        [command or program, kind, str(size)],
+        env=environment,
+        capture_output=True,
+        check=False,
+        timeout=LIMIT_S,
+    )
+    made, freed, found, block = done.stdout.split()
+    text = Path(path).read_bytes() if os.path.isfile(path) else b""
+    text.decode("ascii")
+    assert text == b"" or text.endswith(b"\n")
+    reports = [json.loads(line) for line in text.splitlines()]
+    threads = (int(made), int(freed), int(found))
+    return Run(done.returncode, done.stderr.decode(errors="replace"), threads, block.decode(), reports)
+
+
+class Reports(unittest.TestCase):
+    def setUp(self) -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-reports-"))
+        self.addCleanup(shutil.rmtree, self.folder)
+        self.file = str(self.folder / "reports.jsonl")
+
+    def one(self, kind: str, size: int, settings: dict[str, str]) -> tuple[Run, Report]:
+        Path(self.file).unlink(missing_ok=True)
+        done = run(kind, size, settings, self.file)
+        self.assertEqual(1, len(done.reports), done)
+        report = done.reports[0]
+        self.assertEqual(1, report["version"])
+        self.assertEqual(done.threads[0], report["pid"])
+        self.assertEqual(Path(program).name, report["program"])
+        self.assertGreater(float(str(report["time"])), 1.7e9)
+        self.assertIn(str(report["message"]), done.stderr)
+        self.assertTrue(str(report["message"]).startswith(f"{report['kind']}: "))
+        return done, report
+
+    def check_block(self, done: Run, report: Report, size: int, events: tuple[str, ...]) -> None:
+        self.assertEqual({"address": done.block, "bytes": size}, report["block"], report)
+        for event, thread in zip(ALL, (done.threads[2], done.threads[0], done.threads[1])):
+            self.assertEqual(event in events, event in report, report)
+            if event in events:
+                self.check_event(report[event], thread)
+
+    def check_event(self, event: object, thread: int) -> None:
+        assert isinstance(event, dict)
+        self.assertEqual(thread, event["thread"])
+        call = event["stack"][0]
+        self.assertEqual(program, call["module"])
+        self.assertGreater(int(call["offset"], 16), 0)
+        self.assertGreater(int(call["address"], 16), int(call["offset"], 16))
+
+    def test_each_kind_with_every_block_checked(self) -> None:
+        for kind, name, events in (
+            ("double_free", "double free", ALL),
+            ("invalid_free", "invalid free", NOT_FREED),
+            ("mismatch", "mismatched free", NOT_FREED),
+            ("overflow", "overflow", NOT_FREED),
+            ("underflow", "underflow", NOT_FREED),
+            ("realloc_freed", "use after free", ALL),
+        ):
+            for size in (SMALL, LARGE):
+                with self.subTest(kind=kind, size=size):
+                    done, report = self.one(kind, size, CHECKS)
+                    self.assertEqual(-signal.SIGABRT, done.code)
+                    self.assertEqual(name, report["kind"])
+                    self.check_block(done, report, size, events)
+
+    def test_a_write_after_the_free(self) -> None:
+        done, report = self.one("write_after_free", SMALL, CHECKS)  # found at the exit
+        self.assertEqual((-signal.SIGABRT, "use after free"), (done.code, report["kind"]))
+        self.check_event(report["freed"], done.threads[1])
+        done, report = self.one("write_after_free", LARGE, CHECKS)  # at the access
+        self.assertEqual((-signal.SIGSEGV, "use after free"), (done.code, report["kind"]))
+        self.check_block(done, report, LARGE, ALL)
+        self.assertEqual(hex(int(done.block, 16) + LARGE // 2), report["address"])
+
+    def test_guarded_by_time_alone(self) -> None:
+        done, report = self.one("double_free", LARGE, GUARDS)
+        self.assertEqual((-signal.SIGABRT, "double free"), (done.code, report["kind"]))
+        self.check_block(done, report, LARGE, ALL)
+
+    def test_what_is_found_by_default(self) -> None:
+        for kind, name in (
+            ("invalid_free", "invalid free"),
+            ("foreign_free", "invalid free"),
+            ("realloc_foreign", "invalid pointer"),
+            ("mismatch", "mismatched free"),
+        ):
+            with self.subTest(kind=kind):
+                done, report = self.one(kind, SMALL, {})
+                self.assertEqual((-signal.SIGABRT, name), (done.code, report["kind"]))
+                self.check_event(report["found"], done.threads[2])
+
+    def test_a_name_of_any_bytes(self) -> None:
+        name = b'm "\\\n\x7f\x01\xff\xc3\xa4'
+        copy = os.fsencode(self.folder) + b"/" + name
+        shutil.copy(program, copy)
+        done = run("double_free", SMALL, CHECKS, self.file, os.fsdecode(copy))
+        stack = done.reports[0]["found"]
+        assert isinstance(stack, dict)
+        self.assertEqual(copy, stack["stack"][0]["module"].encode("latin-1"))
+
+    def test_several_processes_share_a_file(self) -> None:
+        for _ in range(3):
+            done = run("double_free", SMALL, CHECKS, self.file)
+        self.assertEqual(3, len({report["pid"] for report in done.reports}))
+        own = run("double_free", SMALL, CHECKS, str(self.folder / "%p.%p"))
+        self.assertTrue((self.folder / f"{own.threads[0]}.{own.threads[0]}").is_file())
+
+    def test_bad_days_leave_the_text(self) -> None:
+        fifo = self.folder / "fifo"
+        os.mkfifo(fifo)
+        for path in (
+            str(self.folder / "none" / "file"),
+            str(self.folder),
+            "/dev/full",
+            str(fifo),  # nobody reads
+            str(self.folder / ("x" * 300)),
+            str(self.folder / ("y/" * 1900)),
+        ):
+            with self.subTest(path=path[:60]):
+                done = run("double_free", SMALL, CHECKS, path)
+                self.assertEqual(-signal.SIGABRT, done.code)
+                self.assertIn("double free: 0x", done.stderr)
+                self.assertIn("freed by thread", done.stderr)
+                self.assertRegex(done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+\n")
+        refused = run("double_free", SMALL, CHECKS, "z" * 5000)
+        self.assertIn("is not a file's name: ignored", refused.stderr)
+        self.assertIn("double free: 0x", refused.stderr)
+
+
+def main() -> int:
+    global program, library
+    if len(sys.argv) != 3:
+        print(__doc__, file=sys.stderr)
+        return 2
+    program, library = sys.argv[1:]
+    tests: Callable[[type[unittest.TestCase]], unittest.TestSuite] = (
+        unittest.defaultTestLoader.loadTestsFromTestCase
+    )
+    return 0 if unittest.TextTestRunner().run(tests(Reports)).wasSuccessful() else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
