@@ -54,6 +54,8 @@
 #include "debug/callstack.c"
 #include "debug/escape.c"
 #include "debug/check.c"
+#include "debug/draw.c"
+#include "debug/shape.c"
 #include "debug/guard.c"
 #include "debug/quarantine.c"
 #include "heap/shelf.c"

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
+import json
 import os
 import re
 import shlex
@@ -59,7 +60,7 @@ def test_run_of_a_program_that_is_not_there_is_an_error(layout: Layout) -> None:
 
 def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
     library = find_root() / "build" / "release" / "libebbtide.so"
-    if not library.is_file() or b"EBB_CHECK" not in library.read_bytes():
+    if not library.is_file() or b"EBB_CHECK_REPORT" not in library.read_bytes():
         pytest.skip("`make lib` has not built a library that checks")
     source, program = tmp_path / "twice.c", tmp_path / "twice"
     source.write_text(
@@ -74,7 +75,14 @@ def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
     assert "freed by thread" in checked.stderr
     refused = run_as_user(layout, "run", "--with", "glibc", "--check", "--", "true")
     assert refused.returncode == 2
-    assert "--check is ebbtide's" in refused.stderr
+    assert "are ebbtide's, not glibc's" in refused.stderr
+    report = tmp_path / "reports.jsonl"
+    logged = run_as_user(
+        replace(layout, lib=library), "run", "--log", "--report", str(report), "--", str(program)
+    )
+    assert logged.returncode == 0
+    kinds = [json.loads(line)["kind"] for line in report.read_text().splitlines()]
+    assert kinds == ["double free", "double free"]
 
 
 def test_missing_library_and_unknown_names_are_clear_errors(layout: Layout) -> None:

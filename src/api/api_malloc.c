@@ -22,7 +22,7 @@ void *ebb_memalign(size_t align, size_t bytes)
 {
     return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
 }
-size_t ebb_malloc_usable_size(const void *p) { return ebbi_usable_size(p); }
+size_t ebb_malloc_usable_size(const void *p) { return ebbi_known_size(p); }
 int ebb_is_sparse(const void *p) { return ebbi_block_is_sparse(p); }
 void *ebb_compact(void *p)
 {

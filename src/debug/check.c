@@ -44,10 +44,7 @@ static struct {
     size_t first, count;
     size_t turn; // number of the one to be looked at next
     size_t bytes, most_bytes;
-    uint64_t drawn;  // random numbers; atomic
     uint64_t secret; // constant
-    uint64_t order;  // the same, but another in the child of a fork: of what is drawn
-    bool any_family; // may free what another allocated; constant
     size_t in_use;   // bytes of blocks that were asked for; atomic
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
 
@@ -60,12 +57,6 @@ static uint64_t mix(uint64_t word, uint64_t more)
 {
     word = (word ^ more) * 0x9E3779B97F4A7C15u;
     return word ^ word >> 32;
-}
-
-// Siblings of a forking server are not to know each other's next blocks.
-void ebbi_check_draw_anew(void)
-{
-    held_blocks.order = mix(held_blocks.secret + ebbi_os_now_ns(), ebbi_os_thread_number());
 }
 
 void ebbi_check_begin(size_t most_held, bool families)
@@ -81,7 +72,7 @@ void ebbi_check_begin(size_t most_held, bool families)
     held_blocks.secret = ebbi_os_entropy() ^ ebbi_os_now_ns();
     ebbi_check_draw_anew();
     held_blocks.most_bytes = most_held;
-    held_blocks.any_family = !families;
+    ebbi_shapes_begin(families);
     ebbi_places_close();
     ebbi_check_mode = true;
 }
@@ -99,12 +90,6 @@ static uint32_t sum_of(const struct check_header *h)
 }
 
 static char *block_in(const struct check_header *h) { return (char *)h + h->offset; }
-
-// Of the block of a class, but for what lies behind the canary.
-static size_t whole_bytes(const struct check_header *h)
-{
-    return (size_t)h->offset + h->bytes + h->tail;
-}
 
 // Of a block: no two have the same. No byte is 0, what is written beside a block most.
 static uint64_t canary_of(const struct check_header *h)
@@ -168,7 +153,6 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
 
 // ---- reports -------------------------------------------------------------------------------------------
 
-// Of a block, with the place of a call.
 static struct ebbi_event event_of(uint32_t thread, uintptr_t caller)
 {
     return (struct ebbi_event){.thread = thread, .depth = caller != 0, .calls = {caller - 1}};
@@ -179,9 +163,8 @@ static struct ebbi_extent extent_of(const struct check_header *h)
     return (struct ebbi_extent){(uintptr_t)block_in(h), h->bytes};
 }
 
-// kind: both words of a report's.
-static EBBI_NORETURN void report_block(const struct check_header *h, const void *p,
-                                       const char *kind, const char *more_kind, const char *more)
+static void report_block(const struct check_header *h, const void *p, const char *kind,
+                         const char *more_kind, const char *more)
 {
     struct ebbi_event now, made = event_of(h->made_by, h->made),
                            freed = event_of(h->freed_by, h->freed);
@@ -196,13 +179,12 @@ static EBBI_NORETURN void report_block(const struct check_header *h, const void 
     if (h->freed_by != 0) {
         report.traces[2] = ebbi_trace_of("freed", &freed);
     }
-    ebbi_report_end(&report);
+    ebbi_misuse(&report);
 }
 
 // Of memory whose header says nothing that can be trusted.
-static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
-                                           const struct check_header *h, const void *p,
-                                           const char *what)
+static void report_no_header(const struct ebbi_slab *slab, const struct check_header *h,
+                             const void *p, const char *what)
 {
     size_t size = ebbi_slab_class(slab)->size;
     const struct check_header *left = (const struct check_header *)((uintptr_t)h - size);
@@ -225,107 +207,100 @@ static EBBI_NORETURN void report_no_header(const struct ebbi_slab *slab,
         report.before = extent_of(left);
         report.traces[1] = ebbi_trace_of("allocated", &made);
     }
-    ebbi_report_end(&report);
+    ebbi_misuse(&report);
 }
 
-// The header of the block that p lies in, of any state; reports where there is none.
+// The header of the block that p lies in, of any state. NULL, as it has reported: there is none.
 static struct check_header *find_header(const void *p, const char *what)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uint64_t block = ebbi_slab_block_around(slab, p);
     if (!ebbi_slab_lives(slab) || block >= c->blocks) {
-        ebbi_slab_report_no_block(slab, p);
+        ebbi_slab_misuse_no_block(slab, p);
+        return NULL;
     }
     struct check_header *h = (struct check_header *)(slab->first_block + block * c->size);
-    if (h->sum != sum_of(h) || whole_bytes(h) > c->size) {
+    if (h->sum != sum_of(h) || (size_t)h->offset + h->bytes + h->tail > c->size) {
         report_no_header(slab, h, p, what);
+        return NULL;
     }
     return h;
 }
 
-static EBBI_NORETURN void report_state(const struct check_header *h, const void *p, uint32_t state,
-                                       const char *what)
+static void report_state(const struct check_header *h, const void *p, uint32_t state,
+                         const char *what)
 {
     bool is_free = strcmp(what, "free") == 0;
     if (state == CHECK_FREED) {
         report_block(h, p, is_free ? "double free" : "use after free", NULL, NULL);
-    }
-    if (state == CHECK_RETIRED) {
+    } else if (state == CHECK_RETIRED) {
         report_block(h, p, is_free ? "free of what was retired" : "double retire", NULL, NULL);
+    } else {
+        report_no_header(ebbi_slab_of(p), h, p, what);
     }
-    report_no_header(ebbi_slab_of(p), h, p, what);
 }
 
-// p is the block, and nothing beside it was written.
-static void look_beside(const struct check_header *h, const void *p, const char *what)
+// p is the block; reports, or.
+static bool begins_at(const struct check_header *h, const void *p, const char *what)
 {
-    uint64_t canary = canary_of(h);
     if (p != block_in(h)) {
         report_block(h, p, "invalid ", what, NULL);
     }
-    const char *changed = ebbi_canary_changed(canary_before(h), canary);
-    if (changed != NULL) {
-        report_block(h, changed, "underflow", NULL, "written before the block");
+    return p == block_in(h);
+}
+
+// Whether something beside it was written, which it reports.
+static bool is_marred(const struct check_header *h)
+{
+    const char *before = ebbi_canary_changed(canary_before(h), canary_of(h));
+    const char *behind = ebbi_canary_changed(canary_behind(h), canary_of(h));
+    if (before != NULL) {
+        report_block(h, before, "underflow", NULL, "written before the block");
+    } else if (behind != NULL) {
+        report_block(h, behind, "overflow", NULL, "written behind the block");
     }
-    changed = ebbi_canary_changed(canary_behind(h), canary);
-    if (changed != NULL) {
-        report_block(h, changed, "overflow", NULL, "written behind the block");
-    }
+    return before != NULL || behind != NULL;
 }
 
 size_t ebbi_check_bytes(const void *p, const char *what)
 {
     const struct check_header *h = find_header(p, what);
     // relaxed: the caller has the block
-    uint32_t state = ebbi_load_relaxed(&h->state);
-    if (state != CHECK_USED && state != CHECK_RETIRED) {
+    uint32_t state = h != NULL ? ebbi_load_relaxed(&h->state) : 0;
+    bool lives = state == CHECK_USED || state == CHECK_RETIRED;
+    if (h != NULL && !lives) {
         report_state(h, p, state, what);
     }
-    look_beside(h, p, what);
+    if (!lives || !begins_at(h, p, what)) {
+        return EBBI_NO_BLOCK;
+    }
+    (void)is_marred(h);
     return h->bytes;
 }
 
-void ebbi_check_retire(void *p)
+bool ebbi_check_retire(void *p)
 {
     struct check_header *h = find_header(p, "retire");
     uint32_t state = CHECK_USED;
-    look_beside(h, p, "retire");
+    if (h == NULL || !begins_at(h, p, "retire")) {
+        return false;
+    }
+    (void)is_marred(h);
     // relaxed: C1, of two threads one is told
     if (!ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_RETIRED)) {
         report_state(h, p, state, "retire");
+        return false;
     }
+    return true;
 }
 
 void ebbi_check_keep(void *p)
 {
     struct check_header *h = find_header(p, "retire");
-    ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED); // relaxed: the caller has the block
-}
-
-static const char *const made_by[] = {
-    "made by malloc", "made by aligned_alloc", "made by new",
-    "made by new[]",  "made by aligned new",   "made by aligned new[]",
-};
-
-const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said)
-{
-    if (held_blocks.any_family) {
-        return NULL;
+    if (h != NULL) {
+        ebbi_store_relaxed(&h->state, (uint32_t)CHECK_USED); // relaxed: the caller has the block
     }
-    bool both = said->family == EBBI_BY_ANY || said->family == made->family ||
-                (said->family == EBBI_BY_MALLOC && made->family == EBBI_BY_ALIGNED &&
-                 said->bytes == EBBI_UNSAID);
-    if (!both) {
-        EBBI_ASSERT(made->family < sizeof made_by / sizeof made_by[0]);
-        return made_by[made->family];
-    }
-    if (said->bytes != EBBI_UNSAID && said->bytes != made->bytes) {
-        return "of another size";
-    }
-    // Up to 16 all are alike, and none is noted.
-    bool other = said->align != 0 && ebbi_max(said->align, 16) != ebbi_max(made->align, 16);
-    return other ? "of another alignment" : NULL;
 }
 
 static void match(const struct check_header *h, const void *p, size_t bytes, size_t align,
@@ -340,15 +315,13 @@ static void match(const struct check_header *h, const void *p, size_t bytes, siz
     }
 }
 
-void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
+bool ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
 {
-    match(find_header(p, "free"), p, bytes, align, site);
-}
-
-size_t ebbi_check_random(size_t limit)
-{
-    uint64_t number = ebbi_fetch_add_relaxed(&held_blocks.drawn, 1u); // relaxed: a number
-    return (size_t)(mix(mix(held_blocks.order, number), ~held_blocks.order) >> 20) % limit;
+    const struct check_header *h = find_header(p, "free");
+    if (h != NULL) {
+        match(h, p, bytes, align, site);
+    }
+    return h != NULL;
 }
 
 // ---- what is held --------------------------------------------------------------------------------------
@@ -370,16 +343,17 @@ static bool is_untouched(const struct check_header *h)
            ebbi_canary_changed(canary_behind(h), canary_of(h)) == NULL;
 }
 
-static EBBI_NORETURN void report_touched(const struct check_header *h)
+static void report_touched(const struct check_header *h)
 {
-    if (h->sum != sum_of(h)) {
+    bool is_whole = h->sum == sum_of(h);
+    const char *changed = is_whole ? ebbi_canary_changed(filled_in(h), FILL) : NULL;
+    if (!is_whole) {
         report_no_header(ebbi_slab_of(h), h, h, "write before a freed block");
+    } else if (changed != NULL) {
+        report_block(h, changed, "use after free", NULL, "written since it was freed");
+    } else {
+        (void)is_marred(h);
     }
-    const char *changed = ebbi_canary_changed(filled_in(h), FILL);
-    if (changed == NULL) {
-        look_beside(h, block_in(h), "free");
-    }
-    report_block(h, changed, "use after free", NULL, "written since it was freed");
 }
 
 static size_t may_hold(void)
@@ -388,51 +362,72 @@ static size_t may_hold(void)
     return ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
 }
 
-// Under the lock.
-static struct check_header *take_held(void)
+// Whatever its header says by now.
+static size_t held_bytes(const struct check_header *h)
+{
+    return ebbi_slab_class(ebbi_slab_of(h))->size;
+}
+
+// Under the lock. What is behind it has its number, less one.
+static struct check_header *drop_held(size_t number)
 {
     ebbi_assert_held(&held_blocks.lock);
-    struct check_header **chosen =
-        held_at(ebbi_check_random(ebbi_min(held_blocks.count, LEAVES_FIRST)));
-    struct check_header *h = *chosen;
-    *chosen = *held_at(0);
+    struct check_header **place = held_at(number);
+    struct check_header *h = *place;
+    *place = *held_at(0);
     held_blocks.first = (held_blocks.first + 1) % MOST_HELD_COUNT;
     held_blocks.count--;
     held_blocks.turn -= held_blocks.turn > 0;
-    held_blocks.bytes -= whole_bytes(h);
+    held_blocks.bytes -= held_bytes(h);
     return h;
 }
 
+static struct check_header *take_held(void)
+{
+    return drop_held(ebbi_check_random(ebbi_min(held_blocks.count, LEAVES_FIRST)));
+}
+
+// What was written to since its free is nobody's from then on: somebody writes there.
 static void *release_above(size_t most)
 {
-    ebbi_lock_take(&held_blocks.lock);
-    bool any = held_blocks.count > 0 && held_blocks.bytes > most;
-    struct check_header *h = any ? take_held() : NULL;
-    ebbi_lock_drop(&held_blocks.lock);
-    if (h != NULL && !is_untouched(h)) {
+    for (;;) {
+        ebbi_lock_take(&held_blocks.lock);
+        bool any = held_blocks.count > 0 && held_blocks.bytes > most;
+        struct check_header *h = any ? take_held() : NULL;
+        ebbi_lock_drop(&held_blocks.lock);
+        if (h == NULL || is_untouched(h)) {
+            return h;
+        }
         report_touched(h);
     }
-    return h;
 }
 
 void *ebbi_check_release(void) { return release_above(may_hold()); }
 void *ebbi_check_rest(void) { return release_above(0); }
 
-void ebbi_check_look(void)
+// One that was written to, from this number on, which is held no longer; NULL: there is none.
+static struct check_header *take_touched(size_t *number)
 {
-    const struct check_header *touched = NULL;
+    struct check_header *touched = NULL;
     ebbi_lock_take(&held_blocks.lock);
-    for (size_t i = 0; i < held_blocks.count && touched == NULL; i++) {
-        touched = is_untouched(*held_at(i)) ? NULL : *held_at(i);
+    for (; *number < held_blocks.count && touched == NULL; ++*number) {
+        touched = is_untouched(*held_at(*number)) ? NULL : drop_held(*number);
+        *number -= touched != NULL;
     }
     ebbi_lock_drop(&held_blocks.lock); // what a handler of SIGABRT frees takes it
-    if (touched != NULL) {
-        report_touched(touched);
+    return touched;
+}
+
+void ebbi_check_look(void)
+{
+    size_t number = 0;
+    for (const struct check_header *h; (h = take_touched(&number)) != NULL;) {
+        report_touched(h);
     }
 }
 
 // As long as none leaves, where it would be looked at, each free looks at two of those that are held, in turn. NULL: nobody has
-// written there. Under the lock.
+// written there; else it is held no longer. Under the lock.
 static const struct check_header *look_at_next(void)
 {
     const struct check_header *touched = NULL;
@@ -441,43 +436,64 @@ static const struct check_header *look_at_next(void)
         held_blocks.bytes < may_hold() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
-        const struct check_header *h = *held_at(held_blocks.turn++);
-        touched = is_untouched(h) ? NULL : h;
+        size_t number = held_blocks.turn++;
+        touched = is_untouched(*held_at(number)) ? NULL : drop_held(number);
     }
     return touched;
 }
 
-void *ebbi_check_free(void *p, ebbi_site site)
+// The block is free from here on, for this call alone. NULL, as it has reported: it was none in use.
+static struct check_header *claim_free(void *p, ebbi_site site, bool *marred)
 {
     struct check_header *h = find_header(p, "free");
     // relaxed: C1, of two threads one is told
-    uint32_t state = ebbi_load_relaxed(&h->state);
-    if (state == CHECK_FREED) {
-        report_state(h, p, state, "free");
+    uint32_t state = h != NULL ? ebbi_load_relaxed(&h->state) : 0;
+    bool was_freed = state == CHECK_FREED;
+    if (h == NULL || (!was_freed && !begins_at(h, p, "free"))) {
+        return NULL;
     }
-    look_beside(h, p, "free");
-    if (site != 0) {
+    *marred = !was_freed && is_marred(h);
+    if (!was_freed && site != 0) {
         match(h, p, EBBI_UNSAID, 0, site);
     }
     bool wanted = state == CHECK_USED || (state == CHECK_RETIRED && site == 0);
     // relaxed: as above
     if (!wanted || !ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_FREED)) {
         report_state(h, p, state, "free");
+        return NULL;
+    }
+    return h;
+}
+
+void *ebbi_check_free(void *p, ebbi_site site)
+{
+    bool marred;
+    struct check_header *h = claim_free(p, site, &marred);
+    if (h == NULL) {
+        return NULL;
     }
     (void)ebbi_fetch_sub_relaxed(&held_blocks.in_use, h->bytes); // relaxed: a number
     h->freed = place_of_call(site);
     h->freed_by = this_thread();
     h->sum = sum_of(h);
+    if (marred) {
+        return NULL; // nobody's from now on
+    }
     memset(block_in(h), FILL_BYTE, h->bytes);
     ebbi_lock_take(&held_blocks.lock);
     struct check_header *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = h;
-    held_blocks.bytes += whole_bytes(h);
+    held_blocks.bytes += held_bytes(h);
     const struct check_header *touched = look_at_next();
     ebbi_lock_drop(&held_blocks.lock);
-    touched = leaves != NULL && !is_untouched(leaves) ? leaves : touched;
     if (touched != NULL) {
         report_touched(touched);
     }
-    return leaves != NULL ? leaves : ebbi_check_release();
+    if (leaves != NULL && is_untouched(leaves)) {
+        return leaves;
+    }
+    if (leaves != NULL) {
+        report_touched(leaves);
+    }
+    return ebbi_check_release();
 }

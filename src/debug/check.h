@@ -42,16 +42,20 @@ struct ebbi_shape {
     size_t align;
     enum ebbi_family family;
 };
+void ebbi_shapes_begin(bool families);
 const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_shape *said);
 
-// The following take any pointer into a granule of a class, and end the process where it is no checked block in use. what:
-// the call that it was given to.
+// The following take any pointer into a granule of a class, and report where it is no checked block in use. Where the process goes
+// on then (ebbi_misuse) they change nothing and return false, NULL or EBBI_NO_BLOCK. what: the call that it was given to.
+#define EBBI_NO_BLOCK SIZE_MAX
 size_t ebbi_check_bytes(const void *p, const char *what);
-void ebbi_check_retire(void *p);
+bool ebbi_check_retire(void *p);
 void ebbi_check_keep(void *p); // it could not be retired: it is in use
 // What the call that frees it says of it: its size or EBBI_UNSAID, its alignment or 0, its family.
-void ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site);
-// site 0: a retired one, its grace period over. Returns what ebbi_check_release does.
+// False: there is no header, as is reported.
+bool ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site);
+// site 0: a retired one, its grace period over. Returns what ebbi_check_release does. One that was written beside is nobody's
+// afterwards.
 void *ebbi_check_free(void *p, ebbi_site site);
 
 // A block of a class that is held no longer and is to be given back, if more is held than may be; else NULL. To be called until

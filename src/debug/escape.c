@@ -18,7 +18,7 @@ static void report_escape(uintptr_t address, const char *what, const struct ebbi
     if (!escape->freed) {
         report.traces[2] = ebbi_stack_trace("allocated", ebbi_stack_noted(escape->block));
     }
-    ebbi_report(&report);
+    is_fault ? ebbi_report(&report) : ebbi_misuse(&report);
 }
 
 bool ebbi_escape_report(uintptr_t address, const char *what)

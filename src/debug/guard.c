@@ -168,8 +168,8 @@ static struct ebbi_report report_of(const struct guard *guard, uintptr_t address
     return report;
 }
 
-static EBBI_NORETURN void report_written(const struct guard *guard, const char *first,
-                                         size_t before, size_t behind)
+static void report_written(const struct guard *guard, const char *first, size_t before,
+                           size_t behind)
 {
     char said[128];
     struct ebbi_report report = report_of(guard, (uintptr_t)first, &guard->freed, false);
@@ -182,7 +182,7 @@ static EBBI_NORETURN void report_written(const struct guard *guard, const char *
                    guard->bytes, (void *)guard->block);
     report.kind[0] = behind > 0 ? "overflow" : "underflow";
     report.said = said;
-    ebbi_report_end(&report);
+    ebbi_misuse(&report);
 }
 
 static const struct guard *find_guard(uintptr_t address, uint32_t *state)
@@ -216,7 +216,7 @@ bool ebbi_guard_report(uintptr_t address, const char *what, const char *more)
     report.kind[0] = state == GUARD_USED ? "invalid " : is_free ? "double " : what;
     report.kind[1] = state == GUARD_USED || is_free ? what : " after free";
     report.more = more;
-    ebbi_report(&report);
+    ebbi_misuse(&report);
     return true;
 }
 
@@ -367,7 +367,7 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
         struct ebbi_report report = report_of(guard, (uintptr_t)p, &now, false);
         report.kind[0] = "mismatched free";
         report.more = by;
-        ebbi_report_end(&report);
+        ebbi_misuse(&report);
     }
 }
 

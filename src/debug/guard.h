@@ -38,12 +38,12 @@ bool ebbi_guard_is_due(void);
 void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site, bool sample);
 // With EBB_CHECK: whether what frees it says how it was allocated, or else there is a report. Of any large block.
 void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site);
-// Its tag has been taken. Ends the process if there was a write beside it.
+// Its tag has been taken. Reports a write beside it (ebbi_misuse).
 void ebbi_guard_free(struct ebbi_large *large);
 // Memory was refused: what is held is free. True: there is some more now.
 bool ebbi_guard_rest(void);
 
-// Reports if the address lies in the span of such a block; false otherwise. what: of a pointer that was
+// A misuse (ebbi_misuse) if the address lies in the span of such a block; false otherwise. what: of a pointer that was
 // handed to the library: "free" or the like; more: as in a report.
 bool ebbi_guard_report(uintptr_t address, const char *what, const char *more);
 

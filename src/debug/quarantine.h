@@ -53,7 +53,7 @@ struct ebbi_escape {
 };
 bool ebbi_quarantine_find(uintptr_t address, struct ebbi_escape *escape);
 
-// escape.c: reports if the address is in quarantine; false otherwise.
+// escape.c: a misuse (ebbi_misuse) if the address is in quarantine; false otherwise.
 bool ebbi_escape_report(uintptr_t address, const char *what);
 void ebbi_escape_look(uintptr_t address, uintptr_t pc); // an access; in a signal handler
 

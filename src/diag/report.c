@@ -17,6 +17,7 @@
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
+#include "report/report.h"
 
 struct sink {
     char *out;
@@ -188,6 +189,7 @@ static void look_at_exit(void *unused)
 {
     (void)unused;
     ebbi_check_look();
+    ebbi_report_left_out();
 }
 
 static void reports_start(void)

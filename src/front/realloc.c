@@ -12,6 +12,13 @@ static void *refuse_size(void)
     return NULL;
 }
 
+// As has been reported.
+static void *refuse_pointer(void)
+{
+    errno = EINVAL;
+    return NULL;
+}
+
 void *ebbi_calloc(size_t count, size_t size)
 {
     size_t bytes;
@@ -56,7 +63,7 @@ static void *stays_here(void *p)
 {
     struct ebbi_note *note = ebbi_tag_of(p) != EBBI_TAG_REGION ? ebbi_large_note(p) : NULL;
     if (note != NULL) {
-        ebbi_large_check_retired(p, note, "realloc");
+        (void)ebbi_large_check_retired(p, note, "realloc");
         ebbi_profile_freed(note);
     }
     return p;
@@ -156,6 +163,9 @@ void *ebbi_realloc(void *p, size_t bytes)
         return refuse_size();
     }
     size_t old_bytes = ebbi_usable_size(p);
+    if (EBBI_UNLIKELY(old_bytes == EBBI_NO_BLOCK)) {
+        return refuse_pointer();
+    }
     return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes, site)
                                                   : resize_counted(p, old_bytes, bytes, site);
 }
@@ -176,6 +186,9 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
         return NULL;
     }
     size_t old_bytes = ebbi_usable_size(p);
+    if (old_bytes == EBBI_NO_BLOCK) {
+        return refuse_pointer();
+    }
     const struct ebb_region *in = ebbi_region_of(p);
     bool same = in != NULL && in == region;
     if (same && ((bytes <= old_bytes && bytes > old_bytes / 2) ||
@@ -201,6 +214,10 @@ void *ebbi_promote(const void *p, struct ebb_region *to)
     size_t bytes = ebbi_usable_size(p);
     if (p == NULL) {
         ebbi_report_invalid(p, "promote");
+        bytes = EBBI_NO_BLOCK;
+    }
+    if (bytes == EBBI_NO_BLOCK) {
+        return refuse_pointer();
     }
     if (to != NULL) {
         void *copy = ebbi_region_malloc(to, bytes);

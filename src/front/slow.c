@@ -319,7 +319,9 @@ EBBI_NOINLINE void ebbi_free_given_slow(void *p, struct ebbi_given given, ebbi_s
             ebbi_report_mismatch(p, given.bytes, given.align);
         }
     } else if (ebbi_tag_class(tag) != 0) {
-        ebbi_check_match(p, given.bytes, given.align, site);
+        if (!ebbi_check_match(p, given.bytes, given.align, site)) {
+            return;
+        }
     } else {
         ebbi_guard_match(p, given.bytes, given.align, site);
     }

@@ -58,14 +58,17 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
 // Of no label, from what the heap keeps, not cleared. heap: the calling thread's. NULL: there is none.
 void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes);
 void ebbi_large_free(void *p);
-// Ends the process if it has been retired. what: the program does with it.
-void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
-size_t ebbi_large_bytes(const void *p);         // aborts when p is no large object
+// False, as it has reported: it has been retired. what: the program does with it.
+bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
+size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EBBI_NO_BLOCK then
 void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
 
 // ---- pointer.c -----------------------------------------------------------------------------------
-size_t ebbi_usable_size(const void *p); // 0 for NULL; aborts on what is not a block
-EBBI_NORETURN void ebbi_report_invalid(const void *p, const char *what);
+size_t ebbi_usable_size(
+    const void *p); // 0 for NULL; reports what is not a block, EBBI_NO_BLOCK then
+size_t ebbi_known_size(const void *p); // the same, for the program: 0 then
+// Returns where the process goes on (ebbi_misuse).
+void ebbi_report_invalid(const void *p, const char *what);
 // A call that frees the block says that it has so many bytes (or EBBI_UNSAID) at that alignment (or 0).
 EBBI_NORETURN void ebbi_report_mismatch(const void *p, size_t bytes, size_t align);
 

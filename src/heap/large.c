@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
 #include "report/report.h"
@@ -119,31 +120,35 @@ static void give_span(struct ebbi_large *large)
     }
 }
 
-void ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what)
+bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what)
 {
-    if (EBBI_UNLIKELY(ebbi_load_relaxed(&note->stamp) != 0)) { // relaxed: for misuse alone
-        if (ebbi_guard_report((uintptr_t)p, what, "retired, waits for its grace period")) {
-            ebbi_end();
-        }
-        ebbi_report_said((struct ebbi_report){.kind = {"invalid ", what}, .address = (uintptr_t)p},
+    if (EBBI_LIKELY(ebbi_load_relaxed(&note->stamp) == 0)) { // relaxed: for misuse alone
+        return true;
+    }
+    if (!ebbi_guard_report((uintptr_t)p, what, "retired, waits for its grace period")) {
+        ebbi_misuse_said((struct ebbi_report){.kind = {"invalid ", what}, .address = (uintptr_t)p},
                          "%p has been retired and waits for its grace period", p);
     }
+    return false;
 }
 
 static EBBI_NOINLINE void huge_free(void *p)
 {
     struct ebbi_note *note = ebbi_huge_note(p);
     if (note != NULL) {
-        ebbi_large_check_retired(p, note, "free");
+        if (!ebbi_large_check_retired(p, note, "free")) {
+            return;
+        }
         if (note->label != NULL) {
             ebbi_region_forget(note);
         }
         ebbi_profile_freed(note);
     }
-    if (!ebbi_huge_keep(p)) {
+    if (ebbi_huge_keep(p)) {
+        ebbi_purge_tick(NULL);
+    } else {
         ebbi_report_invalid(p, "free");
     }
-    ebbi_purge_tick(NULL);
 }
 
 void ebbi_large_free(void *p)
@@ -154,7 +159,9 @@ void ebbi_large_free(void *p)
         return;
     }
     struct ebbi_note *note = &large->note;
-    ebbi_large_check_retired(p, note, "free");
+    if (!ebbi_large_check_retired(p, note, "free")) {
+        return;
+    }
     // Its neighbours in a region's list find it by its tag, so it leaves that first, under the region's lock.
     bool labelled = EBBI_UNLIKELY(note->label != NULL);
     bool listed =
@@ -164,6 +171,7 @@ void ebbi_large_free(void *p)
     }
     if (!ebbi_tag_take(p, EBBI_TAG_LARGE)) { // another thread frees it as well
         ebbi_report_invalid(p, "free");
+        return;
     }
     if (labelled && !listed) {
         ebbi_region_forget(note);
@@ -178,6 +186,7 @@ size_t ebbi_large_bytes(const void *p)
     size_t bytes = large != NULL ? large->bytes : ebbi_huge_bytes(p);
     if (large == NULL && bytes == 0) {
         ebbi_report_invalid(p, "pointer");
+        return EBBI_NO_BLOCK;
     }
     return bytes;
 }

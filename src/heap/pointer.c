@@ -12,15 +12,16 @@ void ebbi_report_invalid(const void *p, const char *what)
 {
     if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what) ||
         ebbi_guard_report((uintptr_t)p, what, NULL)) {
-        ebbi_end();
+        return;
     }
     struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
     if (chunk == NULL || granule >= chunk->granules) {
-        ebbi_report_said(report, "%p does not come from this allocator", p);
+        ebbi_misuse_said(report, "%p does not come from this allocator", p);
+        return;
     }
-    ebbi_report_said(report, "%p is inside a large block, or was freed before, or never handed out",
+    ebbi_misuse_said(report, "%p is inside a large block, or was freed before, or never handed out",
                      p);
 }
 
@@ -56,4 +57,10 @@ size_t ebbi_usable_size(const void *p)
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
     return ebbi_class_bytes(class_number);
+}
+
+size_t ebbi_known_size(const void *p)
+{
+    size_t bytes = ebbi_usable_size(p);
+    return bytes != EBBI_NO_BLOCK ? bytes : 0;
 }

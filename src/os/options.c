@@ -36,13 +36,28 @@ static EBBI_SPARSE char report_file[EBBI_PATH_ROOM];
 static const char *const words[EBBI_OPTION_COUNT][5] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
+    [EBBI_OPTION_CHECK] = {"off|0", "on|1", "log"},
 };
+
+// What is one of the words between bars.
+static bool is_word(const char *text, const char *const among)
+{
+    size_t length = strlen(text);
+    for (const char *word = among; word != NULL; word = strchr(word, '|')) {
+        word += *word == '|';
+        if (length > 0 && strncmp(word, text, length) == 0 &&
+            (word[length] == '\0' || word[length] == '|')) {
+            return strchr(text, '|') == NULL;
+        }
+    }
+    return false;
+}
 
 static bool parse_word(size_t id, const char *text, size_t *value)
 {
     for (size_t i = 0; words[id][i] != NULL; i++) {
         EBBI_ASSERT(i < sizeof words[id] / sizeof words[id][0] - 1); // the last one ends the list
-        if (strcmp(text, words[id][i]) == 0) {
+        if (is_word(text, words[id][i])) {
             *value = i;
             return true;
         }

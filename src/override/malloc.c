@@ -24,7 +24,7 @@ EXPORT void free(void *p) { ebbi_free(p, EBBI_BY_MALLOC); }
 EXPORT void cfree(void *p) { ebbi_free(p, EBBI_BY_MALLOC); }
 EXPORT void *calloc(size_t count, size_t size) { return ebbi_calloc(count, size); }
 EXPORT void *realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes); }
-EXPORT size_t malloc_usable_size(void *p) { return ebbi_usable_size(p); }
+EXPORT size_t malloc_usable_size(void *p) { return ebbi_known_size(p); }
 
 EXPORT void free_sized(void *p, size_t bytes) { ebbi_free_sized(p, bytes, false, EBBI_BY_MALLOC); }
 

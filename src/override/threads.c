@@ -18,6 +18,7 @@
 #include "lifetime/domain.h"
 #include "os/options.h"
 #include "override/threads.h"
+#include "report/report.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
@@ -75,7 +76,7 @@ static void before_threads(void)
 __attribute__((constructor)) static void see_threads(void)
 {
     ebbi_threads_see();
-    if (ebbi_start() == 0 && ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0) {
+    if (ebbi_start() == 0 && (ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0 || ebbi_report_goes_on)) {
         find_unwind(); // a report has a stack where the loader's lock is not needed for it
     }
 }

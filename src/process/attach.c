@@ -16,6 +16,7 @@
 #include "os/wake.h"
 #include "process/process.h"
 #include "reclaim/reclaim.h"
+#include "report/report.h"
 
 // pthread_atfork() allocates: with the override from this heap, so that it has to wait for the first
 // one; without, it is done before there can be threads.
@@ -54,8 +55,9 @@ int ebbi_start(void)
     if (!started) {
         ebbi_os_start();
         ebbi_options_read();
-        bool checks = ebbi_option(EBBI_OPTION_CHECK) != 0;
+        bool checks = ebbi_option(EBBI_OPTION_CHECK) != EBBI_CHECKS_OFF;
         if (checks) {
+            ebbi_report_goes_on = ebbi_option(EBBI_OPTION_CHECK) == EBBI_CHECKS_LOG;
             ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES),
                              ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0);
         }

@@ -202,7 +202,6 @@ static void forget_threads(void)
     ebbi_regions_keep_only(ebb_self, mine != NULL ? mine->entered : NULL,
                            mine != NULL ? ebbi_min(mine->entered_count, EBBI_ENTERED) : 0);
     ebbi_quarantine_forget();
-    ebbi_report_forget();
 }
 
 // Of a process that had no other: only its number changes.
@@ -222,6 +221,7 @@ static void child(void)
     } else {
         keep_thread();
     }
+    ebbi_report_forget();
     ebbi_check_draw_anew();
     ebbi_helper_forget(ebbi_thread_forked());
     ebbi_asked_forget();

@@ -142,18 +142,21 @@ static void retire_large(struct ebbi_heap *heap, void *p)
     }
 }
 
-static void claim_large(void *p)
+// False, as it has reported: it is retired already.
+static bool claim_large(void *p)
 {
     uint64_t free_to_claim = 0;
     // relaxed: of two threads one is told; the stamp itself is written under the heap's lock
     if (!ebbi_cas_relaxed(&ebbi_large_note(p)->stamp, &free_to_claim, CLAIMED)) {
-        if (ebbi_guard_report((uintptr_t)p, "retire", "retired, waits for its grace period")) {
-            ebbi_end();
+        if (!ebbi_guard_report((uintptr_t)p, "retire", "retired, waits for its grace period")) {
+            ebbi_misuse_said(
+                (struct ebbi_report){.kind = {"double retire"}, .address = (uintptr_t)p},
+                "%p, an object of its own, waits for its grace period already", p);
         }
-        ebbi_report_said((struct ebbi_report){.kind = {"double retire"}, .address = (uintptr_t)p},
-                         "%p, an object of its own, waits for its grace period already", p);
+        return false;
     }
     ebbi_region_forget(ebbi_large_note(p)); // it leaves by itself now
+    return true;
 }
 
 // ---- blocks of regions -----------------------------------------------------------------------------
@@ -186,10 +189,12 @@ static bool retire_of_region(struct ebbi_heap *heap, struct ebb_participant *me,
 // Not by a bag: its blocks start where those of classes do.
 static void retire_checked(struct ebbi_heap *heap, void *p)
 {
-    struct ebbi_call call = {ebbi_free_passed, p, (void *)ebbi_usable_size(p)};
+    size_t bytes = ebbi_usable_size(p);
+    struct ebbi_call call = {ebbi_free_passed, p, (void *)bytes};
     int saved = errno;
-    ebbi_check_retire(p);
-    (void)ebbi_retire_with(heap, NULL, call); // refused: it stays
+    if (bytes != EBBI_NO_BLOCK && ebbi_check_retire(p)) {
+        (void)ebbi_retire_with(heap, NULL, call); // refused: it stays
+    }
     errno = saved;
 }
 
@@ -208,13 +213,14 @@ void ebbi_retire_to(struct ebbi_heap *heap, void *p)
     unsigned class_number = ebbi_tag_class(tag);
     if (class_number == 0 && ebbi_large_note(p) == NULL) {
         ebbi_report_invalid(p, "retire");
+        return;
     }
     if (class_number != 0 && ebbi_check_is_on()) {
         retire_checked(heap, p);
         return;
     }
-    if (class_number == 0) {
-        claim_large(p);
+    if (class_number == 0 && !claim_large(p)) {
+        return;
     }
     if (heap == NULL) {
         ebbi_strand(p);
@@ -233,11 +239,11 @@ bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *
         return p == NULL || retire_of_region(heap, me, p);
     }
     bool large = ebbi_tag_class(ebbi_tag_of(p)) == 0;
-    struct ebbi_call call = {ebbi_free_passed, p, (void *)ebbi_usable_size(p)};
-    if (large) {
-        claim_large(p);
-    } else if (ebbi_check_is_on()) {
-        ebbi_check_retire(p);
+    size_t bytes = ebbi_usable_size(p);
+    struct ebbi_call call = {ebbi_free_passed, p, (void *)bytes};
+    if (bytes == EBBI_NO_BLOCK || (large && !claim_large(p)) ||
+        (!large && ebbi_check_is_on() && !ebbi_check_retire(p))) {
+        return true; // as has been reported
     }
     bool done = ebbi_retire_with(heap, me, call);
     if (!done && large) {

@@ -20,11 +20,6 @@ static EBBI_SPARSE char report_text[REPORT_ROOM];
 static EBBI_SPARSE char report_line[LINE_ROOM];
 static EBBI_SPARSE char report_path[EBBI_PATH_ROOM];
 
-void ebbi_report_forget(void)
-{
-    ebbi_store_relaxed(&report_busy, 0u); // relaxed: there is no other thread
-}
-
 // ---- events --------------------------------------------------------------------------------------------
 
 #define MORE_CALLS 8u // of the library's own
@@ -225,22 +220,117 @@ void ebbi_report_end(const struct ebbi_report *report)
     ebbi_end();
 }
 
-void ebbi_report_said(struct ebbi_report report, const char *format, ...)
+// ---- going on ------------------------------------------------------------------------------------------
+
+#define REPORT_PLACES 512u
+#define MOST_OF_A_PLACE 3u
+
+bool ebbi_report_goes_on;
+
+static struct {
+    uint64_t key;   // of a kind and the place of the call; 0: free; atomic
+    uint32_t count; // atomic
+} report_places[REPORT_PLACES];
+static uint64_t left_out; // atomic
+
+static uint64_t add_to_report_key(uint64_t key, uint64_t word)
 {
-    char said[SAID_ROOM];
+    key = (key ^ word) * 0x9E3779B97F4A7C15u;
+    return key ^ key >> 32;
+}
+
+static uint64_t report_key(const struct ebbi_report *r)
+{
+    const struct ebbi_trace *found = &r->traces[0];
+    uint64_t key = found->did != NULL && found->depth > 0 ? found->calls[0] : 0;
+    for (size_t i = 0; i < 2; i++) {
+        for (const char *c = r->kind[i]; c != NULL && *c != '\0'; c++) {
+            key = add_to_report_key(key, (unsigned char)*c);
+        }
+    }
+    return key | 1;
+}
+
+// Those that find no room in the table are left out, too.
+static bool may_be_written(const struct ebbi_report *r)
+{
+    uint64_t key = report_key(r);
+    for (size_t i = 0; i < REPORT_PLACES; i++) {
+        size_t at = (key + i) % REPORT_PLACES;
+        uint64_t seen = 0;
+        // relaxed: numbers, here and below
+        if (ebbi_cas_relaxed(&report_places[at].key, &seen, key) || seen == key) {
+            // relaxed: as above
+            return ebbi_fetch_add_relaxed(&report_places[at].count, 1u) < MOST_OF_A_PLACE;
+        }
+    }
+    return false;
+}
+
+void ebbi_misuse(const struct ebbi_report *report)
+{
+    if (!ebbi_report_goes_on) {
+        ebbi_report_end(report);
+    }
+    if (may_be_written(report)) {
+        ebbi_report(report);
+    } else {
+        (void)ebbi_fetch_add_relaxed(&left_out, (uint64_t)1); // relaxed: a number
+    }
+}
+
+void ebbi_report_left_out(void)
+{
+    uint64_t count = ebbi_load_relaxed(&left_out); // relaxed: as above
+    if (count > 0) {
+        ebbi_message("EBB_CHECK=log: %llu more reports of the same kinds and places were left out",
+                     (unsigned long long)count);
+    }
+}
+
+void ebbi_report_forget(void)
+{
+    ebbi_store_relaxed(&report_busy, 0u);       // relaxed: there is no other thread
+    ebbi_store_relaxed(&left_out, (uint64_t)0); // relaxed: as above
+}
+
+// ---- with a sentence -----------------------------------------------------------------------------------
+
+struct sentence {
+    char text[SAID_ROOM];
     struct ebbi_event now;
-    va_list args;
-    va_start(args, format);
-    (void)vsnprintf(said, sizeof said, format, args);
-    va_end(args);
-    report.said = said;
-    if (ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0) {
-        now = (struct ebbi_event){.thread = ebbi_os_thread_number()};
+};
+
+static void say(struct ebbi_report *report, struct sentence *said, const char *format, va_list args)
+{
+    (void)vsnprintf(said->text, sizeof said->text, format, args);
+    report->said = said->text;
+    if (ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0 || ebbi_report_goes_on) {
+        said->now = (struct ebbi_event){.thread = ebbi_os_thread_number()};
         // Another thread may have the loader's lock, and want what this one holds.
         if (!ebbi_os_module_locks()) {
-            ebbi_event_note(&now);
+            ebbi_event_note(&said->now);
         }
-        report.traces[0] = ebbi_trace_of("found", &now);
+        report->traces[0] = ebbi_trace_of("found", &said->now);
     }
+}
+
+void ebbi_misuse_said(struct ebbi_report report, const char *format, ...)
+{
+    struct sentence said;
+    va_list args;
+    va_start(args, format);
+    say(&report, &said, format, args);
+    va_end(args);
+    ebbi_misuse(&report);
+}
+
+void ebbi_report_said(struct ebbi_report report, const char *format, ...)
+{
+    struct sentence said;
+    va_list args;
+    va_start(args, format);
+    say(&report, &said, format, args);
+    va_end(args);
     ebbi_report_end(&report);
 }

@@ -56,6 +56,12 @@ struct ebbi_report {
 };
 // Waits for another thread's. In a signal handler that interrupts this one's: the first line on stderr alone.
 void ebbi_report(const struct ebbi_report *report);
+// With EBB_CHECK=log: whether the process goes on where that is harmless. Constant from the start of the process on.
+extern EBBI_HIDDEN bool ebbi_report_goes_on;
+// A report, and the end of the process; or, where it goes on, a return, and of each kind and place of the call a few reports.
+void ebbi_misuse(const struct ebbi_report *report);
+void ebbi_misuse_said(struct ebbi_report report, const char *format, ...) EBBI_PRINTF(2, 3);
+void ebbi_report_left_out(void); // says how many have not been written since the start or the fork
 // Of what is found by default, with a sentence of its own. Locks of a heap may be held, the arena's may not. Ends the process.
 EBBI_NORETURN void ebbi_report_said(struct ebbi_report report, const char *format, ...)
     EBBI_PRINTF(2, 3);

@@ -14,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,6 +24,18 @@ OWN_STATUS = 7
 LIMIT_S = 60
 ALL = ("found", "allocated", "freed")
 NOT_FREED = ("found", "allocated")
+HARMLESS = {
+    "double_free": "double free",
+    "invalid_free": "invalid free",
+    "foreign_free": "invalid free",
+    "mismatch": "mismatched free",
+    "overflow": "overflow",
+    "underflow": "underflow",
+    "write_after_free": "use after free",
+    "realloc_freed": "use after free",
+    "realloc_foreign": "invalid pointer",
+    "size_of_freed": "use after free",
+}
 
 Report = dict[str, object]
 program, library = "", ""
@@ -41,31 +52,37 @@ class Run:
     reports: list[Report]
 
 
-def run(kind: str, size: int, settings: dict[str, str], path: str, command: str = "") -> Run:
+def start(command: list[str], settings: dict[str, str], path: str) -> subprocess.CompletedProcess[bytes]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("EBB_")}
     environment |= settings | {"LD_PRELOAD": library, "EBB_CHECK_REPORT": path}
-    done = subprocess.run(
-        [command or program, kind, str(size)],
-        env=environment,
-        capture_output=True,
-        check=False,
-        timeout=LIMIT_S,
+    return subprocess.run(
+        command, env=environment, capture_output=True, check=False, timeout=LIMIT_S
     )
-    made, freed, found, block = done.stdout.split()
+
+
+def read(path: str) -> list[Report]:
     text = Path(path).read_bytes() if os.path.isfile(path) else b""
     text.decode("ascii")
     assert text == b"" or text.endswith(b"\n")
-    reports = [json.loads(line) for line in text.splitlines()]
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def run(kind: str, size: int, settings: dict[str, str], path: str, command: str = "") -> Run:
+    done = start([command or program, kind, str(size)], settings, path)
+    made, freed, found, block = done.stdout.split()
+    reports = read(path)
     threads = (int(made), int(freed), int(found))
     return Run(done.returncode, done.stderr.decode(errors="replace"), threads, block.decode(), reports)
 
 
-class Reports(unittest.TestCase):
+class Files(unittest.TestCase):
     def setUp(self) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="ebbtide-reports-"))
         self.addCleanup(shutil.rmtree, self.folder)
         self.file = str(self.folder / "reports.jsonl")
 
+
+class Reports(Files):
     def one(self, kind: str, size: int, settings: dict[str, str]) -> tuple[Run, Report]:
         Path(self.file).unlink(missing_ok=True)
         done = run(kind, size, settings, self.file)
@@ -174,16 +191,54 @@ class Reports(unittest.TestCase):
         self.assertIn("double free: 0x", refused.stderr)
 
 
+class Logs(Files):
+    """EBB_CHECK=log: thousands of one misuse, and the heap is sound."""
+
+    def loop(self, kind: str, size: int, how: str) -> tuple[str, list[Report]]:
+        Path(self.file).unlink(missing_ok=True)
+        settings = {"EBB_CHECK": "log", "EBB_GUARD": "0"}
+        done = start([program, kind, str(size), how], settings, self.file)
+        stderr = done.stderr.decode()
+        self.assertEqual(OWN_STATUS, done.returncode, stderr)
+        return stderr, read(self.file)
+
+    def test_the_process_goes_on(self) -> None:
+        for kind, name in HARMLESS.items():
+            for size, how in ((SMALL, "alone"), (SMALL, "threads"), (SMALL, "fork"), (LARGE, "fork")):
+                if (kind, size) == ("write_after_free", LARGE):
+                    continue  # on pages of its own: it ends the process
+                with self.subTest(kind=kind, size=size, how=how):
+                    stderr, reports = self.loop(kind, size, how)
+                    self.assertIn(name, {report["kind"] for report in reports})
+                    self.assertRegex(stderr, r"EBB_CHECK=log: \d+ more reports of the same kinds")
+
+    def test_a_place_is_reported_three_times(self) -> None:
+        stderr, reports = self.loop("invalid_free", SMALL, "threads")
+        self.assertEqual(3, len(reports))
+        self.assertIn("EBB_CHECK=log: 14997 more reports", stderr)
+
+    def test_an_access_that_is_refused_ends_the_process(self) -> None:
+        settings = {"EBB_CHECK": "log", "EBB_GUARD": "0"}
+        done = run("write_after_free", LARGE, settings, self.file)
+        self.assertEqual((-signal.SIGSEGV, 1), (done.code, len(done.reports)))
+
+    def test_without_it_each_ends_the_process(self) -> None:
+        for kind in HARMLESS:
+            for word in ("1", "on"):
+                with self.subTest(kind=kind, word=word):
+                    settings = {"EBB_CHECK": word, "EBB_GUARD": "0"}
+                    done = start([program, kind, str(SMALL), "alone"], settings, self.file)
+                    self.assertEqual(-signal.SIGABRT, done.returncode)
+
+
 def main() -> int:
     global program, library
     if len(sys.argv) != 3:
         print(__doc__, file=sys.stderr)
         return 2
     program, library = sys.argv[1:]
-    tests: Callable[[type[unittest.TestCase]], unittest.TestSuite] = (
-        unittest.defaultTestLoader.loadTestsFromTestCase
-    )
-    return 0 if unittest.TextTestRunner().run(tests(Reports)).wasSuccessful() else 1
+    tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
+    return 0 if unittest.TextTestRunner().run(tests).wasSuccessful() else 1
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ target_compile_options(security PRIVATE -O1 -fno-builtin -Wall -Wextra -Werror)
 target_link_libraries(security PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
 needed_by(security security)
 needed_by(security ebbtide)
-foreach(mode IN ITEMS default checked any-family unsaid)
+foreach(mode IN ITEMS default checked log any-family unsaid)
   add_script_test(security ${mode} ${Python3_EXECUTABLE} ${CMAKE_CURRENT_SOURCE_DIR}/security/promises.py
                   $<TARGET_FILE:security> $<TARGET_FILE:ebbtide> ${mode})
 endforeach()

@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // One kind of misuse, the library preloaded: `misuse KIND BYTES`. The first thread allocates, a second one frees, a third one
-// misuses; their numbers, and the block's address, are on stdout before that. Exit status 7: it has come to its end.
+// misuses; their numbers, and the block's address, are on stdout before that. `misuse KIND BYTES alone|threads|fork`: thousands, for
+// EBB_CHECK=log, and a look whether the heap is sound afterwards. Exit status 7: it has come to its end.
 #define _GNU_SOURCE
+#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 extern void free_sized(void *p, size_t bytes) __attribute__((weak));
 
-enum { OWN_STATUS = 7, USAGE = 2 };
+enum {
+    OWN_STATUS = 7,
+    USAGE = 2,
+    UNSOUND = 3,
+    TIMES = 3000,
+    THREADS = 4,
+    BLOCKS = 2000,
+    MOST_BYTES = 3000
+};
 
-static char *volatile block;
+static _Thread_local char *volatile block;
 static size_t bytes;
 static char foreign[64];
 
@@ -37,16 +48,20 @@ static void free_underflown(void)
     free(block);
 }
 
-static void resize_block(void)
+static void resize(char *p)
 {
-    if (realloc(block, 2 * bytes) != NULL)
-        abort();
+    errno = 0;
+    if (realloc(p, 2 * bytes) != NULL || errno != EINVAL)
+        exit(UNSOUND);
 }
 
-static void resize_foreign(void)
+static void resize_block(void) { resize(block); }
+static void resize_foreign(void) { resize(foreign + 16); }
+
+static void ask_size(void)
 {
-    if (realloc(foreign + 16, 100) != NULL)
-        abort();
+    if (malloc_usable_size(block) != 0)
+        exit(UNSOUND);
 }
 
 static const struct kind {
@@ -58,23 +73,32 @@ static const struct kind {
     {"foreign_free", free_foreign, 0},      {"mismatch", free_size, 0},
     {"overflow", free_overflown, 0},        {"underflow", free_underflown, 0},
     {"write_after_free", write_block, 1},   {"realloc_freed", resize_block, 1},
-    {"realloc_foreign", resize_foreign, 0},
+    {"realloc_foreign", resize_foreign, 0}, {"size_of_freed", ask_size, 1},
 };
 
 // ---- one, in three threads -----------------------------------------------------------------------
 
-static void *free_it(void *number)
+struct step {
+    const struct kind *kind;
+    char *block;
+    int thread;
+};
+
+static void *misuse_it(void *argument)
 {
-    *(int *)number = gettid();
-    free(block);
+    const struct step *step = argument;
+    block = step->block;
+    printf("%d %p\n", gettid(), block);
+    fflush(stdout);
+    step->kind->misuse();
     return NULL;
 }
 
-static void *misuse_it(void *kind)
+static void *free_it(void *argument)
 {
-    printf("%d %p\n", gettid(), block);
-    fflush(stdout);
-    ((const struct kind *)kind)->misuse();
+    struct step *step = argument;
+    step->thread = gettid();
+    free(step->block);
     return NULL;
 }
 
@@ -87,21 +111,83 @@ static void in_thread(void *(*run)(void *), void *argument)
 
 static void run_once(const struct kind *kind)
 {
-    int freed_by = 0;
-    block = malloc(bytes);
-    memset(block, 1, bytes);
+    struct step step = {kind, malloc(bytes), 0};
+    memset(step.block, 1, bytes);
     if (kind->is_freed)
-        in_thread(free_it, &freed_by);
-    printf("%d %d ", getpid(), freed_by);
-    in_thread(misuse_it, (void *)kind);
+        in_thread(free_it, &step);
+    printf("%d %d ", getpid(), step.thread);
+    in_thread(misuse_it, &step);
+}
+
+// ---- thousands -----------------------------------------------------------------------------------
+
+// Blocks that are filled, kept and looked at: nobody else has them.
+static void verify(void)
+{
+    unsigned char **blocks = malloc(BLOCKS * sizeof *blocks);
+    for (size_t i = 0; i < BLOCKS; i++) {
+        blocks[i] = malloc(1 + i * 7 % MOST_BYTES);
+        memset(blocks[i], (int)i & 0xFF, 1 + i * 7 % MOST_BYTES);
+    }
+    for (size_t i = 0; i < BLOCKS; i++) {
+        for (size_t at = 0; at < 1 + i * 7 % MOST_BYTES; at++) {
+            if (blocks[i][at] != (i & 0xFF))
+                _exit(UNSOUND);
+        }
+        free(blocks[i]);
+    }
+    free(blocks);
+}
+
+static void *run_many(void *argument)
+{
+    const struct kind *kind = argument;
+    for (int i = 0; i < TIMES; i++) {
+        char *other = malloc(bytes);
+        block = malloc(bytes);
+        if (kind->is_freed)
+            free(block);
+        kind->misuse();
+        free(other);
+    }
+    verify();
+    return NULL;
+}
+
+static void run_threads(const struct kind *kind)
+{
+    pthread_t threads[THREADS];
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&threads[i], NULL, run_many, (void *)kind);
+    for (int i = 0; i < THREADS; i++)
+        pthread_join(threads[i], NULL);
+}
+
+static void run_loop(const struct kind *kind, const char *how)
+{
+    int status = 0;
+    run_many((void *)kind);
+    if (strcmp(how, "threads") == 0)
+        run_threads(kind);
+    if (strcmp(how, "fork") != 0)
+        return;
+    pid_t child = fork();
+    if (child == 0) {
+        run_threads(kind);
+        exit(OWN_STATUS);
+    }
+    run_many((void *)kind);
+    if (waitpid(child, &status, 0) != child || WEXITSTATUS(status) != OWN_STATUS)
+        exit(UNSOUND);
 }
 
 int main(int count, char **arguments)
 {
-    for (size_t i = 0; count == 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
+    for (size_t i = 0; count >= 3 && i < sizeof kinds / sizeof kinds[0]; i++) {
         if (strcmp(arguments[1], kinds[i].name) == 0) {
             bytes = strtoul(arguments[2], NULL, 10);
-            run_once(&kinds[i]);
+            count > 3 ? run_loop(&kinds[i], arguments[3]) : run_once(&kinds[i]);
+            verify();
             return OWN_STATUS;
         }
     }

@@ -37,23 +37,47 @@ PROOF_POLL_S = 0.01
     is_flag=True,
     help="Check every block (EBB_CHECK=1): misuse of the heap ends the program with a report.",
 )
+@click.option(
+    "--log",
+    "goes_on",
+    is_flag=True,
+    help="The same, but the program goes on where that is harmless (EBB_CHECK=log).",
+)
+@click.option(
+    "--report",
+    type=click.Path(path_type=Path),
+    help="Append each report to this file, as a line of JSON (EBB_CHECK_REPORT).",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
-def run_command(layout: Layout, name: str, checks: bool, command: tuple[str, ...]) -> None:
+def run_command(
+    layout: Layout,
+    name: str,
+    checks: bool,
+    goes_on: bool,
+    report: Path | None,
+    command: tuple[str, ...],
+) -> None:
     """Run COMMAND under an allocator and prove that it was loaded.
 
     The exit status is COMMAND's, or 3 when another allocator was used.
     """
-    if checks and name != EBBTIDE:
-        raise click.UsageError(f"--check is {EBBTIDE}'s, not {name}'s")
+    options = _check_options(checks, goes_on, report)
+    if options and name != EBBTIDE:
+        raise click.UsageError(f"--check, --log and --report are {EBBTIDE}'s, not {name}'s")
     allocator = _present(name, layout)
     with tempfile.TemporaryDirectory(prefix="ebb-") as scratch:
         testimony = Path(scratch) / "witness"
         settings = preload.preload_settings(
             allocators.over_bundled(allocator), layout.program(preload.WITNESS), testimony
         )
-        environment = {**os.environ, **settings, **({"EBB_CHECK": "1"} if checks else {})}
+        environment = {**os.environ, **settings, **options}
         sys.exit(_run_proved(command, environment, testimony, allocator))
+
+
+def _check_options(checks: bool, goes_on: bool, report: Path | None) -> dict[str, str]:
+    options = {"EBB_CHECK": "log" if goes_on else "on"} if checks or goes_on else {}
+    return options | ({"EBB_CHECK_REPORT": str(report.resolve())} if report else {})
 
 
 def _run_proved(
