@@ -31,7 +31,7 @@ EBBI_INLINE void ebbi_text_number(struct ebbi_text *text, uint64_t number, unsig
     *digit = '\0';
     do {
         *--digit = "0123456789abcdef"[number % base];
-        number /= base;
+        number = number / base;
     } while (number != 0);
     ebbi_text_put(text, base == 16 ? "0x" : "");
     ebbi_text_put(text, digit);

@@ -214,7 +214,7 @@ void ebbi_report(const struct ebbi_report *report)
     ebbi_store_release(&report_busy, 0u);
 }
 
-void ebbi_report_end(const struct ebbi_report *report)
+static EBBI_NORETURN void report_end(const struct ebbi_report *report)
 {
     ebbi_report(report);
     ebbi_end();
@@ -270,7 +270,7 @@ static bool may_be_written(const struct ebbi_report *r)
 void ebbi_misuse(const struct ebbi_report *report)
 {
     if (!ebbi_report_goes_on) {
-        ebbi_report_end(report);
+        report_end(report);
     }
     if (may_be_written(report)) {
         ebbi_report(report);
@@ -332,5 +332,5 @@ void ebbi_report_said(struct ebbi_report report, const char *format, ...)
     va_start(args, format);
     say(&report, &said, format, args);
     va_end(args);
-    ebbi_report_end(&report);
+    report_end(&report);
 }

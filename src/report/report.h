@@ -65,7 +65,6 @@ void ebbi_report_left_out(void); // says how many have not been written since th
 // Of what is found by default, with a sentence of its own. Locks of a heap may be held, the arena's may not. Ends the process.
 EBBI_NORETURN void ebbi_report_said(struct ebbi_report report, const char *format, ...)
     EBBI_PRINTF(2, 3);
-EBBI_NORETURN void ebbi_report_end(const struct ebbi_report *report);
 void ebbi_report_forget(void); // in the child of a fork: nobody else is at it
 
 // ---- inside ----------------------------------------------------------------------------------------

@@ -238,4 +238,10 @@ inline void ebbi_fatal(const char *, ...)
     std::abort();
 }
 
+void ebbi_report_said(struct ebbi_report, const char *, ...)
+{
+    RL_ASSERT(!"reported");
+    std::abort();
+}
+
 #endif

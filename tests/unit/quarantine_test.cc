@@ -19,6 +19,7 @@ struct Quarantine : Fake {
     {
         Fake::SetUp();
         setenv("EBB_REGION_DEBUG", "1", 1);
+        ebbi_report_goes_on = true; // else a report ends the process
         ebbi_options_read();
         fake_os_pretend_threads();
         fake_os_capture();
