@@ -12,6 +12,7 @@
 
 #include "arena/internal.h"
 #include "base/list.h"
+#include "base/probe.h"
 
 #define CHAINS_LOG2 10
 #define KEPT_SCAN 16 // looked at for one object
@@ -176,6 +177,7 @@ void *ebbi_huge_alloc(size_t bytes, size_t align)
 
 static void release_record(struct huge_record *record)
 {
+    EBBI_PROBE2(purge, object_of(record), record->bytes);
     ebbi_os_release(record, record->bytes + record_bytes());
 }
 
@@ -183,6 +185,7 @@ bool ebbi_huge_free(void *p)
 {
     struct huge_record *record = unlink_record(p);
     if (record != NULL) {
+        EBBI_PROBE2(large_free, p, record->bytes);
         release_record(record);
     }
     return record != NULL;
@@ -257,14 +260,19 @@ bool ebbi_huge_keep(void *p)
     if (ebbi_os_address_limit() != SIZE_MAX) { // what is limited is the program's as well
         return ebbi_huge_free(p);
     }
+    size_t bytes = 0;
     ebbi_lock_take(&ebbi_arena_mutex);
     struct huge_record *record = unlink_held(p);
     if (record != NULL) {
+        bytes = record->bytes;
         record->freed_ms = ebbi_os_now_ms();
         EBBI_QUEUE_APPEND(kept_first, kept_last, record, next, previous);
-        count(&ebbi_kept_bytes, record->bytes, 0);
+        count(&ebbi_kept_bytes, bytes, 0);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
+    if (record != NULL) {
+        EBBI_PROBE2(large_free, p, bytes);
+    }
     return record != NULL;
 }
 

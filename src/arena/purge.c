@@ -2,6 +2,7 @@
 // Layer arena: free spans and kept mappings go back to the OS, oldest first; start-up, totals and fork.
 #include "arena/internal.h"
 #include "base/list.h"
+#include "base/probe.h"
 
 // Under the lock.
 static size_t purged_bytes, purge_calls;
@@ -54,6 +55,7 @@ static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
         ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
         bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);
         if (done) {
+            EBBI_PROBE2(purge, start, run << EBBI_GRANULE_SHIFT);
             purge_rooms(chunk, at, run);
         }
         ebbi_lock_take(&ebbi_arena_mutex);

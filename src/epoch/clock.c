@@ -2,6 +2,7 @@
 #include "epoch/clock.h"
 
 #include "base/list.h"
+#include "base/probe.h"
 #include "os/os.h"
 
 struct ebbi_clock ebbi_clock = EBBI_CLOCK_NEW;
@@ -238,6 +239,9 @@ bool ebbi_clock_advance(struct ebbi_clock *clock, bool press)
         EBBI_CLOCK_AUDIT(clock);
     }
     ebbi_lock_drop(&clock->lock);
+    if (moves) {
+        EBBI_PROBE2(epoch, clock, epoch_of(now + EBB_EPOCH_ONE));
+    }
     return moves;
 }
 

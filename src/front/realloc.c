@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "debug/check.h"
 #include "front/fast.h"
 
@@ -145,6 +146,7 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
         ebbi_profile_add(note, bytes, before.mean);
+        EBBI_PROBE2(sample, to, bytes);
     }
     return to;
 }

@@ -3,6 +3,7 @@
 // heap first.
 #include <errno.h>
 
+#include "base/probe.h"
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "front/fast.h"
@@ -102,6 +103,7 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     p = p != NULL ? p : large_object(bytes, align, zero);
     if (p != NULL) {
         ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
+        EBBI_PROBE2(sample, p, bytes);
     } else {
         errno = saved;
     }

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: the free that finds its magazine full, or of another kind. The oldest blocks leave first.
+#include "base/probe.h"
 #include "debug/check.h"
 #include "heap/blocks.h"
 #include "heap/lately.h"
 
 #define ONLY_FREES 3 // flushes in a row
+
+// Behind the lock. Class 0: of several.
+static void tell_flush(unsigned class_number, size_t count)
+{
+    if (count > 0) {
+        EBBI_PROBE2(flush, ebbi_classes[class_number].size, count);
+    }
+}
 
 // The oldest blocks leave, the rest move down. Under the owner's lock.
 static void flush_oldest(struct ebbi_heap *heap, struct ebbi_owner *owner, unsigned class_number,
@@ -30,6 +39,7 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
+    size_t count = 0;
     if (m->slots == 0) {
         (void)ebbi_magazine_ensure(heap, class_number);
     } else {
@@ -38,7 +48,8 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
         size_t full = m->slots - 1u;
         EBBI_ASSERT(heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + m->slots);
         heap->events++;
-        flush_oldest(heap, owner, class_number, only_frees ? full : (full + 1) / 2);
+        count = only_frees ? full : (full + 1) / 2;
+        flush_oldest(heap, owner, class_number, count);
         if (only_frees) {
             ebbi_magazine_adapt(heap, class_number, true);
         } else {
@@ -50,6 +61,7 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
     ebbi_purge_blocks(owner);
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);
+    tell_flush(class_number, count);
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
 }
@@ -57,28 +69,34 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
 static void send_outbox(struct ebbi_heap *heap)
 {
     ebbi_lock_take(&heap->own.lock);
-    ebbi_give_blocks(NULL, heap->outbox, heap->outbox_count);
-    EBBI_ASSERT(heap->outbox_count <= EBBI_OUTBOX);
+    size_t count = heap->outbox_count;
+    ebbi_give_blocks(NULL, heap->outbox, count);
+    EBBI_ASSERT(count <= EBBI_OUTBOX);
     heap->outbox_count = 0;
     ebbi_lock_drop(&heap->own.lock);
+    tell_flush(0, count);
 }
 
-// Under the lock, as what is amid such a change must not be seen by a fork.
-static void send_tray(struct ebbi_heap *heap, const struct ebbi_magazine *tray)
+// Under the lock, as what is amid such a change must not be seen by a fork. How many blocks.
+static size_t send_tray(struct ebbi_heap *heap, const struct ebbi_magazine *tray)
 {
     void **first = tray->base + 1;
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(tray->stolen == 0 && heap->fast.top[tray->bin] <= heap->fast.limit[tray->bin]);
-    ebbi_give_blocks(NULL, first, (size_t)(heap->fast.top[tray->bin] - first));
+    size_t count = (size_t)(heap->fast.top[tray->bin] - first);
+    ebbi_give_blocks(NULL, first, count);
     heap->fast.top[tray->bin] = first;
+    return count;
 }
 
 static void end_tray(struct ebbi_heap *heap, unsigned number)
 {
     ebbi_lock_take(&heap->own.lock);
-    send_tray(heap, &heap->magazines[number]);
+    unsigned class_number = ebbi_tag_class(heap->magazines[number].bin);
+    size_t count = send_tray(heap, &heap->magazines[number]);
     ebbi_tray_close(heap, number);
     ebbi_lock_drop(&heap->own.lock);
+    tell_flush(class_number, count);
 }
 
 static void flush_class(struct ebbi_heap *heap, unsigned class_number)
@@ -89,6 +107,7 @@ static void flush_class(struct ebbi_heap *heap, unsigned class_number)
     flush_oldest(heap, owner, class_number, count);
     ebbi_magazine_reset(heap, class_number);
     ebbi_unlock_owner(heap, owner);
+    tell_flush(class_number, count);
 }
 
 static void flush_array(struct ebbi_heap *heap, unsigned number)
@@ -235,9 +254,10 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
     check_in(heap, tray, p);
     if (heap->fast.top[bin] == heap->fast.limit[bin]) {
         ebbi_lock_take(&heap->own.lock);
-        send_tray(heap, tray);
+        size_t count = send_tray(heap, tray);
         ebbi_tray_adapt(heap, ebbi_tray_number(bin));
         ebbi_lock_drop(&heap->own.lock);
+        tell_flush(ebbi_tag_class(bin), count);
         heap->events++;
         ebbi_purge_tick(heap);
     }

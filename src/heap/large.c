@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
@@ -40,7 +41,12 @@ void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes)
 {
     bool may = bytes <= (size_t)EBBI_SPARES << EBBI_GRANULE_SHIFT;
     struct ebbi_large *large = may ? ebbi_spare_take(heap, granules_for(bytes)) : NULL;
-    return large != NULL ? begin_object(large, bytes, false) : NULL;
+    if (large == NULL) {
+        return NULL;
+    }
+    void *p = begin_object(large, bytes, false);
+    EBBI_PROBE2(large_alloc, p, bytes);
+    return p;
 }
 
 // What does not fill half of its span, as a sample of a profile, is no reason for a huge page.
@@ -105,10 +111,14 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
         return refuse();
     }
     void *p = alloc_any(ebbi_max(bytes, 1), align, zero);
-    if (p != NULL && label != NULL) {
+    if (p == NULL) {
+        return refuse();
+    }
+    if (label != NULL) {
         note_label(p, label);
     }
-    return p != NULL ? p : refuse();
+    EBBI_PROBE2(large_alloc, p, bytes);
+    return p;
 }
 
 static void give_span(struct ebbi_large *large)
@@ -177,7 +187,12 @@ void ebbi_large_free(void *p)
         ebbi_region_forget(note);
     }
     ebbi_profile_freed(note);
-    large->guard != 0 ? ebbi_guard_free(large) : give_span(large);
+    if (large->guard != 0) {
+        ebbi_guard_free(large);
+        return;
+    }
+    EBBI_PROBE2(large_free, p, large->bytes);
+    give_span(large);
 }
 
 size_t ebbi_large_bytes(const void *p)
@@ -191,7 +206,7 @@ size_t ebbi_large_bytes(const void *p)
     return bytes;
 }
 
-void *ebbi_large_resize(void *p, size_t bytes)
+static void *resize_large(void *p, size_t bytes)
 {
     struct ebbi_large *large = ebbi_large_of(p);
     const struct ebbi_note *note = ebbi_large_note(p);
@@ -210,4 +225,13 @@ void *ebbi_large_resize(void *p, size_t bytes)
     EBBI_ASSERT(large->head.granules >= granules_for(bytes));
     large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     return p;
+}
+
+void *ebbi_large_resize(void *p, size_t bytes)
+{
+    void *to = resize_large(p, bytes);
+    if (to != NULL) {
+        EBBI_PROBE3(large_resize, p, to, bytes);
+    }
+    return to;
 }

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 
+#include "base/probe.h"
 #include "debug/check.h"
 #include "heap/registry.h"
 #include "os/wake.h"
@@ -31,6 +32,7 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
     }
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);
+    EBBI_PROBE2(refill, ebbi_classes[class_number].size, got);
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_helper_kick(); // there is something in a magazine
     if (!has_array) {

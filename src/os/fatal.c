@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "os/os.h"
 
 void (*ebbi_before_abort)(void);
@@ -74,6 +75,7 @@ static EBBI_PRINTF(1, 0) void write_line(const char *format, va_list args)
     size_t end = head + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - head - 2);
     line[end] = '\n';
     ebbi_os_write(2, line, end + 1);
+    EBBI_PROBE2(message, line, end + 1);
 }
 
 void ebbi_message(const char *format, ...)

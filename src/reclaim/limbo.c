@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "heap/blocks.h"
 #include "reclaim/queues.h"
 
@@ -84,8 +85,8 @@ void ebbi_limbo_seal(struct ebbi_heap *heap)
     }
 }
 
-// Moves blocks from the bag's end, the last retired, to the empty magazine. Under the lock.
-static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag *bag)
+// Moves blocks from the bag's end, the last retired, to the empty magazine; how many. Under the lock.
+static size_t fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag *bag)
 {
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(heap->magazines[class_number].stolen == 0 && bag->queue == class_number);
@@ -100,25 +101,28 @@ static void fill_magazine(struct ebbi_heap *heap, unsigned class_number, struct 
     ebbi_store_relaxed(&heap->fast.top[ebbi_class_bin(class_number, heap->lane)],
                        m->base + 1 + count);
     ebbi_bag_forget(heap, bag, count);
+    return count;
 }
 
 // The bag that has been emptied in *empty.
 static bool refill_from_bag(struct ebbi_heap *heap, unsigned class_number, struct ebbi_bag **empty)
 {
-    bool filled = false;
+    size_t count = 0;
     ebbi_lock_take(&heap->own.lock);
     if (ebbi_bag_first_passed(heap, class_number) && ebbi_magazine_ensure(heap, class_number)) {
         struct ebbi_bag *bag = heap->limbo.queues[class_number].first;
         ebbi_magazine_adapt(heap, class_number, false);
-        fill_magazine(heap, class_number, bag);
+        count = fill_magazine(heap, class_number, bag);
         if (bag->count == 0) {
             *empty = ebbi_bag_dequeue(&heap->limbo.queues[class_number]);
             heap->limbo.bags--;
         }
-        filled = true;
     }
     ebbi_lock_drop(&heap->own.lock);
-    return filled;
+    if (count > 0) {
+        EBBI_PROBE2(refill, ebbi_classes[class_number].size, count);
+    }
+    return count > 0;
 }
 
 bool ebbi_limbo_refill(struct ebbi_heap *heap, unsigned class_number)

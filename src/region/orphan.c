@@ -6,6 +6,7 @@
 // one. It claims the sheet where it is by a phantom block, one more in `shared`, as long as there are real
 // ones: so the sheet stays, and stays in the list. Taking the phantom away may end it, like a free.
 #include "base/list.h"
+#include "base/probe.h"
 #include "region/sheet.h"
 
 #define SHEETS_AT_ONCE 64 // looked at under the lock
@@ -97,6 +98,7 @@ static size_t purge_sheet(struct ebbi_sheet *sheet)
         }
         ebbi_dense_split((void *)at, piece);
         if (ebbi_os_purge((void *)at, piece)) {
+            EBBI_PROBE2(purge, at, piece);
             ebbi_bits_put(sheet->purged, i, true);
             total += piece;
         }

@@ -2,6 +2,7 @@
 // Layer region: how regions begin and end.
 #include "region/region.h"
 #include "base/list.h"
+#include "base/probe.h"
 
 #include <string.h>
 
@@ -231,6 +232,7 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
         ebbi_fatal("release of region \"%s\" (number %llu), which is current in a thread",
                    region->label->name, (unsigned long long)region->id);
     }
+    size_t held_bytes = region->held_bytes;
     struct ebbi_sheet *kept = keep ? keep_first(region) : NULL;
     if (kept == NULL || region->front.cursor.sheet != kept) {
         ebbi_cursor_forget(&region->front.cursor);
@@ -256,6 +258,7 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
         ebbi_store_relaxed(&region->front.owner, (const void *)NULL); // relaxed: as above
     }
     ebbi_lock_drop(&region->lock);
+    EBBI_PROBE3(region_release, region, region->label->name, held_bytes);
     if (!stays_open) {
         struct ebb_region *parent = unlink_child(region);
         ebbi_count(&region->label->open, (uint64_t)-1);
@@ -294,6 +297,7 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     ebbi_cursor_seal(&region->front.cursor);
     ebbi_cursor_seal(&region->common);
     bool drained = is_drained(region);
+    size_t held_bytes = region->held_bytes;
     struct ebbi_sheet *kept = drained ? keep_first(region) : NULL;
     struct ebbi_sheet *sheets = region->sheets;
     forget_larges(region);
@@ -307,6 +311,7 @@ static struct ebb_region *finish_close(struct ebb_region *region)
     ebbi_store_relaxed(&region->state, (uint8_t)EBBI_REGION_FREE);
     ebbi_store_relaxed(&region->front.owner, (const void *)NULL); // relaxed: as above
     ebbi_lock_drop(&region->lock);
+    EBBI_PROBE3(region_close, region, label->name, held_bytes);
     for (struct ebbi_sheet *next; sheets != NULL; sheets = next) {
         next = sheets->next;
         ebbi_sheet_orphan(sheets);

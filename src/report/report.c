@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/probe.h"
 #include "ebbtide/detail/atomic.h"
 #include "os/options.h"
 #include "unwind/unwind.h"
@@ -182,7 +183,9 @@ static void write_both(const struct ebbi_report *r)
     message.end = text.at;
     ebbi_text_put(&text, "\n");
     put_traces(&text, r);
-    ebbi_os_write(2, report_text, (size_t)(text.at - report_text));
+    size_t bytes = (size_t)(text.at - report_text);
+    ebbi_os_write(2, report_text, bytes);
+    EBBI_PROBE2(message, report_text, bytes);
     if (ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0) {
         append_line(r, &message);
     }

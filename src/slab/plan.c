@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer slab: wholly free pages of a part-full slab go back to the OS. What is planned and noted under
 // the heap's lock is carried out without it.
+#include "base/probe.h"
 #include "slab/slab.h"
 
 #define LEAST_SHARE 8 // of a slab among huge pages, to be returned at all
@@ -96,7 +97,10 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
         void *start = (void *)(plan->start + run->from * page);
         ebbi_dense_split(start, bytes);
         run->done = run->dirty && ebbi_os_purge(start, bytes);
-        total += run->done ? bytes : 0;
+        if (run->done) {
+            EBBI_PROBE2(purge, start, bytes);
+            total += bytes;
+        }
     }
     return total;
 }
