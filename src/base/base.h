@@ -16,6 +16,12 @@
 #define EBBI_SPARSE __attribute__((section(".bss.sparse")))
 // On every extern variable: reached directly, not through the global offset table.
 #define EBBI_HIDDEN __attribute__((visibility("hidden")))
+// On what another process alone reads: linkers that drop what nothing refers to (--gc-sections, as Rust has it) keep it.
+#if defined(__has_attribute) && __has_attribute(retain)
+#define EBBI_KEPT __attribute__((used, retain))
+#else
+#define EBBI_KEPT __attribute__((used))
+#endif
 #ifndef EBBI_NORETURN // tools/coverage: clang 14 loses count of the lines behind a call that does not return
 #define EBBI_NORETURN __attribute__((noreturn))
 #endif

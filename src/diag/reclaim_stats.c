@@ -21,7 +21,7 @@ struct board {
         retired; // size_t: bytes that wait; one in each of so many lines of 64 bytes, to be added up
 };
 extern __attribute__((visibility("default"))) const struct board ebb_reclaim_board;
-const struct board ebb_reclaim_board = {
+EBBI_KEPT const struct board ebb_reclaim_board = {
     .magic = 0x45424252434C4D31,
     .version = 2,
     .parts = EBBI_WAITING_PARTS,

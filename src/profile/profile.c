@@ -45,7 +45,7 @@ struct profile_board {
     uintptr_t *const *calls;
 };
 extern __attribute__((visibility("default"))) const struct profile_board ebb_profile_board;
-const struct profile_board ebb_profile_board = {
+EBBI_KEPT const struct profile_board ebb_profile_board = {
     .magic = 0x4542424350524631,
     .version = 1,
     .entry_bytes = sizeof(struct profile_entry),
