@@ -10,6 +10,10 @@ from ebbtide_lab.profile.binary import Binary, NoBinaryError, demangled
 from ebbtide_lab.profile.recorded import Location, Mapping, Recorded, Sample, load
 
 NO_STACK = "(no stack)"
+# Where Ebbtide is linked into the program, its own calls are on its stacks: these are innermost,
+SAMPLES = re.compile(r"(ebbi_sample_make|resize_counted)(\.\w+)*")
+# and these lie between them and the program's.
+OWN = re.compile(r"(ebbi?_\w+|malloc_any|sample_in|resize_counted)(\.\w+)*")
 
 
 @dataclass(frozen=True)
@@ -103,6 +107,7 @@ class _Names:
     def pruned(self, locations: tuple[Location, ...]) -> tuple[Location, ...]:
         """Without the functions that the profile itself wants to be left out, and what these
         call; but a stack's outermost stay, so that none is left without a function."""
+        locations = self._without_own(locations)
         if self._drop is None:
             return locations
         is_user = False
@@ -112,6 +117,15 @@ class _Names:
                 return locations[at + 1 :]
             is_user = is_user or not drops
         return locations
+
+    def _without_own(self, locations: tuple[Location, ...]) -> tuple[Location, ...]:
+        if not locations or not self._is_all(SAMPLES, locations[0]):
+            return locations
+        at = next((at for at, each in enumerate(locations) if not self._is_all(OWN, each)), 0)
+        return locations[at:]
+
+    def _is_all(self, wanted: re.Pattern[str], location: Location) -> bool:
+        return all(wanted.fullmatch(each.name) for each in self.frames(location))
 
     def lines(self, locations: set[Location]) -> dict[Location, str]:
         """FILE:LINE."""

@@ -1,12 +1,21 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Names of C++ functions for a line of text: without parameters, template arguments and results."""
+"""Names of C++ functions for a line of text: without parameters, template arguments and results;
+those of Rust without what makes them unique."""
+
+import re
 
 OPERATOR = "operator"
+CLONE = re.compile(r" (?:\(\.[\w.]+\)|\[clone [^]]*\])")  # what a compiler has made of a function
+RUST = re.compile(r"::h[0-9a-f]{16}$")
+ESCAPED = re.compile(r"\$u([0-9a-f]{2,5})\$")
 NAMELESS = "(anonymous namespace)"
 
 
 def brief(name: str) -> str:
     """As it is where it is none of C++."""
+    name = CLONE.sub("", name)
+    if RUST.search(name):
+        return ESCAPED.sub(lambda found: chr(int(found[1], 16)), RUST.sub("", name))
     is_cxx = "::" in name or name.endswith((")", ") const"))
     if not is_cxx or name.startswith("<"):  # that is Rust's
         return name
