@@ -13,6 +13,7 @@ VIEWS = {
     "allocated": ("alloc_space",),
     "in-use-objects": ("inuse_objects", "objects"),
     "allocated-objects": ("alloc_objects",),
+    "pinned": ("pinned_space",),
 }
 
 

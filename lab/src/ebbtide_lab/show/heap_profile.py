@@ -22,7 +22,9 @@ WORDS = {
     "allocated": "allocated since the profile began",
     "in-use-objects": "objects in use",
     "allocated-objects": "objects allocated since the profile began",
+    "pinned": "free and kept by blocks in use beside it",
 }
+TITLES = {"pinned": "Which functions allocated the blocks that keep it, the most first"}
 TREE_LEAST = 0.01  # of the whole: what weighs less is not in the tree
 FRAMES_SHOWN = 6  # of a stack that grew
 BYTES = "bytes"
@@ -90,7 +92,7 @@ def print_functions(shown: Shown, top: int, console: Console) -> None:
     found = functions(shown.weights)
     whole = sum(each.grew for each in shown.weights)
     table = Grid(
-        "Which functions allocated it, the most first",
+        TITLES.get(shown.view, "Which functions allocated it, the most first"),
         ["function", "flat", "flat %", "cumulative", "cumulative %"],
     )
     for each in found[:top]:
