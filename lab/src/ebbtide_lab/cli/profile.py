@@ -11,7 +11,6 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.outputs import OutputFile
 from ebbtide_lab.cli.pids import pid_of
 from ebbtide_lab.cli.ranges import FloatRange
-from ebbtide_lab.inspect import heap
 from ebbtide_lab.measure import pinning, profiling
 from ebbtide_lab.profile import stacks, weights
 from ebbtide_lab.profile.stacks import Profile
@@ -132,8 +131,7 @@ def _read(file: Path, asked: Asked) -> Profile:
 def _watch(pid: int, seconds: float, mean: int | None, is_pinned: bool) -> Profile:
     if not is_pinned:
         return stacks.named(profiling.watch(pid, seconds, mean or MEAN))
-    recorded = profiling.watch(pid, seconds, mean or MEAN_PINNED)
-    found = pinning.added(recorded, heap.examine(pid))
+    found = pinning.watch(pid, seconds, mean or MEAN_PINNED)
     profile = stacks.named(found.profile)
     if found.unseen:
         told = human_bytes(found.unseen)

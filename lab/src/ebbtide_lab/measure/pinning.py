@@ -10,7 +10,8 @@ of these blocks.
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from ebbtide_lab.inspect.heap import Heap, SizeClass
+from ebbtide_lab.inspect.heap import Heap, SizeClass, Subject
+from ebbtide_lab.measure import profiling
 from ebbtide_lab.profile.recorded import Recorded, Sample
 
 TYPE = "pinned_space"
@@ -23,6 +24,18 @@ LEAST = 16  # of blocks, and between them
 class Pinned:
     profile: Recorded
     unseen: int  # bytes that blocks keep which no sample stands for
+
+
+def watch(pid: int, seconds: float, mean: int) -> Pinned:
+    """As a profile is watched; the heap is asked just before that is read, as it may take a second
+    to answer."""
+    found: list[Heap] = []
+    subject = Subject(pid)
+    try:
+        profile = profiling.watch(pid, seconds, mean, lambda: found.append(subject.look()))
+    finally:
+        subject.close()
+    return added(profile, found[0])
 
 
 def most_pinned(found: SizeClass) -> int:

@@ -2,6 +2,7 @@
 """A heap profile of a running process, as one that it might have written."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,10 +16,14 @@ UNITS = ("count", "bytes", "count", "bytes")
 GRACE_S = 5  # for reading it, before a profile that was asked for ends by itself
 
 
-def watch(pid: int, seconds: float, mean: int) -> Recorded:
+def nothing() -> None:
+    pass
+
+
+def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = nothing) -> Recorded:
     """Profiles the process for so long, or until Ctrl-C or SIGTERM. One that had no profile has
     none behind it, at once or, if this tool is killed, when the time is over. What is in use is
-    what was allocated while a profile was on."""
+    what was allocated while a profile was on. `look`: what is done just before it is read."""
     live = HeapProfile(pid)
     try:
         before, until = live.read(), live.until()
@@ -28,6 +33,7 @@ def watch(pid: int, seconds: float, mean: int) -> Recorded:
         mean = live.mean() or mean
         with interrupts.kept():
             time.sleep(seconds)
+        look()
         found = recorded(live, before, live.read(), mean)
         with suppress(LabError):
             if live.until() == own != until:  # else it is the program's, or another tool's
