@@ -94,6 +94,7 @@
 #include "lifetime/domain.c"
 #include "process/snapshot.c"
 #include "process/asked.c"
+#include "process/metrics.c"
 #include "process/pass.c"
 #include "process/helper.c"
 #include "process/attach.c"

@@ -215,4 +215,5 @@ __attribute__((constructor)) static void start_at_load(void)
     ebbi_options_report();
     reports_start();
     ebbi_profile_at_load();
+    ebbi_metrics_at_load();
 }

@@ -22,6 +22,9 @@ EBBI_INLINE void ebbi_serve(void)
     if (ebbi_control_is_asked()) {
         ebbi_asked_serve(false);
     }
+    if (EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_metrics_due_ms) != 0)) { // relaxed: a time
+        ebbi_metrics_lapse(false);
+    }
 }
 
 // ---- slow.c --------------------------------------------------------------------------------------

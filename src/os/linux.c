@@ -413,3 +413,26 @@ int ebbi_os_append(const char *path, const char *text, size_t length)
     errno = saved;
     return result;
 }
+
+int ebbi_os_file_begin(const char *path)
+{
+    int saved = errno;
+    (void)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    long fd = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    int result = fd < 0 ? -errno : (int)fd;
+    errno = saved;
+    return result;
+}
+
+int ebbi_os_file_end(int fd, const char *path, const char *to)
+{
+    int saved = errno;
+    bool done = syscall(SYS_close, fd) == 0 && to != NULL &&
+                syscall(SYS_renameat2, AT_FDCWD, path, AT_FDCWD, to, 0) == 0;
+    int result = done || to == NULL ? 0 : -errno;
+    if (!done) {
+        (void)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+    }
+    errno = saved;
+    return result;
+}

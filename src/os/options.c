@@ -31,7 +31,7 @@ static size_t values[EBBI_OPTION_COUNT] = {
 
 static bool set[EBBI_OPTION_COUNT];
 static char profile_file[256] = "heap.%p.pb";
-static EBBI_SPARSE char report_file[EBBI_PATH_ROOM];
+static EBBI_SPARSE char paths[2][EBBI_PATH_ROOM];
 
 static const char *const words[EBBI_OPTION_COUNT][5] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
@@ -64,6 +64,8 @@ static bool parse_word(size_t id, const char *text, size_t *value)
     }
     return false;
 }
+
+static char *path_of(size_t id) { return paths[id == EBBI_OPTION_METRICS_FILE]; }
 
 static bool is_file_name(const char *text, size_t room)
 {
@@ -107,7 +109,7 @@ static bool parse(size_t id, const char *text, size_t *value)
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
     if (option->kind == PATH) {
         *value = 1;
-        return is_file_name(text, sizeof report_file);
+        return is_file_name(text, EBBI_PATH_ROOM);
     }
     bool known = option->kind == CHOICE ? parse_word(id, text, value)
                                         : parse_number(option->kind, text, value);
@@ -144,7 +146,7 @@ static void keep_file(size_t id, const char *text)
     if (comma != NULL) {
         (void)snprintf(profile_file, sizeof profile_file, "%s", comma + 1);
     } else if (options[id].kind == PATH) {
-        (void)snprintf(report_file, sizeof report_file, "%s", text);
+        (void)snprintf(path_of(id), EBBI_PATH_ROOM, "%s", text);
     }
 }
 
@@ -229,7 +231,7 @@ size_t ebbi_option(enum ebbi_option_id id)
 
 bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room)
 {
-    const char *c = options[id].kind == PATH ? report_file : profile_file;
+    const char *c = options[id].kind == PATH ? path_of(id) : profile_file;
     struct ebbi_text text = {out, out + room};
     while (*c != '\0') {
         if (c[0] == '%' && c[1] == 'p') {

@@ -77,6 +77,7 @@ void ebbi_os_yield(void);             // the rest of the time slice
 
 // The system call. A filter of system calls begins with it, and may end the process for what is refused
 // elsewhere: from then on there is no membarrier, and threads of our own stay as their creator made them.
+#define EBBI_OS_GET_NAME 16 // PR_GET_NAME: the calling thread's, 16 bytes
 int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
 void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
@@ -211,5 +212,9 @@ int ebbi_os_write(int fd, const char *text, size_t length);
 // To the end of the file, which is made where there is none, by a single write: nothing of another process comes between. 0, or
 // why not, below 0; then a part may be there. Does not wait for a reader. For signal handlers too.
 int ebbi_os_append(const char *path, const char *text, size_t length);
+// A new file, in place of one of that name; to be written, and ended. Below 0: why there is none.
+int ebbi_os_file_begin(const char *path);
+// Closes it and gives it the name `to`, in place of what had that one; NULL, or refused: it is removed. As write.
+int ebbi_os_file_end(int fd, const char *path, const char *to);
 
 #endif

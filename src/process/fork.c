@@ -225,6 +225,7 @@ static void child(void)
     ebbi_check_draw_anew();
     ebbi_helper_forget(ebbi_thread_forked());
     ebbi_asked_forget();
+    ebbi_metrics_forget();
 }
 
 void ebbi_fork_watch(void)

@@ -51,6 +51,7 @@ static void helper_listen(void)
 {
     ebbi_asked_serve(true);
     ebbi_profile_lapse();
+    ebbi_metrics_lapse(true);
 }
 
 // Until somebody rings.

@@ -52,6 +52,12 @@ void ebbi_asked_forget(void);         // in the child of a fork
 void ebbi_snapshot_take(struct ebb_snapshot *s);
 void ebbi_snapshot_publish(void); // where another process reads it; one thread at a time
 
+// ---- metrics.c -----------------------------------------------------------------------------------
+extern EBBI_HIDDEN uint64_t ebbi_metrics_due_ms; // the next write; 0: none; atomic
+void ebbi_metrics_lapse(bool helper);            // writes them, if it is time and nobody does
+void ebbi_metrics_at_load(void);                 // as EBB_METRICS_FILE says
+void ebbi_metrics_forget(void);                  // in the child of a fork, which writes none
+
 // ---- helper.c: any thread ------------------------------------------------------------------------
 bool ebbi_helper_is_me(void);
 void ebbi_helper_start(void);  // creates it, if it is not there; not from malloc or free

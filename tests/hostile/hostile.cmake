@@ -180,6 +180,11 @@ hostile_case(stats_signal EBB_STATS=signal own_handler 1)
 hostile_case(stats_signal EBB_STATS=signal waited)
 hostile_case(stats_signal EBB_STATS=signal stormed 0)
 
+hostile_program(metrics)
+foreach(topic IN ITEMS alone helped forked absent full too_long)
+  hostile_case(metrics "" ${topic})
+endforeach()
+
 hostile_program(misuse_double)
 hostile_case(misuse_double "" twice)
 hostile_case(misuse_double "" aba)

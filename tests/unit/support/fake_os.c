@@ -346,6 +346,12 @@ void ebbi_os_streams_lock(void) { real_os_streams_lock(); }
 void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }
 void ebbi_os_streams_reset(void) { real_os_streams_reset(); }
 
+int ebbi_os_file_begin(const char *path) { return real_os_file_begin(path); }
+int ebbi_os_file_end(int fd, const char *path, const char *to)
+{
+    return real_os_file_end(fd, path, to);
+}
+
 int ebbi_os_write(int fd, const char *text, size_t length)
 {
     if (!fake.capturing) {

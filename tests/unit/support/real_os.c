@@ -46,6 +46,8 @@
 #define ebbi_os_streams_reset real_os_streams_reset
 #define ebbi_os_write real_os_write
 #define ebbi_os_append real_os_append
+#define ebbi_os_file_begin real_os_file_begin
+#define ebbi_os_file_end real_os_file_end
 
 #include "os/linux.c"
 #include "os/thread.c"
