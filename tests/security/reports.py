@@ -52,7 +52,9 @@ class Run:
     reports: list[Report]
 
 
-def start(command: list[str], settings: dict[str, str], path: str) -> subprocess.CompletedProcess[bytes]:
+def start(
+    command: list[str], settings: dict[str, str], path: str
+) -> subprocess.CompletedProcess[bytes]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("EBB_")}
     environment |= settings | {"LD_PRELOAD": library, "EBB_CHECK_REPORT": path}
     return subprocess.run(
@@ -72,7 +74,9 @@ def run(kind: str, size: int, settings: dict[str, str], path: str, command: str 
     made, freed, found, block = done.stdout.split()
     reports = read(path)
     threads = (int(made), int(freed), int(found))
-    return Run(done.returncode, done.stderr.decode(errors="replace"), threads, block.decode(), reports)
+    return Run(
+        done.returncode, done.stderr.decode(errors="replace"), threads, block.decode(), reports
+    )
 
 
 class Files(unittest.TestCase):
@@ -185,7 +189,9 @@ class Reports(Files):
                 self.assertEqual(-signal.SIGABRT, done.code)
                 self.assertIn("double free: 0x", done.stderr)
                 self.assertIn("freed by thread", done.stderr)
-                self.assertRegex(done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+\n")
+                self.assertRegex(
+                    done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+\n"
+                )
         refused = run("double_free", SMALL, CHECKS, "z" * 5000)
         self.assertIn("is not a file's name: ignored", refused.stderr)
         self.assertIn("double free: 0x", refused.stderr)
@@ -204,7 +210,12 @@ class Logs(Files):
 
     def test_the_process_goes_on(self) -> None:
         for kind, name in HARMLESS.items():
-            for size, how in ((SMALL, "alone"), (SMALL, "threads"), (SMALL, "fork"), (LARGE, "fork")):
+            for size, how in (
+                (SMALL, "alone"),
+                (SMALL, "threads"),
+                (SMALL, "fork"),
+                (LARGE, "fork"),
+            ):
                 if (kind, size) == ("write_after_free", LARGE):
                     continue  # on pages of its own: it ends the process
                 with self.subTest(kind=kind, size=size, how=how):

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import TypedDict, Unpack
 
 import click
 
@@ -20,6 +21,14 @@ from ebbtide_lab.measure import preload
 EXIT_UNPROVED = 3
 PROOF_TIMEOUT_S = 2.0
 PROOF_POLL_S = 0.01
+
+
+class Asked(TypedDict):
+    """What is asked of the checks."""
+
+    checks: bool
+    goes_on: bool
+    report: Path | None
 
 
 @click.command("run", context_settings={"ignore_unknown_options": True})
@@ -51,18 +60,13 @@ PROOF_POLL_S = 0.01
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def run_command(
-    layout: Layout,
-    name: str,
-    checks: bool,
-    goes_on: bool,
-    report: Path | None,
-    command: tuple[str, ...],
+    layout: Layout, name: str, command: tuple[str, ...], **asked: Unpack[Asked]
 ) -> None:
     """Run COMMAND under an allocator and prove that it was loaded.
 
     The exit status is COMMAND's, or 3 when another allocator was used.
     """
-    options = _check_options(checks, goes_on, report)
+    options = _check_options(asked)
     if options and name != EBBTIDE:
         raise click.UsageError(f"--check, --log and --report are {EBBTIDE}'s, not {name}'s")
     allocator = _present(name, layout)
@@ -75,8 +79,10 @@ def run_command(
         sys.exit(_run_proved(command, environment, testimony, allocator))
 
 
-def _check_options(checks: bool, goes_on: bool, report: Path | None) -> dict[str, str]:
-    options = {"EBB_CHECK": "log" if goes_on else "on"} if checks or goes_on else {}
+def _check_options(asked: Asked) -> dict[str, str]:
+    options = {"EBB_CHECK": "on"} if asked["checks"] else {}
+    options |= {"EBB_CHECK": "log"} if asked["goes_on"] else {}
+    report = asked["report"]
     return options | ({"EBB_CHECK_REPORT": str(report.resolve())} if report else {})
 
 
