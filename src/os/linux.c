@@ -378,12 +378,34 @@ void ebbi_os_streams_reset(void)
     }
 }
 
+// To a file of ours, where a limit on the size of files is an error, no signal that ends the program. Raw: libc's calls would
+// keep the mask in a type that is larger than the kernel's.
+static long write_file(long fd, const char *text, size_t length)
+{
+    const uint64_t limit = (uint64_t)1 << (SIGXFSZ - 1);
+    const struct timespec at_once = {0};
+    uint64_t before = 0, waits = 0;
+    bool blocks = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &limit, &before, sizeof limit) == 0;
+    (void)syscall(SYS_rt_sigpending, &waits, sizeof waits);
+    long written = syscall(SYS_write, fd, text, length);
+    int error = errno;
+    if (blocks && written < 0 && error == EFBIG && (waits & limit) == 0) {
+        (void)syscall(SYS_rt_sigtimedwait, &limit, NULL, &at_once, sizeof limit);
+    }
+    if (blocks) {
+        (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    }
+    errno = error;
+    return written;
+}
+
 int ebbi_os_write(int fd, const char *text, size_t length)
 {
     int saved = errno;
     int result = 0;
     while (length > 0 && result == 0) {
-        long written = syscall(SYS_write, fd, text, length);
+        long written = fd > STDERR_FILENO ? write_file(fd, text, length)
+                                          : syscall(SYS_write, fd, text, length);
         if (written > 0) {
             text += written;
             length -= (size_t)written;
@@ -403,7 +425,7 @@ int ebbi_os_append(const char *path, const char *text, size_t length)
     long written = -1;
     if (fd >= 0) {
         do {
-            written = syscall(SYS_write, fd, text, length);
+            written = write_file(fd, text, length);
         } while (written < 0 && errno == EINTR);
     }
     int result = written < 0 ? -errno : (size_t)written < length ? -ENOSPC : 0;
