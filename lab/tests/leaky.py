@@ -52,16 +52,24 @@ PROGRAMS: dict[str, Callable[[Path], list[str]]] = {
 
 @contextmanager
 def leaky(language: str, folder: Path, *options: str) -> Iterator[int]:
-    """Its process number. Faults that are not named in `options` are off, if one is."""
+    """Its process number. Faults that are not named in `options` are off, if one is. What it
+    writes on standard error, such as its statistics on SIGUSR2, is in a file of the folder."""
     if not LIBRARY.is_file():
         pytest.skip("`make lib` has not built a library")
     command = PROGRAMS[language](folder)
-    environment = dict(os.environ)
+    environment = dict(os.environ) | {"EBB_STATS": "signal"}
     if language != "Rust":  # which has it inside
         environment |= {"LD_PRELOAD": str(LIBRARY), "PYTHONMALLOC": "malloc"}
-    with subprocess.Popen(
-        [*command, *options], stdout=subprocess.PIPE, text=True, env=environment
-    ) as child:
+    with (
+        open(folder / "stderr", "wb") as stderr,
+        subprocess.Popen(
+            [*command, *options],
+            stdout=subprocess.PIPE,
+            stderr=stderr,
+            text=True,
+            env=environment,
+        ) as child,
+    ):
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "ready\n"

@@ -172,4 +172,4 @@ def test_it_runs_on_a_terminal_in_colour_and_without(
 def test_the_pictures_are_those_of_the_screen(name: str) -> None:
     """`python tests/top_data.py` writes them."""
     kept = find_root() / "docs" / "figures" / f"{name}.svg"
-    assert kept.read_text(encoding="utf-8") == asyncio.run(picture(PICTURES[name]))
+    assert kept.read_text(encoding="utf-8") == asyncio.run(picture(name))

@@ -24,7 +24,12 @@ STARTED = 1_700_000_000.0
 CELL = 12.2  # of a picture: how wide a letter is
 TEXT = re.compile(r'<text[^>]* x="([\d.]+)" y="([\d.]+)"[^>]*>(.*?)</text>')
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
-PICTURES = {"top-classes": ("1", "m"), "top-lifetimes": ("2", "m", "d")}
+PICTURES = {
+    "top-classes": ("1", "m"),
+    "top-lifetimes": ("2", "m", "d"),
+    "leaky-classes": ("1", "m"),
+    "leaky-stacks": ("4",),
+}
 
 
 def totals(classes: list[SizeClass], **others: int) -> Totals:
@@ -87,6 +92,31 @@ def heap(second: int = 0, pid: int = NOBODY, **others: object) -> Heap:
     return replace(found, **others)
 
 
+def leaky(second: int, pid: int) -> Heap:
+    """examples/leaky, which remembers 500 sessions a second, and notes that pin."""
+    sessions = 1_500 + 500 * second
+    classes = [
+        SizeClass(32, 1 + sessions // 2045, sessions, 40, 2045 - sessions % 2045),
+        SizeClass(208, 134, 2_000, 28, 40_182),
+        SizeClass(512, 2, 33, 15, 206),
+        SizeClass(2048, 1 + sessions // 32, sessions, 16, 32 - sessions % 32),
+        SizeClass(73792, 1, 1, 3, 10),
+    ]
+    of_all = totals(classes, purged_bytes=(4 << 20) + (second << 18), span_bytes=576 << 10)
+    own = of_all.live_bytes + of_all.cached_bytes + of_all.span_bytes
+    return heap(
+        pid=pid,
+        name="leaky",
+        taken=STARTED + second,
+        resident_bytes=own + (11 << 20),
+        threads=3,
+        minor_faults=40_000 + 260 * second,
+        totals=of_all,
+        classes=classes,
+        labels=[],
+    )
+
+
 def any_heap(seed: int) -> Heap:
     """Of any numbers at all, as a process may never have them."""
     dice = random.Random(seed)
@@ -109,6 +139,14 @@ STALLS = Stalls(7, 3 << 20, 12, [Pin(4713, "worker-3", 1, 4, 61_000), Pin(4711, 
 STACKS = [
     StackSum(9 << 20, "read_body < serve < worker < main"),
     StackSum(2 << 20, "insert < remember < serve < worker < main"),
+]
+
+
+LEAKY_STACKS = [
+    StackSum(
+        51 << 20, "{anonymous}::server::remember_session < std::thread::_State_impl<>::_M_run"
+    ),
+    StackSum(2 << 20, "{anonymous}::server::note_slow_query < std::thread::_State_impl<>::_M_run"),
 ]
 
 
@@ -163,22 +201,24 @@ def screen(app: Top) -> list[str]:
     return ["".join(lines[y]).rstrip() for y in sorted(lines)]
 
 
-async def picture(keys: tuple[str, ...]) -> str:
+async def picture(name: str) -> str:
     """As it is 100 seconds after the start. Fonts are left to who shows it."""
-    first = heap(0, pid=4711)
+    at = leaky if name.startswith("leaky") else heap
+    first = at(0, pid=4711)
     app = Top(first, Source([first]), unsampled, 3600)
     async with app.run_test(size=(100, 30)) as pilot:
-        await pilot.press(*keys)
+        await pilot.press(*PICTURES[name])
+        await pilot.pause(0.3)
         for second in range(1, 101):
-            app.post_message(Top.Told(News(heap(second, pid=4711))))
+            app.post_message(Top.Told(News(at(second, pid=4711), stacks=LEAKY_STACKS)))
         await pilot.pause(0.3)
         return FONTS.sub("", app.export_screenshot())
 
 
 def main() -> None:
-    for name, keys in PICTURES.items():
+    for name in PICTURES:
         target = find_root() / "docs" / "figures" / f"{name}.svg"
-        target.write_text(asyncio.run(picture(keys)), encoding="utf-8")
+        target.write_text(asyncio.run(picture(name)), encoding="utf-8")
 
 
 if __name__ == "__main__":

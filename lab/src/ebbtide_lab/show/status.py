@@ -98,8 +98,8 @@ def _idle_table(classes: list[SizeClass]) -> Table:
     for each in classes:
         table.add_row(
             human_bytes(each.block_bytes),
-            str(each.slabs),
-            str(each.live_blocks),
+            f"{each.slabs:,}",
+            f"{each.live_blocks:,}",
             *map(human_bytes, (each.live_bytes, each.cached_bytes, each.free_bytes)),
             share(each.idle_bytes, each.idle_bytes + each.live_bytes),
         )
@@ -114,16 +114,16 @@ def _table(labels: list[Label]) -> Table:
         table.add_row(
             escape(each.label),
             "domain" if each.is_domain else "region",
-            str(each.open),
-            str(each.opened),
-            str(each.closed),
+            f"{each.open:,}",
+            f"{each.opened:,}",
+            f"{each.closed:,}",
             ABSENT if each.drain_share is None else f"{each.drain_share:.1%}",
-            ABSENT if each.is_domain else str(each.released),
+            ABSENT if each.is_domain else f"{each.released:,}",
             human_bytes(each.held_bytes),
             human_bytes(each.peak_bytes),
             ABSENT if each.live_bytes is None else human_bytes(each.live_bytes),
-            str(each.slabs),
-            str(each.demoted),
+            f"{each.slabs:,}",
+            f"{each.demoted:,}",
             human_age(each.oldest_ms),
         )
     table.caption = (
