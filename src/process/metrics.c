@@ -380,12 +380,9 @@ static void write_labels(void)
     ebbi_text_put(&text, "\"");
 }
 
-void ebbi_metrics_at_load(void)
+void ebbi_metrics_begin(void)
 {
     metrics.period_ms = ebbi_option(EBBI_OPTION_METRICS);
-    if (ebbi_option(EBBI_OPTION_METRICS_FILE) == 0 || ebbi_start() != 0) {
-        return;
-    }
     metrics.process = ebbi_os_process_number();
     if (!ebbi_option_file(EBBI_OPTION_METRICS_FILE, metrics_file, sizeof metrics_file)) {
         ebbi_message("no metrics: the name of the file is too long: %s", metrics_file);

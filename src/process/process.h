@@ -55,7 +55,7 @@ void ebbi_snapshot_publish(void); // where another process reads it; one thread 
 // ---- metrics.c -----------------------------------------------------------------------------------
 extern EBBI_HIDDEN uint64_t ebbi_metrics_due_ms; // the next write; 0: none; atomic
 void ebbi_metrics_lapse(bool helper);            // writes them, if it is time and nobody does
-void ebbi_metrics_at_load(void);                 // as EBB_METRICS_FILE says
+void ebbi_metrics_begin(void);                   // the first, and those that follow
 void ebbi_metrics_forget(void);                  // in the child of a fork, which writes none
 
 // ---- helper.c: any thread ------------------------------------------------------------------------
