@@ -211,11 +211,11 @@ const char ebbi_loads = 1;
 // told so. Costs the reservation of the tag table.
 __attribute__((constructor)) static void start_at_load(void)
 {
-    bool started = ebbi_start() == 0;
+    bool runs = ebbi_start() == 0;
     ebbi_options_report();
     reports_start();
     ebbi_profile_at_load();
-    if (ebbi_option(EBBI_OPTION_METRICS_FILE) != 0 && started) {
+    if (ebbi_option(EBBI_OPTION_METRICS_FILE) != 0 && runs) {
         ebbi_metrics_begin();
     }
 }
