@@ -6,8 +6,8 @@
 
 struct owner_sums {
     const struct ebbi_owner *owner;
-    size_t slabs, bytes, dirty_bytes; // of what the lists hold
-    size_t shelf_slabs;               // that the shelves count, as the next
+    size_t slabs, bytes, dirty_bytes, pinned_bytes; // of what the lists hold
+    size_t shelf_slabs;                             // that the shelves count, as the next
     uint32_t out_bytes;
 };
 
@@ -35,6 +35,7 @@ static void audit_slab(struct owner_sums *sums, const struct ebbi_slab *slab)
     sums->slabs++;
     sums->bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
     sums->dirty_bytes += (size_t)slab->dirty_blocks * c->size;
+    sums->pinned_bytes += slab->pinned_bytes;
 }
 
 static void audit_bucket(struct owner_sums *sums, unsigned class_number, unsigned bucket)
@@ -89,7 +90,7 @@ static void audit_sums(const struct owner_sums *sums)
     if (sums->shelf_slabs != owner->slab_count || sums->out_bytes != (uint32_t)owner->out_bytes) {
         owner_audit_fail(owner, 2, "slabs of all shelves", sums->shelf_slabs);
     }
-    if (sums->dirty_bytes != owner->dirty_bytes) {
+    if (sums->dirty_bytes != owner->dirty_bytes || sums->pinned_bytes != owner->pinned_bytes) {
         owner_audit_fail(owner, 2, "dirty bytes of the slabs in lists", sums->dirty_bytes);
     }
 }

@@ -5,7 +5,7 @@
 //
 // P1  every slab of the owner with a free block is `current` of its class, in one bucket, or purging; in a
 //     bucket it has fewer free blocks than those at which it moves.
-// P2  slab_count, held_bytes, dirty_bytes and a shelf's counts are sums over the owner's slabs; full ones have
+// P2  slab_count, held_bytes, dirty_bytes, pinned_bytes and a shelf's counts are sums over the owner's slabs; full ones have
 //     nothing dirty.
 // P3  the purge queue is linked both ways through slabs of the owner that say so.
 #ifndef EBB_HEAP_OWNER_H
@@ -32,6 +32,7 @@ struct ebbi_owner {
     size_t slab_count;
     size_t held_bytes;        // of slabs
     size_t dirty_bytes;       // free blocks of slabs that may hold pages
+    size_t pinned_bytes;      // free blocks on pages that purges had to leave
     size_t freed_bytes;       // since the last purge by amount
     size_t out_bytes;         // of blocks that are not in its slabs
     struct ebbi_peak peak;    // of out_bytes

@@ -63,6 +63,15 @@ static size_t purge_stride(void)
 
 // The lock is not held while the kernel works: the slab is `purging`, in no bucket, meanwhile, so that its
 // blocks only come back.
+// Behind a purge, whatever came of it.
+static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
+{
+    EBBI_ASSERT(owner->pinned_bytes >= slab->pinned_bytes);
+    owner->pinned_bytes -= slab->pinned_bytes;
+    slab->pinned_bytes = (uint32_t)ebbi_slab_pinned(slab);
+    owner->pinned_bytes += slab->pinned_bytes;
+}
+
 static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);
@@ -74,6 +83,7 @@ static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     slab->dirty_blocks = 0;
     ebbi_slab_plan(slab, purge_stride(), &plan);
     if (plan.count == 0) {
+        note_pinned(owner, slab);
         return 0;
     }
     ebbi_shelf_send_away(owner, slab);
@@ -82,6 +92,7 @@ static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_lock_take(&owner->lock);
     EBBI_ASSERT(slab->purging && slab->owner == owner);
     ebbi_slab_carried_out(slab, &plan);
+    note_pinned(owner, slab);
     ebbi_shelf_return(owner, slab);
     owner->purged_bytes += bytes;
     return bytes;

@@ -81,6 +81,7 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
     owner->slab_count--;
     owner->shelves[slab->class_number].slabs--;
     owner->dirty_bytes -= (size_t)slab->dirty_blocks * c->size;
+    owner->pinned_bytes -= slab->pinned_bytes;
     owner->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
     if (owner->label != NULL) {
         ebbi_label_drop(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);

@@ -79,12 +79,13 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
         size_t part = ebbi_min(wanted - got, slab->free_count);
         EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->purging);
         slab->touched = owner->clock_ms;
-        size_t dirty = slab->dirty_blocks;
+        size_t dirty = slab->dirty_blocks, pinned = slab->pinned_bytes;
         part = ebbi_slab_take(slab, slots + got, part);
         EBBI_ASSERT(slab->dirty_blocks <= dirty &&
                     owner->dirty_bytes >=
                         (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size);
         owner->dirty_bytes -= (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size;
+        owner->pinned_bytes -= pinned - slab->pinned_bytes;
         ebbi_owner_count_out(owner, class_number, (int64_t)part);
         EBBI_ASSERT(owner->out_bytes >= part * ebbi_classes[class_number].size);
         got += part;

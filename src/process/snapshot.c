@@ -39,7 +39,7 @@ static void add_owner(struct ebbi_owner *owner, void *context)
     ebbi_owner_collect(owner); // what is on its way there is free
     s->slabs += owner->slab_count;
     s->slab_bytes += owner->held_bytes;
-    s->dirty_bytes += owner->dirty_bytes;
+    s->dirty_bytes += owner->dirty_bytes + owner->pinned_bytes;
     s->purged_bytes += owner->purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT && owner->slab_count > 0; c++) {
         struct ebb_class_stats *row = row_of(s, c);

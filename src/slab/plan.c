@@ -105,6 +105,18 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
     return total;
 }
 
+size_t ebbi_slab_pinned(struct ebbi_slab *slab)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    size_t page = ebbi_os_page_size();
+    size_t pages = ((size_t)c->granules << EBBI_GRANULE_SHIFT) / page;
+    size_t held = ebbi_bits_count(ebbi_slab_dirty_pages(slab), 0, pages) * page;
+    size_t known = (size_t)(c->blocks - slab->free_count + slab->dirty_blocks) * c->size;
+    bool may = held > known && slab->class_number != EBBI_CLASS_EMPTY;
+    size_t others = (size_t)(slab->free_count - slab->dirty_blocks) * c->size;
+    return ebbi_min(may ? held - known : 0, others);
+}
+
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
 {
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);

@@ -46,6 +46,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->free_count = c->blocks;
     slab->first_word = 0;
     slab->dirty_blocks = 0;
+    slab->pinned_bytes = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
     slab->has_stranded = slab->purging = false;
@@ -199,7 +200,9 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         left -= taken;
     }
     slab->free_count = (uint16_t)(slab->free_count - got);
-    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - ebbi_min(slab->dirty_blocks, got));
+    size_t dirty = ebbi_min(slab->dirty_blocks, got), pinned = slab->pinned_bytes;
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - dirty);
+    slab->pinned_bytes = (uint32_t)(pinned - ebbi_min(pinned, (got - dirty) * size));
     EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
     EBBI_SLAB_AUDIT(slab);
     return got;

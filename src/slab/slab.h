@@ -16,7 +16,7 @@
 // P4  a page wholly covered by free blocks and without its bit in ebbi_slab_dirty_pages holds nothing (purged or never
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
-// P6  dirty_blocks <= free_count.
+// P6  dirty_blocks <= free_count, and pinned_bytes are no more than the others of these have.
 // P7  the tags of its granules are one bin of its class, and say where its first block is; the headers behind
 //     the first lead to it.
 #ifndef EBB_SLAB_SLAB_H
@@ -59,8 +59,10 @@ struct ebbi_slab {
     bool has_stranded;     // see ebbi_slab_strand
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
-    uint8_t streak;        // see ebbi_slab_create; 255: or more. Fixed while the slab lives
-    unsigned char unused[10];
+    uint32_t
+        pinned_bytes; // of free blocks, on pages that the last purge had to leave; as many at most
+    uint8_t streak;   // see ebbi_slab_create; 255: or more. Fixed while the slab lives
+    unsigned char unused[6];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -150,6 +152,8 @@ struct ebbi_slab_plan {
 void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan *plan);
 size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan); // bytes; no lock needed
 void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
+// Behind a purge: bytes of free blocks that are not dirty, on pages that blocks in use lie on, too.
+size_t ebbi_slab_pinned(struct ebbi_slab *slab);
 
 // Ends the process unless P1 to P7 hold, with a message that names the one. Under the owner's lock. Nobody
 // gives blocks back meanwhile, and all pages are looked at, if `whole`; else P4, and of P1 and P3 what

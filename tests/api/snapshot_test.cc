@@ -47,6 +47,35 @@ void free_all(const std::vector<void *> &blocks)
         ebb_free(p);
 }
 
+// What pages show, against what the accounts say without a look at them.
+TEST(Snapshot, WhatIsPinnedIsFreeAndNotReturned)
+{
+    for (const std::size_t bytes : {64U, 208U, 3000U}) {
+        const std::vector<void *> blocks = blocks_of(bytes, 40000);
+        std::vector<void *> kept;
+        for (std::size_t i = 0; i < blocks.size(); i++) {
+            std::memset(blocks[i], 1, bytes);
+            i % 20 == 0 ? kept.push_back(blocks[i]) : ebb_free(blocks[i]);
+        }
+        ebb_trim();
+        ebb_stats stats;
+        ebb_stats_get(&stats);
+        const auto amid = take();
+        EXPECT_GT(stats.resident_pinned, kept.size() * 900) << bytes;
+        EXPECT_NEAR(static_cast<double>(stats.resident_pinned),
+                    static_cast<double>(amid->dirty_bytes),
+                    0.2 * static_cast<double>(stats.resident_pinned))
+            << bytes;
+        const std::size_t before = amid->dirty_bytes;
+        const std::vector<void *> again = blocks_of(bytes, 20000); // into what is pinned, mostly
+        EXPECT_LT(take()->dirty_bytes, before) << bytes;
+        free_all(again);
+        free_all(kept);
+        ebb_trim();
+        EXPECT_LT(take()->dirty_bytes, before / 4) << bytes;
+    }
+}
+
 TEST(Snapshot, CountsTheBlocksOfEachClassExactlyWhileNobodyElseWorks)
 {
     for (const std::size_t bytes : {16U, 24U, 64U, 100U, 1000U, 5000U, 20000U, 100000U}) {
