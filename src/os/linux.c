@@ -9,6 +9,7 @@
 #include <sys/auxv.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysinfo.h>
 #include <time.h>
@@ -378,19 +379,23 @@ void ebbi_os_streams_reset(void)
     }
 }
 
-// To a file of ours, where a limit on the size of files is an error, no signal that ends the program. Raw: libc's calls would
-// keep the mask in a type that is larger than the kernel's.
-static long write_file(long fd, const char *text, size_t length)
+// A limit on the size of files, or a reader that has gone, is an error, no signal that ends the program. Raw: libc's calls
+// would keep the mask in a type that is larger than the kernel's.
+static long write_once(long fd, const char *text, size_t length)
 {
-    const uint64_t limit = (uint64_t)1 << (SIGXFSZ - 1);
+    const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1), limit = (uint64_t)1 << (SIGXFSZ - 1);
+    const uint64_t both = pipe | limit;
     const struct timespec at_once = {0};
     uint64_t before = 0, waits = 0;
-    bool blocks = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &limit, &before, sizeof limit) == 0;
-    (void)syscall(SYS_rt_sigpending, &waits, sizeof waits);
+    bool blocks = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof both) == 0;
+    if (blocks && (before & both) != 0) {
+        (void)syscall(SYS_rt_sigpending, &waits, sizeof waits);
+    }
     long written = syscall(SYS_write, fd, text, length);
     int error = errno;
-    if (blocks && written < 0 && error == EFBIG && (waits & limit) == 0) {
-        (void)syscall(SYS_rt_sigtimedwait, &limit, NULL, &at_once, sizeof limit);
+    uint64_t raised = written >= 0 ? 0 : error == EFBIG ? limit : error == EPIPE ? pipe : 0;
+    if (blocks && (raised & ~waits) != 0) {
+        (void)syscall(SYS_rt_sigtimedwait, &raised, NULL, &at_once, sizeof raised);
     }
     if (blocks) {
         (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
@@ -404,8 +409,7 @@ int ebbi_os_write(int fd, const char *text, size_t length)
     int saved = errno;
     int result = 0;
     while (length > 0 && result == 0) {
-        long written = fd > STDERR_FILENO ? write_file(fd, text, length)
-                                          : syscall(SYS_write, fd, text, length);
+        long written = write_once(fd, text, length);
         if (written > 0) {
             text += written;
             length -= (size_t)written;
@@ -425,7 +429,7 @@ int ebbi_os_append(const char *path, const char *text, size_t length)
     long written = -1;
     if (fd >= 0) {
         do {
-            written = write_file(fd, text, length);
+            written = write_once(fd, text, length);
         } while (written < 0 && errno == EINTR);
     }
     int result = written < 0 ? -errno : (size_t)written < length ? -ENOSPC : 0;
@@ -436,12 +440,19 @@ int ebbi_os_append(const char *path, const char *text, size_t length)
     return result;
 }
 
-int ebbi_os_file_begin(const char *path)
+int ebbi_os_file_begin(const char *path, const char *to)
 {
     int saved = errno;
-    (void)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
-    long fd = syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    int result = fd < 0 ? -errno : (int)fd;
+    struct stat old;
+    bool replaces = syscall(SYS_newfstatat, AT_FDCWD, to, &old, AT_SYMLINK_NOFOLLOW) == 0;
+    mode_t mode = replaces ? old.st_mode & 0777 : 0666;
+    int result = -EINVAL;
+    if (!replaces || S_ISREG(old.st_mode)) {
+        (void)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+        long fd =
+            syscall(SYS_openat, AT_FDCWD, path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+        result = fd < 0 ? -errno : (int)fd;
+    }
     errno = saved;
     return result;
 }

@@ -276,7 +276,7 @@ static int write_all(void)
     ebbi_assert_held(&metrics.lock);
     struct metrics_out out = {.text = {text_room, text_room + sizeof text_room}};
     ebbi_snapshot_take(&snapshot_counted);
-    out.fd = ebbi_os_file_begin(metrics_temporary);
+    out.fd = ebbi_os_file_begin(metrics_temporary, metrics_file);
     if (out.fd < 0) {
         return out.fd;
     }
@@ -309,6 +309,8 @@ static const char *reason(int error)
         return ", not permitted";
     case -ENAMETOOLONG:
         return ", name too long";
+    case -EINVAL:
+        return ", no regular file";
     default:
         return "";
     }

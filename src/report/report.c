@@ -153,12 +153,14 @@ static void put_traces(struct ebbi_text *text, const struct ebbi_report *r)
 
 static void say_no_file(int error)
 {
-    char out[EBBI_HEAD_ROOM + 64];
+    char out[EBBI_HEAD_ROOM + 512];
     size_t head = ebbi_message_head(out);
-    struct ebbi_text text = {out + head, out + sizeof out};
+    struct ebbi_text text = {out + head, out + sizeof out - 1};
     ebbi_text_put(&text, "no report in the file of EBB_CHECK_REPORT: errno ");
     ebbi_text_number(&text, (uint64_t)-error, 10);
-    ebbi_text_put(&text, "\n");
+    ebbi_text_put(&text, ": ");
+    ebbi_text_put(&text, report_path);
+    *text.at++ = '\n';
     ebbi_os_write(2, out, (size_t)(text.at - out));
 }
 
@@ -230,7 +232,7 @@ static EBBI_NORETURN void report_end(const struct ebbi_report *report)
 
 bool ebbi_report_goes_on;
 
-static struct {
+static EBBI_SPARSE struct {
     uint64_t key;   // of a kind and the place of the call; 0: free; atomic
     uint32_t count; // atomic
 } report_places[REPORT_PLACES];
@@ -286,8 +288,7 @@ void ebbi_report_left_out(void)
 {
     uint64_t count = ebbi_load_relaxed(&left_out); // relaxed: as above
     if (count > 0) {
-        ebbi_message("EBB_CHECK=log: %llu more reports of the same kinds and places were left out",
-                     (unsigned long long)count);
+        ebbi_message("EBB_CHECK=log: %llu more were left out", (unsigned long long)count);
     }
 }
 

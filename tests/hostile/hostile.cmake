@@ -181,7 +181,7 @@ hostile_case(stats_signal EBB_STATS=signal waited)
 hostile_case(stats_signal EBB_STATS=signal stormed 0)
 
 hostile_program(metrics)
-foreach(topic IN ITEMS alone helped forked absent full too_long)
+foreach(topic IN ITEMS alone helped forked absent full too_long others unread)
   hostile_case(metrics "" ${topic})
 endforeach()
 

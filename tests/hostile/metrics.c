@@ -188,11 +188,50 @@ static void too_long(long unused)
     MUST(chdir("/") == 0 && rmdir(folder) == 0, "a file was made");
 }
 
+// What is no regular file stays what it is; what is one keeps its mode.
+static void others(long unused)
+{
+    (void)unused;
+    if (is_child())
+        exit(0);
+    begin("others");
+    struct stat state;
+    MUST(mkfifo("fifo", 0600) == 0 && symlink("target", "link") == 0, "no files");
+    run("fifo", "cannot write the metrics: error 22, no regular file: fifo");
+    run("link", "cannot write the metrics: error 22, no regular file: link");
+    MUST(lstat("fifo", &state) == 0 && S_ISFIFO(state.st_mode), "the fifo was replaced");
+    MUST(lstat("link", &state) == 0 && S_ISLNK(state.st_mode), "the link was replaced");
+    close(open("kept", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    run("kept", "");
+    MUST(is_whole("kept") && stat("kept", &state) == 0 && (state.st_mode & 0777) == 0600,
+         "another mode");
+}
+
+// Nobody reads stderr any more: no line of ours ends the program.
+static void unread(long unused)
+{
+    (void)unused;
+    int ends[2], status = -1;
+    if (is_child())
+        exit(0);
+    begin("unread");
+    MUST(pipe(ends) == 0, "no pipe");
+    close(ends[0]);
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGPIPE, SIG_DFL);
+        dup2(ends[1], 2);
+        runs_again("absent/a.prom");
+    }
+    MUST(waitpid(child, &status, 0) == child && status == 0, "%s", status_text(status));
+}
+
 int main(int argc, char **argv)
 {
     static const struct topic topics[] = {
-        {"alone", alone}, {"helped", helped},     {"forked", forked}, {"absent", absent},
-        {"full", full},   {"too_long", too_long}, {NULL, NULL}};
+        {"alone", alone},   {"helped", helped}, {"forked", forked},
+        {"absent", absent}, {"full", full},     {"too_long", too_long},
+        {"others", others}, {"unread", unread}, {NULL, NULL}};
     if (!under_ebbtide())
         skip("there would be no metrics");
     run_topic(topics, argc, argv);

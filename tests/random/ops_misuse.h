@@ -249,7 +249,7 @@ inline ChosenMisuse free_released(Worker &w, const Record &r)
     if (!may_wait(w))
         return {};
     const std::size_t size = r.size(w.run.config.profile);
-    return Misuse{" free: ", [size] {
+    Misuse misuse{" free: ", [size] {
                       end_destructors();
                       ebb_region *const region = region_to_misuse(false);
                       void *const p = ebb_region_alloc(region, size);
@@ -257,6 +257,8 @@ inline ChosenMisuse free_released(Worker &w, const Record &r)
                       end_grace_period();
                       ebb_free(p);
                   }};
+    misuse.or_words = "free after release: "; // with EBB_REGION_DEBUG
+    return misuse;
 }
 
 // EBB_REGION_DEBUG: the access itself is reported, with the block's size and the place in it.

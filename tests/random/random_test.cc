@@ -221,7 +221,7 @@ const std::vector<Setting> &settings()
          {{"1", 1}, {"64k", 65536}, {"16m", 16 << 20}, {"18446744073709551616", no_value}}},
         {"EBB_GUARD", {{"0", 0}, {"10", 10}, {"1000", 1000}, {"1001", no_value}}},
         {"EBB_CHECK", {{"1", 1}, {"on", 1}, {"0", 0}, {"off", 0}, {"2", no_value}}},
-        {"EBB_METRICS_MS", {{"100", 100}, {"5000", 5000}, {"99", no_value}, {"1k", no_value}}},
+        {"EBB_METRICS_MS", {{"1000", 1000}, {"5000", 5000}, {"999", no_value}, {"1k", no_value}}},
         {"EBB_CHECK_BYTES", {{"0", 0}, {"64k", 65536}, {"1g", 1 << 30}, {"1q", no_value}}},
         {"EBB_CHECK_FAMILY", {{"0", 0}, {"1", 1}, {"no", no_value}}},
         {"EBB_CHECK_REPORT", {{"/dev/null", 1}, {"", no_value}}},

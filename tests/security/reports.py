@@ -190,7 +190,7 @@ class Reports(Files):
                 self.assertIn("double free: 0x", done.stderr)
                 self.assertIn("freed by thread", done.stderr)
                 self.assertRegex(
-                    done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+\n"
+                    done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+: .*\n"
                 )
         refused = run("double_free", SMALL, CHECKS, "z" * 5000)
         self.assertIn("is not a file's name: ignored", refused.stderr)
@@ -221,12 +221,12 @@ class Logs(Files):
                 with self.subTest(kind=kind, size=size, how=how):
                     stderr, reports = self.loop(kind, size, how)
                     self.assertIn(name, {report["kind"] for report in reports})
-                    self.assertRegex(stderr, r"EBB_CHECK=log: \d+ more reports of the same kinds")
+                    self.assertRegex(stderr, r"EBB_CHECK=log: \d+ more were left out")
 
     def test_a_place_is_reported_three_times(self) -> None:
         stderr, reports = self.loop("invalid_free", SMALL, "threads")
         self.assertEqual(3, len(reports))
-        self.assertIn("EBB_CHECK=log: 14997 more reports", stderr)
+        self.assertIn("EBB_CHECK=log: 14997 more were left out", stderr)
 
     def test_an_access_that_is_refused_ends_the_process(self) -> None:
         settings = {"EBB_CHECK": "log", "EBB_GUARD": "0"}
