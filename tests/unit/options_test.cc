@@ -110,7 +110,8 @@ TEST_F(Options, AFile)
     const std::string longest = "EBB_CHECK_REPORT=" + std::string(EBBI_PATH_ROOM - 1, 'x');
     read({longest.c_str()});
     EXPECT_EQ("", report());
-    read({(longest + "x").c_str()});
+    const std::string longer = longest + "x";
+    read({longer.c_str()});
     EXPECT_EQ(1U, lines(report()));
     read({"EBB_CHECK_REPORT="});
     EXPECT_EQ(1U, lines(report()));
