@@ -53,6 +53,13 @@ def invoke(layout: Layout, *arguments: str, columns: int = 80) -> Result:
     return CliRunner(env={"COLUMNS": str(columns)}).invoke(main, [*places, *arguments])
 
 
+def await_ready(child: subprocess.Popen[str]) -> int:
+    """Its process number, once it has said that it is ready."""
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    return child.pid
+
+
 def compile_c(sources: list[Path], target: Path, *flags: str) -> None:
     subprocess.run(
         [*COMPILE, *map(str, sources), *flags, "-o", str(target)], check=True, timeout=60

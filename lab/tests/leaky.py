@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from conftest import await_ready
 
 from ebbtide_lab.base.layout import find_root
 
@@ -71,8 +72,6 @@ def leaky(language: str, folder: Path, *options: str) -> Iterator[int]:
         ) as child,
     ):
         try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            yield child.pid
+            yield await_ready(child)
         finally:
             child.kill()

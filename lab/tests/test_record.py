@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import compile_c
+from conftest import await_ready, compile_c
 from rich.console import Console
 from test_cli import user_command
 
@@ -153,8 +153,7 @@ def test_ctrl_c_ends_a_server_and_keeps_its_recording(
 ) -> None:
     command = user_command(traced, "record", str(asks), "server")
     with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as lab:
-        assert lab.stdout is not None
-        assert lab.stdout.readline() == "ready\n"
+        await_ready(lab)
         lab.send_signal(number)
         assert lab.wait(timeout=30) == 128 + signal.SIGTERM
     assert names(tmp_path) == {"asks.ebt"}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from conftest import await_ready
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
@@ -225,9 +226,7 @@ def build(source: str, target: Path, *flags: str) -> Path:
 def started(program: Path) -> Iterator[int]:
     with subprocess.Popen([str(program)], stdout=subprocess.PIPE, text=True) as child:
         try:
-            assert child.stdout is not None
-            assert child.stdout.readline() == "ready\n"
-            yield child.pid
+            yield await_ready(child)
         finally:
             child.kill()
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from conftest import await_ready
 from rich.console import Console
 from test_stalls import WAITS, build, started
 
@@ -303,8 +304,7 @@ def test_a_process_that_may_not_be_dumped_is_told(
     child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, pass_fds=[at], **user)
     os.close(at)
     try:
-        assert child.stdout is not None
-        assert child.stdout.readline() == "ready\n"
+        await_ready(child)
         if is_root:
             monkeypatch.setattr(os, "getuid", lambda: NOBODY)
             monkeypatch.setattr(os, "open", refuse)

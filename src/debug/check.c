@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mix.h"
 #include "debug/canary.h"
 #include "ebbtide/detail/pin.h"
 #include "report/report.h"
@@ -53,12 +54,6 @@ bool ebbi_check_mode;
 void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
 void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
 
-static uint64_t mix(uint64_t word, uint64_t more)
-{
-    word = (word ^ more) * 0x9E3779B97F4A7C15u;
-    return word ^ word >> 32;
-}
-
 void ebbi_check_begin(size_t most_held, bool families)
 {
     if (held_blocks.held != NULL) {
@@ -81,12 +76,12 @@ void ebbi_check_begin(size_t most_held, bool families)
 
 static uint32_t sum_of(const struct check_header *h)
 {
-    uint64_t sum = mix(held_blocks.secret, (uintptr_t)h);
+    uint64_t sum = ebbi_mix(held_blocks.secret, (uintptr_t)h);
     uint32_t shape = (uint32_t)h->offset << 8 | (uint32_t)h->align_log2 << 3 | (uint32_t)h->family;
-    sum = mix(sum, (uint64_t)h->bytes << 40 | (uint64_t)h->tail << 32 | shape);
-    sum = mix(sum, h->made);
-    sum = mix(sum, h->freed);
-    return (uint32_t)mix(sum, (uint64_t)h->made_by << 32 | h->freed_by);
+    sum = ebbi_mix(sum, (uint64_t)h->bytes << 40 | (uint64_t)h->tail << 32 | shape);
+    sum = ebbi_mix(sum, h->made);
+    sum = ebbi_mix(sum, h->freed);
+    return (uint32_t)ebbi_mix(sum, (uint64_t)h->made_by << 32 | h->freed_by);
 }
 
 static char *block_in(const struct check_header *h) { return (char *)h + h->offset; }
@@ -94,7 +89,7 @@ static char *block_in(const struct check_header *h) { return (char *)h + h->offs
 // Of a block: no two have the same. No byte is 0, what is written beside a block most.
 static uint64_t canary_of(const struct check_header *h)
 {
-    return mix(~held_blocks.secret, (uintptr_t)h) | 0x0101010101010101u;
+    return ebbi_mix(~held_blocks.secret, (uintptr_t)h) | 0x0101010101010101u;
 }
 
 static struct ebbi_range canary_before(const struct check_header *h)

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mix.h"
 #include "debug/check.h"
 #include "report/report.h"
 
@@ -12,7 +13,6 @@
 #define MOST_HELD 512u
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
-#define SCATTER 0x9E3779B97F4A7C15u
 
 enum guard_state { GUARD_FREE, GUARD_USED, GUARD_HELD };
 
@@ -45,13 +45,6 @@ uint32_t ebbi_guard_rate;
 void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
 void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }
 
-static uint64_t scramble(uint64_t number) // splitmix64's
-{
-    number = (number ^ number >> 30) * 0xBF58476D1CE4E5B9u;
-    number = (number ^ number >> 27) * 0x94D049BB133111EBu;
-    return number ^ number >> 31;
-}
-
 bool ebbi_guard_is_due(void)
 {
     uint64_t now_ms = ebbi_os_now_ms();
@@ -60,7 +53,7 @@ bool ebbi_guard_is_due(void)
         return false;
     }
     uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: constant
-    uint64_t gap_ms = 1 + scramble(now_ms ^ (uintptr_t)&now_ms) % ebbi_max(2000 / rate, 1);
+    uint64_t gap_ms = 1 + ebbi_scramble(now_ms ^ (uintptr_t)&now_ms) % ebbi_max(2000 / rate, 1);
     return ebbi_cas_relaxed(&guards.due_ms, &due_ms, now_ms + gap_ms); // relaxed: as above
 }
 
@@ -149,7 +142,8 @@ static size_t span_bytes(size_t bytes)
 
 static size_t guard_random(size_t limit)
 {
-    return (size_t)(scramble(ebbi_os_entropy() + ebbi_os_now_ns() * SCATTER) >> 16) % limit;
+    return (size_t)(ebbi_scramble(ebbi_os_entropy() + ebbi_os_now_ns() * EBBI_GOLDEN_RATIO) >> 16) %
+           limit;
 }
 
 // ---- reports ---------------------------------------------------------------------------------------------
@@ -287,7 +281,7 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard
     guard->block = (uintptr_t)block;
     guard->bytes = bytes;
     guard->granules = large->head.granules;
-    guard->canary = (unsigned char)(scramble(guard->block) | 1);
+    guard->canary = (unsigned char)(ebbi_scramble(guard->block) | 1);
     memset(pages.first, guard->canary, (size_t)(block - pages.first));
     memset(block + bytes, guard->canary, (size_t)(pages.limit - (block + bytes)));
     large->bytes = bytes;

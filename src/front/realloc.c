@@ -64,7 +64,9 @@ static void *stays_here(void *p)
 {
     struct ebbi_note *note = ebbi_tag_of(p) != EBBI_TAG_REGION ? ebbi_large_note(p) : NULL;
     if (note != NULL) {
-        (void)ebbi_large_check_retired(p, note, "realloc");
+        if (!ebbi_large_check_retired(p, note, "realloc")) {
+            return refuse_pointer();
+        }
         ebbi_profile_freed(note);
     }
     return p;

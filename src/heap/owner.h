@@ -6,7 +6,7 @@
 // P1  every slab of the owner with a free block is `current` of its class, in one bucket, or purging; in a
 //     bucket it has fewer free blocks than those at which it moves.
 // P2  slab_count, held_bytes, dirty_bytes, pinned_bytes and a shelf's counts are sums over the owner's slabs; full ones have
-//     nothing dirty.
+//     nothing dirty or pinned.
 // P3  the purge queue is linked both ways through slabs of the owner that say so.
 #ifndef EBB_HEAP_OWNER_H
 #define EBB_HEAP_OWNER_H

@@ -61,8 +61,6 @@ static size_t purge_stride(void)
     return stride;
 }
 
-// The lock is not held while the kernel works: the slab is `purging`, in no bucket, meanwhile, so that its
-// blocks only come back.
 // Behind a purge, whatever came of it.
 static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
@@ -72,6 +70,8 @@ static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
     owner->pinned_bytes += slab->pinned_bytes;
 }
 
+// The lock is not held while the kernel works: the slab is `purging`, in no bucket, meanwhile, so that its
+// blocks only come back.
 static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
     ebbi_assert_held(&owner->lock);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer profile: which allocations are samples. Without libm.
+#include "base/mix.h"
 #include "os/os.h"
 #include "profile/profile.h"
 
@@ -56,13 +57,11 @@ double ebbi_sample_objects(size_t bytes, size_t mean)
     return 1 / odds((double)ebbi_max(bytes, 1) / (double)mean);
 }
 
-// splitmix64 (Steele, Lea, Flood, 2014).
+// splitmix64.
 static uint64_t next_random(uint64_t *state)
 {
-    uint64_t z = *state += 0x9E3779B97F4A7C15u;
-    z = (z ^ z >> 30) * 0xBF58476D1CE4E5B9u;
-    z = (z ^ z >> 27) * 0x94D049BB133111EBu;
-    return z ^ z >> 31;
+    *state += EBBI_GOLDEN_RATIO;
+    return ebbi_scramble(*state);
 }
 
 static int64_t draw(struct ebbi_sampler *sampler)

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/mix.h"
 #include "base/probe.h"
 #include "ebbtide/detail/atomic.h"
 #include "os/options.h"
@@ -238,19 +239,13 @@ static EBBI_SPARSE struct {
 } report_places[REPORT_PLACES];
 static uint64_t left_out; // atomic
 
-static uint64_t add_to_report_key(uint64_t key, uint64_t word)
-{
-    key = (key ^ word) * 0x9E3779B97F4A7C15u;
-    return key ^ key >> 32;
-}
-
 static uint64_t report_key(const struct ebbi_report *r)
 {
     const struct ebbi_trace *found = &r->traces[0];
     uint64_t key = found->did != NULL && found->depth > 0 ? found->calls[0] : 0;
     for (size_t i = 0; i < 2; i++) {
         for (const char *c = r->kind[i]; c != NULL && *c != '\0'; c++) {
-            key = add_to_report_key(key, (unsigned char)*c);
+            key = ebbi_mix(key, (unsigned char)*c);
         }
     }
     return key | 1;
