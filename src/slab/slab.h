@@ -59,9 +59,8 @@ struct ebbi_slab {
     bool has_stranded;     // see ebbi_slab_strand
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
-    uint32_t
-        pinned_bytes; // of free blocks, on pages that the last purge had to leave; as many at most
-    uint8_t streak;   // see ebbi_slab_create; 255: or more. Fixed while the slab lives
+    uint32_t pinned_bytes; // at most: of free blocks, on pages that the last purge had to leave
+    uint8_t streak;        // see ebbi_slab_create; 255: or more. Fixed while the slab lives
     unsigned char unused[6];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
