@@ -28,6 +28,8 @@
 //     more is in use than at the peak.
 // P7  no free granule of a unit that has its bit in `dense_map` is clean.
 // P8  bit g of `fresh_map` is set only if g is free and dirty, and reads as zero: it came with its unit.
+// P9  ebbi_grown_granules is the sum of all spans in use that are `grown`.
+// P10 dense.c knows of what is left of the last unit whether a free span begins with it.
 // All of it is guarded by one lock (rank: arena), which is dropped during madvise.
 #ifndef EBB_ARENA_ARENA_H
 #define EBB_ARENA_ARENA_H
@@ -81,7 +83,8 @@ struct ebbi_note {
 struct ebbi_span {
     uint8_t state;
     bool zeroed;       // in use: read as zero when it was handed out
-    uint16_t back;     // EBBI_SPAN_INSIDE: granules back to the first
+    bool grown;        // in use: of a class that grows (EBBI_FILL_GROWS, EBBI_FILL_MUCH)
+    uint8_t back;      // EBBI_SPAN_INSIDE: granules back to the first
     uint32_t granules; // free spans: also in the last granule's header
 };
 _Static_assert(sizeof(struct ebbi_span) == 8, "what a slab and a sheet leave of their first line");
@@ -135,9 +138,15 @@ void ebbi_own_unlock(void);
 // A span of `granules`, its start aligned to align_granules (a power of two). NULL when the OS
 // refuses memory. Its memory reads as zero if span->zeroed. O(1) but for a bounded scan of one bin.
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state);
-// The same, of memory that is expected to be filled from end to end: huge pages may be asked for. grown: granules
-// that what it is for has by now, this span's among them.
-struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, size_t grown);
+// How much of a span the program will touch, as far as is known: what decides about huge pages (dense.c).
+enum ebbi_fill {
+    EBBI_FILL_UNKNOWN, // small pages
+    EBBI_FILL_LIKELY,  // what has come with a huge page, if there is some
+    EBBI_FILL_GROWS, // all of it: those before it are full. A huge page is asked for when there are many such
+    EBBI_FILL_MUCH,   // the same, beside so much that one more is little
+    EBBI_FILL_OBJECT, // all of it, by one object: the same, for the units that it covers
+};
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill);
 void ebbi_span_free(struct ebbi_span *span);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.

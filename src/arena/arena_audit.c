@@ -9,8 +9,8 @@
 
 struct arena_audit {
     bool contents;
-    size_t spans, free_spans, dirty_spans;
-    size_t used, dirty, committed; // granules
+    size_t spans, free_spans, dirty_spans, rests;
+    size_t used, dirty, committed, grown; // granules
 };
 
 static size_t operations_left = LEAST_OPERATIONS; // under the lock
@@ -91,6 +91,7 @@ static void arena_audit_free_span(struct arena_audit *audit, struct ebbi_chunk *
         arena_audit_zero(chunk, &span->head);
     }
     arena_audit_dense(chunk, span);
+    audit->rests += ebbi_dense_rest(span) > 0;
     audit->free_spans++;
     audit->dirty_spans += span->dirty > 0;
     audit->dirty += span->dirty;
@@ -108,6 +109,7 @@ static void arena_audit_used_span(struct arena_audit *audit, const struct ebbi_c
         arena_broken(2, "free_map has a bit of a span in use", span);
     }
     audit->used += state != EBBI_SPAN_NONE ? span->granules : 0; // none: being purged
+    audit->grown += state != EBBI_SPAN_NONE && span->grown ? span->granules : 0;
 }
 
 static void arena_audit_chunk(struct arena_audit *audit, struct ebbi_chunk *chunk)
@@ -179,6 +181,12 @@ static void arena_audit_totals(const struct arena_audit *audit)
     }
     if (ebbi_used_total() > ebbi_peak_bytes(&ebbi_arena_peak)) {
         arena_broken(6, "the peak", NULL);
+    }
+    if (audit->rests != (ebbi_dense_has_rest() ? 1 : 0)) {
+        arena_broken(10, "what is left of the last unit", NULL);
+    }
+    if (audit->grown != ebbi_grown_granules) {
+        arena_broken(9, "the count of granules of what grows", NULL);
     }
     if (audit->dirty != ebbi_dirty_granules) {
         arena_broken(6, "the count of dirty granules", NULL);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: huge pages where memory is dense (EBB_THP=auto).
 //
-// A unit is what one huge page covers. One that is free, clean and about to be filled is asked for as huge once
-// LEAST_UNITS as much is in use: what the program never touches of it stays a small part. Half of that is enough for
-// what has grown to a quarter of a unit, as it will likely fill one. Where a huge page comes
+// A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by slabs
+// of classes that grow, once there are LEAST_GROWN granules of such slabs, so that what is never touched of the last unit stays a
+// part of what they hold; or by a large object. Slabs that grow are cut one after the other from the unit that
+// was opened last, and slabs that will likely be filled take part in that; all else is put elsewhere. Where a huge page comes
 // slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next ones
 // are left out, the more of them the more often that happens. It comes as a whole, so its granules that nobody
 // has yet are dirty from then on, and fresh.
@@ -11,20 +12,24 @@
 // huge until it is free, clean and filled again. Chunks are asked not to be huge where the kernel needs no request.
 #include "arena/internal.h"
 
-#define LEAST_UNITS 4
-#define LEAST_GROWN (EBBI_UNIT_GRANULES / 4)
+#define LEAST_GROWN (EBBI_UNIT_GRANULES / 2)
+#define LEAST_OBJECT (EBBI_UNIT_GRANULES / 4)
+#define LEAST_UNITS 4    // in use, for an object; half of that for one of LEAST_OBJECT
 #define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
-#define LEAST_LEFT_OUT 8
-#define MOST_LEFT_OUT 128
+#define LEAST_LEFT_OUT (2 * EBBI_UNIT_GRANULES)
+#define MOST_LEFT_OUT (128 * EBBI_UNIT_GRANULES)
 
-static size_t left_out; // units that will be, from now; under the lock, as is the next
+// Under the lock, as all that follow.
+size_t ebbi_grown_granules;
+static size_t left_out;                       // granules that will be, from now
 static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
-
-static bool is_wanted(size_t grown)
-{
-    size_t least = grown >= LEAST_GROWN ? LEAST_UNITS / 2 : LEAST_UNITS;
-    return ebbi_used_granules >= least * EBBI_UNIT_GRANULES && ebbi_chunk_is_automatic();
-}
+// What is left of the unit that was opened last: [next, end), as far as a free span begins with it. When it has been
+// returned it is still for what grows: that grows slowly.
+static struct {
+    struct ebbi_chunk *chunk; // NULL: none
+    size_t next, end;
+    bool is_free; // P10
+} open_unit;
 
 bool ebbi_dense_everywhere(void)
 {
@@ -64,14 +69,67 @@ static void make_dirty(struct ebbi_free_span *span, size_t from, size_t to)
     }
 }
 
-static bool is_left_out(size_t units)
+bool ebbi_dense_is_wanted(size_t granules, enum ebbi_fill fill)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    if (left_out == 0) {
+    size_t units = granules >= LEAST_OBJECT ? LEAST_UNITS / 2 : LEAST_UNITS;
+    bool grows = fill == EBBI_FILL_GROWS && ebbi_grown_granules >= LEAST_GROWN;
+    bool covers =
+        fill == EBBI_FILL_OBJECT && ebbi_used_granules + granules >= units * EBBI_UNIT_GRANULES;
+    if (!(grows || covers || fill == EBBI_FILL_MUCH) || !ebbi_chunk_is_automatic()) {
         return false;
     }
-    left_out -= ebbi_min(units, left_out);
-    return true;
+    bool wanted = left_out == 0;
+    left_out -= ebbi_min(granules, left_out);
+    return wanted;
+}
+
+static bool is_rest(const struct ebbi_free_span *span)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    return open_unit.chunk == ebbi_span_chunk(&span->head) &&
+           open_unit.next == ebbi_span_index(&span->head);
+}
+
+void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free)
+{
+    if (is_rest(span)) {
+        open_unit.is_free = is_free;
+    }
+}
+
+size_t ebbi_dense_rest(const struct ebbi_free_span *span)
+{
+    bool is_there = open_unit.is_free && is_rest(span);
+    return is_there ? ebbi_min(open_unit.end - open_unit.next, span->head.granules) : 0;
+}
+
+bool ebbi_dense_has_rest(void)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    return open_unit.chunk != NULL && open_unit.is_free && open_unit.next < open_unit.end;
+}
+
+struct ebbi_free_span *ebbi_dense_take_rest(size_t granules)
+{
+    if (!ebbi_dense_has_rest()) {
+        return NULL;
+    }
+    struct ebbi_free_span *span = ebbi_free_span_at(open_unit.chunk, open_unit.next);
+    if (ebbi_dense_rest(span) < granules) {
+        return NULL;
+    }
+    open_unit.next += granules;
+    open_unit.is_free = false; // until what stays free of it is back
+    return span;
+}
+
+bool ebbi_dense_forget(void)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    bool was_there = ebbi_dense_has_rest();
+    open_unit.chunk = NULL;
+    return was_there;
 }
 
 static void note_touch(uint64_t ns)
@@ -91,7 +149,7 @@ void ebbi_dense_touch(void *start)
     note_touch(ebbi_os_now_ns() - before);
 }
 
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules, size_t grown)
+bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t start = ebbi_span_index(&span->head);
@@ -102,9 +160,7 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules,
     size_t to = ebbi_align_up(index + granules, EBBI_UNIT_GRANULES);
     from += from < start ? EBBI_UNIT_GRANULES : 0;
     to -= to > end ? EBBI_UNIT_GRANULES : 0;
-    if (from >= to || !is_wanted(grown) ||
-        ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
-        is_left_out((to - from) / EBBI_UNIT_GRANULES) ||
+    if (from >= to || ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
         !ebbi_chunk_commit(chunk, ebbi_min(to + 1, chunk->granules))) {
         return false;
     }
@@ -115,6 +171,12 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules,
     ebbi_os_advise_huge(dense_place(chunk, from), (to - from) << EBBI_GRANULE_SHIFT,
                         EBBI_HUGE_ALWAYS);
     make_dirty(span, from, to);
+    if (index + granules < to) {
+        open_unit.chunk = chunk;
+        open_unit.next = index + granules;
+        open_unit.end = to;
+        open_unit.is_free = false; // until it has been cut off
+    }
     return from <= index && index < to;
 }
 

@@ -76,16 +76,26 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
 }
 
 // dense.c. Under the lock.
-// Before [index, index + granules) is cut out of the free span.
-// True: the span's first touch brings a unit; ebbi_dense_touch then makes it, without the lock. grown: granules
-// that what it is for has, this one among them.
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules, size_t grown);
+extern EBBI_HIDDEN size_t ebbi_grown_granules;
+// Whether units are to be asked for. Leaves out some where they come slowly.
+bool ebbi_dense_is_wanted(size_t granules, enum ebbi_fill fill);
+// Before [index, index + granules) is cut out of the free span: asks for the units that lie in the span and begin there.
+// True: the first touch brings a unit; ebbi_dense_touch then makes it, without the lock.
+bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
 void ebbi_dense_touch(void *start); // sees how long it takes
+// A span is in the lists of free ones from now, or no more.
+void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free);
+// Granules at a free span's beginning that came with the last unit, and are for what fills them.
+size_t ebbi_dense_rest(const struct ebbi_free_span *span);
+struct ebbi_free_span *ebbi_dense_take_rest(
+    size_t granules); // that begins with so many, which are cut out next; NULL: none
+bool ebbi_dense_has_rest(void);
+bool ebbi_dense_forget(void); // such granules are for all. False: there are none
 size_t ebbi_dense_bytes(void);
 
 // purge.c
 
-// Ends the process unless P1 to P7 hold, with a message that names the one; P3 by looks at the memory
+// Ends the process unless P1 to P10 hold, with a message that names the one; P3 by looks at the memory
 // if `contents`, which touches it. Under the lock. O(spans). Sometimes: as often as it is worth.
 void ebbi_arena_audit(bool contents);
 void ebbi_arena_audit_sometimes(void);

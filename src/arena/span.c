@@ -72,6 +72,7 @@ static void span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirt
     }
     mark_ends(&span->head, true);
     bin_push(span);
+    ebbi_dense_see(span, true);
     if (span->dirty > 0) {
         dirty_push(span, dirty_before);
         // relaxed: written under the lock, read as a hint
@@ -85,6 +86,7 @@ void ebbi_span_remove(struct ebbi_free_span *span)
     EBBI_ASSERT(span->head.state == EBBI_SPAN_FREE);
     mark_ends(&span->head, false);
     bin_take(span);
+    ebbi_dense_see(span, false);
     if (span->dirty > 0) {
         EBBI_ASSERT(ebbi_dirty_granules >= span->dirty);
         dirty_take(span);
@@ -112,7 +114,7 @@ static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
          s = s->next, seen++) {
         EBBI_ASSERT(s->head.state == EBBI_SPAN_FREE);
         EBBI_ASSERT(ebbi_bin_of(s->head.granules) == b);
-        if (s->head.granules >= granules &&
+        if (s->head.granules - ebbi_dense_rest(s) >= granules &&
             (best == NULL || s->head.granules < best->head.granules)) {
             best = s;
         }
@@ -142,6 +144,7 @@ bool ebbi_release_free(void)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     bool any = ebbi_kept_release_all();
+    (void)ebbi_dense_forget();
     struct ebbi_chunk *next;
     for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
         struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
@@ -159,6 +162,9 @@ bool ebbi_release_free(void)
 static struct ebbi_free_span *find_or_grow(size_t granules)
 {
     struct ebbi_free_span *span = best_fit(granules);
+    if (span == NULL && ebbi_dense_forget()) {
+        span = best_fit(granules);
+    }
     if (span != NULL) {
         return span;
     }
@@ -216,56 +222,122 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
     return got;
 }
 
-// How far a free span's chunk must be committed so that `granules` of it can be taken: the header of
-// what stays free among it.
-static size_t reach(const struct ebbi_free_span *span, size_t granules, size_t align_granules)
+// Where in a free span something is cut out.
+struct spot {
+    struct ebbi_free_span *span; // NULL: there is no room
+    size_t index;
+};
+
+static struct spot spot_in(struct ebbi_free_span *span, size_t align_granules)
 {
-    size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
-    return ebbi_min(index + granules + 1, ebbi_span_chunk(&span->head)->granules);
+    size_t first = ebbi_span_index(&span->head) + ebbi_dense_rest(span);
+    return (struct spot){span, ebbi_align_up(first, align_granules)};
+}
+
+// How far its chunk must be committed so that `granules` can be taken: the header of what stays free among it.
+static size_t reach(const struct spot *spot, size_t granules)
+{
+    return ebbi_min(spot->index + granules + 1, ebbi_span_chunk(&spot->span->head)->granules);
+}
+
+static bool commit_spot(const struct spot *spot, size_t granules)
+{
+    return ebbi_chunk_commit(ebbi_span_chunk(&spot->span->head), reach(spot, granules));
 }
 
 // Any free span that can be taken from without more memory from the OS.
-static struct ebbi_free_span *committed_fit(size_t granules, size_t align_granules)
+static struct spot committed_fit(size_t granules, size_t align_granules)
 {
     size_t needed = granules + align_granules - 1;
+    (void)ebbi_dense_forget();
     for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
         for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
+            struct spot spot = spot_in(s, align_granules);
             if (s->head.granules >= needed &&
-                reach(s, granules, align_granules) <= ebbi_span_chunk(&s->head)->committed) {
-                return s;
+                reach(&spot, granules) <= ebbi_span_chunk(&s->head)->committed) {
+                return spot;
             }
         }
     }
-    return NULL;
+    return (struct spot){NULL, 0};
 }
 
-// A free span, committed as far as it will be used. Where the OS refuses more memory, what is free
-// already does.
-static struct ebbi_free_span *find_committed(size_t granules, size_t align_granules)
+// Committed as far as it will be used. Where the OS refuses more memory, what is free already does.
+static struct spot find_committed(size_t granules, size_t align_granules)
 {
     struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
-    bool is_ready = span != NULL && ebbi_chunk_commit(ebbi_span_chunk(&span->head),
-                                                      reach(span, granules, align_granules));
-    return is_ready ? span : committed_fit(granules, align_granules);
+    if (span != NULL) {
+        struct spot spot = spot_in(span, align_granules);
+        if (commit_spot(&spot, granules)) {
+            return spot;
+        }
+    }
+    return committed_fit(granules, align_granules);
 }
 
-// grown: of what will fill it; 0: that is not known.
+// A unit that is free and clean, in one of the first free spans that may hold one.
+static bool find_unit(struct spot *unit)
+{
+    int looks = SCAN_LIMIT;
+    for (unsigned b = ebbi_bin_of(EBBI_UNIT_GRANULES); b < EBBI_BINS; b++) {
+        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
+            size_t end = ebbi_span_index(&s->head) + s->head.granules;
+            *unit = spot_in(s, EBBI_UNIT_GRANULES);
+            for (; unit->index + EBBI_UNIT_GRANULES <= end; unit->index += EBBI_UNIT_GRANULES) {
+                if (ebbi_bits_count(ebbi_span_chunk(&s->head)->dirty_map, unit->index,
+                                    EBBI_UNIT_GRANULES) == 0) {
+                    return commit_spot(unit, EBBI_UNIT_GRANULES);
+                }
+                if (--looks == 0) {
+                    return false;
+                }
+            }
+        }
+    }
+    return false;
+}
+
+// What will be filled goes to the unit that was opened last, or opens one: where it would lie else is clean, so small
+// pages would come. True: ebbi_dense_fill is to ask.
+static bool choose_dense(struct spot *spot, size_t granules, enum ebbi_fill fill)
+{
+    struct ebbi_chunk *chunk = ebbi_span_chunk(&spot->span->head);
+    if (fill == EBBI_FILL_UNKNOWN || fill == EBBI_FILL_OBJECT) {
+        return ebbi_dense_is_wanted(granules, fill);
+    }
+    if (ebbi_bits_count(chunk->dirty_map, spot->index, granules) != 0) {
+        return false;
+    }
+    struct ebbi_free_span *rest = ebbi_dense_take_rest(granules);
+    if (rest != NULL) {
+        struct spot there = {rest, ebbi_span_index(&rest->head)};
+        *spot = commit_spot(&there, granules) ? there : *spot;
+        return false;
+    }
+    struct spot unit;
+    bool wanted = ebbi_dense_is_wanted(granules, fill);
+    *spot = wanted && find_unit(&unit) ? unit : *spot;
+    return wanted;
+}
+
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
-                                  size_t grown)
+                                  enum ebbi_fill fill)
 {
     struct ebbi_span *got = NULL;
     bool huge = false; // the first touch brings a whole unit
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_free_span *span = find_committed(granules, align_granules);
-    if (span == NULL && ebbi_release_free()) {
-        span = find_committed(granules, align_granules);
+    struct spot spot = find_committed(granules, align_granules);
+    if (spot.span == NULL && ebbi_release_free()) {
+        spot = find_committed(granules, align_granules);
     }
-    if (span != NULL) {
-        size_t index = ebbi_align_up(ebbi_span_index(&span->head), align_granules);
+    if (spot.span != NULL) {
+        bool ask = choose_dense(&spot, granules, fill);
+        struct ebbi_free_span *span = spot.span;
+        size_t index = spot.index;
         struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
-        huge = grown > 0 && ebbi_dense_fill(span, index, granules, grown);
+        huge = ask && ebbi_dense_fill(span, index, granules);
         // To a slab, what has come with a unit is dirty: it may return its pages.
         bool zero = state == EBBI_SPAN_LARGE && span->dirty > 0 &&
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
@@ -276,7 +348,9 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
         got->state = state;
         got->granules = (uint32_t)granules;
+        got->grown = fill == EBBI_FILL_GROWS || fill == EBBI_FILL_MUCH;
         count_used(granules, 0);
+        ebbi_grown_granules += got->grown ? granules : 0;
     }
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
@@ -288,13 +362,12 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
 
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
 {
-    return span_cut(granules, align_granules, state, 0);
+    return span_cut(granules, align_granules, state, EBBI_FILL_UNKNOWN);
 }
 
-struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, size_t grown)
+struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill)
 {
-    EBBI_ASSERT(grown >= granules);
-    return span_cut(granules, 1, state, grown);
+    return span_cut(granules, 1, state, fill);
 }
 
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is
@@ -369,6 +442,8 @@ static void free_span(struct ebbi_span *span)
     EBBI_ASSERT(span->state > EBBI_SPAN_FREE && span->state != EBBI_SPAN_INSIDE);
     EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(span)) == EBBI_TAG_NONE);
     count_used(0, span->granules);
+    EBBI_ASSERT(!span->grown || ebbi_grown_granules >= span->granules);
+    ebbi_grown_granules -= span->grown ? span->granules : 0;
     give_back(ebbi_span_chunk(span), ebbi_span_index(span));
     EBBI_ARENA_AUDIT();
 }

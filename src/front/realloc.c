@@ -153,9 +153,8 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
     return to;
 }
 
-void *ebbi_realloc(void *p, size_t bytes)
+static EBBI_NOINLINE void *resize_slow(void *p, size_t bytes, ebbi_site site)
 {
-    ebbi_site site = EBBI_SITE(EBBI_BY_MALLOC);
     if (p == NULL) {
         return ebbi_malloc_at(bytes, EBBI_BY_MALLOC, site);
     }
@@ -172,6 +171,37 @@ void *ebbi_realloc(void *p, size_t bytes)
     }
     return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes, site)
                                                   : resize_counted(p, old_bytes, bytes, site);
+}
+
+// A block of a class that stays where it is, or moves by the fast paths of malloc and free, which look at it as free
+// does. While a profile or checks are on, there is no bin for its size, or no room for it: all is done the slow way.
+void *ebbi_realloc(void *p, size_t bytes)
+{
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.granules || bytes - 1 >= EBBI_SMALL_MAX)) {
+        return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
+    }
+    const struct ebbi_tag *tag = &ebbi_window.tags[granule];
+    size_t bin = tag->bin; // as in ebbi_free
+    struct ebbi_fast *heap = ebbi_source_now();
+    ebbi_slot *top = heap->top[bin];
+    size_t to_bin = ebbi_bin_for(heap, bytes);
+    if (EBBI_UNLIKELY(top == heap->limit[bin] || to_bin == 0 || !ebbi_slab_has_place(p, tag) ||
+                      ebbi_was_freed_lately(top, p))) {
+        return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
+    }
+    size_t old_bytes = ebbi_class_bytes(ebbi_tag_class((unsigned)bin));
+    if (to_bin == bin || (bytes <= old_bytes && bytes > old_bytes / 2)) {
+        return p;
+    }
+    void *to =
+        ebbi_pop(heap, to_bin, bytes, EBBI_BY_MALLOC, 0, ebbi_malloc_slow, ebbi_malloc_parked);
+    if (EBBI_UNLIKELY(to == NULL)) {
+        return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
+    }
+    memcpy(to, p, ebbi_min(old_bytes, bytes));
+    ebbi_free(p, EBBI_BY_MALLOC);
+    return to;
 }
 
 void *ebbi_region_aligned(struct ebb_region *region, size_t align, size_t bytes)

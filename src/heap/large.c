@@ -55,9 +55,10 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
     size_t align_granules = ebbi_max(align >> EBBI_GRANULE_SHIFT, 1);
     size_t granules = granules_for(bytes);
     bool fills = bytes >= (granules << EBBI_GRANULE_SHIFT) / 2;
-    struct ebbi_span *span = align_granules == 1 && fills
-                                 ? ebbi_span_alloc_dense(granules, EBBI_SPAN_LARGE, granules)
-                                 : ebbi_span_alloc(granules, align_granules, EBBI_SPAN_LARGE);
+    struct ebbi_span *span =
+        align_granules == 1 && fills
+            ? ebbi_span_alloc_dense(granules, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT)
+            : ebbi_span_alloc(granules, align_granules, EBBI_SPAN_LARGE);
     return span != NULL ? begin_object(ebbi_large_in(span), bytes, zero) : NULL;
 }
 

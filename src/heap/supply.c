@@ -3,6 +3,9 @@
 // one, in this order; under the lock of the owner whose slabs they are.
 #include "heap/slabs.h"
 
+#define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
+#define MUCH ((size_t)2 << 20) // of blocks: half of what one huge page may cost too much
+
 void ebbi_owner_collect(struct ebbi_owner *owner)
 {
     ebbi_assert_held(&owner->lock);
@@ -27,13 +30,28 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
     }
 }
 
+// The first slabs of a class may stay empty for the most part, unless their blocks are small, and so many.
+static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_number,
+                              unsigned streak)
+{
+    if (class_number == EBBI_CLASS_EMPTY) {
+        return EBBI_FILL_UNKNOWN; // by nobody
+    }
+    if (streak < STEADY) {
+        return ebbi_classes[class_number].granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
+    }
+    return owner->out_bytes >= MUCH ? EBBI_FILL_MUCH : EBBI_FILL_GROWS;
+}
+
 static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_number)
 {
     unsigned bin = ebbi_class_bin(class_number, owner->lane);
     const struct ebbi_slab *before = owner->shelves[class_number].current;
     unsigned streak = before != NULL ? before->streak + 1u : 0;
-    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner, streak);
+    struct ebbi_slab *slab =
+        ebbi_slab_create(class_number, bin, owner, fill_of(owner, class_number, streak));
     if (slab != NULL) {
+        slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);
         owner->slab_count++;

@@ -90,7 +90,7 @@ struct ebbi_sheet *ebbi_sheet_create(size_t granules, const void **owner, struct
     struct ebbi_sheet *sheet = ebbi_sheet_in(span);
     for (size_t g = 1; g < granules; g++) {
         sheet[g].head.state = EBBI_SPAN_INSIDE;
-        sheet[g].head.back = (uint16_t)g;
+        sheet[g].head.back = (uint8_t)g;
     }
     sheet->owner = owner;
     sheet->region = region;

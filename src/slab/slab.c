@@ -3,8 +3,6 @@
 
 #include "report/report.h"
 
-#define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
-
 static void *slab_start(const struct ebbi_slab *slab) { return ebbi_span_start(&slab->head); }
 
 static size_t page_count(const struct ebbi_slab *slab)
@@ -89,15 +87,12 @@ static bool open_empty(struct ebbi_slab *slab)
 }
 
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
-                                   unsigned streak)
+                                   enum ebbi_fill fill)
 {
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    struct ebbi_span *span =
-        streak >= STEADY && class_number != EBBI_CLASS_EMPTY
-            ? ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, (streak + 1) * granules)
-            : ebbi_span_alloc(granules, 1, EBBI_SPAN_SLAB);
+    struct ebbi_span *span = ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, fill);
     if (span == NULL) {
         return NULL;
     }
@@ -107,10 +102,10 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     if (class_number == EBBI_CLASS_EMPTY) {
         close_empty(slab);
     }
-    slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
+    slab->streak = 0;
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
-        slab[g].head.back = (uint16_t)g;
+        slab[g].head.back = (uint8_t)g;
     }
     ebbi_tags_place(slab_start(slab), granules, slab->first_block - (uintptr_t)slab_start(slab));
     ebbi_tags_set(slab_start(slab), granules, (uint16_t)bin);

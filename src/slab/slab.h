@@ -60,7 +60,8 @@ struct ebbi_slab {
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
     uint32_t pinned_bytes; // at most: of free blocks, on pages that the last purge had to leave
-    uint8_t streak;        // see ebbi_slab_create; 255: or more. Fixed while the slab lives
+    uint8_t
+        streak; // slabs of its class made before it, each when all were full; 255: or more. Fixed
     unsigned char unused[6];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
@@ -109,10 +110,9 @@ EBBI_INLINE bool ebbi_slab_has_place(const void *p, const struct ebbi_tag *tag)
 // is gone: then each of its blocks was free.
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p);
 
-// A slab of the class for `owner`, every block free, tagged with `bin`. streak: how many were made before it, one after
-// the other, each when all were full. NULL: memory refused.
+// A slab of the class for `owner`, every block free, tagged with `bin`. NULL: memory refused.
 struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct ebbi_owner *owner,
-                                   unsigned streak);
+                                   enum ebbi_fill fill);
 // Every block is free and the slab is not pending.
 void ebbi_slab_destroy(struct ebbi_slab *slab);
 

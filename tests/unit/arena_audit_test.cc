@@ -127,6 +127,14 @@ TEST_F(ArenaAudit, P8FreshGranulesAreDirtyAndReadAsZero)
     audit(false);
 }
 
+TEST_F(ArenaAudit, P9WhatGrowsIsCounted)
+{
+    spans[1] = ebbi_span_alloc_dense(2, EBBI_SPAN_SHEET, EBBI_FILL_GROWS);
+    audit();
+    spans[1]->grown = false;
+    EXPECT_DEATH(audit(), "ebbtide: .*: arena P9: the count of granules of what grows");
+}
+
 TEST_F(ArenaAudit, P3NothingIsDirtyThatCannotBeWrittenTo)
 {
     ASSERT_LT(chunk->committed, chunk->granules);

@@ -15,7 +15,9 @@ namespace {
 using namespace unit;
 
 constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
-constexpr std::size_t least_units = 4; // in use before one more is asked for
+constexpr std::size_t least_grown =
+    EBBI_UNIT_GRANULES / 2;            // of spans that are full, before more are dense
+constexpr std::size_t least_units = 4; // in use with a large object that is
 
 struct Dense : Fake {
     void SetUp() override
@@ -35,14 +37,14 @@ struct Dense : Fake {
         ebbi_arena_audit(true);
         ebbi_arena_unlock();
     }
-    void grow(std::size_t granules, std::size_t grown = 1)
+    void grow(std::size_t granules, enum ebbi_fill fill = EBBI_FILL_GROWS)
     {
         for (; granules > 0; granules--) {
-            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, grown));
+            spans.push_back(ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, fill));
             ASSERT_NE(nullptr, spans.back());
         }
     }
-    void grow_to_the_least() { grow((least_units + 1) * EBBI_UNIT_GRANULES - used()); }
+    void grow_to_the_least() { grow(least_grown); }
     static std::size_t used() { return ebbi_used_granules; }
     static std::vector<fake_advice> advices()
     {
@@ -76,23 +78,115 @@ struct Dense : Fake {
 
 TEST_F(Dense, SmallProgramsAskForNothing)
 {
-    grow(least_units * EBBI_UNIT_GRANULES - used());
+    grow(least_grown);
+    grow(10 * EBBI_UNIT_GRANULES, EBBI_FILL_UNKNOWN);
+    grow(10 * EBBI_UNIT_GRANULES, EBBI_FILL_LIKELY);
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+    grow(1);
+    EXPECT_EQ(1U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// A program that makes and frees such spans again and again has never many of them.
+TEST_F(Dense, WhatHasGrownAndEndedDoesNotCount)
+{
+    for (std::size_t i = 0; i < 10 * EBBI_UNIT_GRANULES; i++) {
+        grow(1);
+        ebbi_span_free(spans.back());
+    }
     EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
 }
 
-TEST_F(Dense, WhatHasGrownAsksFromHalfOfThatOn)
+TEST_F(Dense, BesideMuchTheFirstThatGrowsAsks)
 {
-    grow(least_units / 2 * EBBI_UNIT_GRANULES - used(), EBBI_UNIT_GRANULES / 4);
+    grow(1, EBBI_FILL_MUCH);
+    EXPECT_EQ(1U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// What grows lies side by side: nothing else lies between, whatever is asked for in the meantime.
+TEST_F(Dense, WhatGrowsSharesUnitsWithNothingElse)
+{
+    grow_to_the_least();
+    std::set<std::uintptr_t> dense, sparse;
+    for (std::size_t i = 0; i < 2 * EBBI_UNIT_GRANULES; i++) { // within a chunk
+        grow(1);
+        dense.insert(address(ebbi_span_start(spans.back())) / unit_bytes);
+        const ebbi_span *other = ebbi_span_alloc(1 + i % 2, 1, EBBI_SPAN_SHEET);
+        ASSERT_NE(nullptr, other);
+        sparse.insert(address(ebbi_span_start(other)) / unit_bytes);
+    }
+    EXPECT_EQ(2U, dense.size());
+    EXPECT_EQ(2U, fake_os_count(FAKE_ADVISE_HUGE));
+    for (std::uintptr_t unit : sparse)
+        EXPECT_EQ(0U, dense.count(unit));
+}
+
+TEST_F(Dense, WhatLikelyFillsTakesPartInAUnit)
+{
+    grow_to_the_least();
+    grow(1);
+    std::uintptr_t unit = address(ebbi_span_start(spans.back())) / unit_bytes;
+    grow(EBBI_UNIT_GRANULES - 1, EBBI_FILL_LIKELY);
+    for (std::size_t i = 0; i < EBBI_UNIT_GRANULES - 1; i++)
+        EXPECT_EQ(unit, address(ebbi_span_start(spans[spans.size() - 1 - i])) / unit_bytes);
+    grow(1, EBBI_FILL_LIKELY);
+    EXPECT_NE(unit, address(ebbi_span_start(spans.back())) / unit_bytes);
+    EXPECT_EQ(1U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// Where an object has grown into what was left of a unit, and was freed, no free span begins there.
+TEST_F(Dense, AnObjectMayGrowIntoWhatIsLeftOfAUnit)
+{
+    std::size_t big = (least_units + 1) * EBBI_UNIT_GRANULES + 1;
+    ebbi_span *object = ebbi_span_alloc_dense(big, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT);
+    ASSERT_NE(nullptr, object);
+    ASSERT_TRUE(ebbi_span_resize(object, big + 1));
+    audit();
+    ASSERT_NE(nullptr, ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET)); // behind it
+    ebbi_span_free(object);
+    audit();
+    grow(1);
+    audit();
+}
+
+// What is dirty already costs no fault: no unit is asked for beside it.
+TEST_F(Dense, WhatIsDirtyIsUsedFirst)
+{
+    grow_to_the_least();
+    std::vector<ebbi_span *> others;
+    for (int i = 0; i < 20; i++)
+        others.push_back(ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET));
+    for (ebbi_span *span : others)
+        ebbi_span_free(span);
+    grow(20);
     EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
-    grow(EBBI_UNIT_GRANULES, EBBI_UNIT_GRANULES / 4 - 1);
-    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE)) << "has not grown";
-    grow(2 * EBBI_UNIT_GRANULES, EBBI_UNIT_GRANULES / 4);
-    EXPECT_NE(0U, fake_os_count(FAKE_ADVISE_HUGE));
+}
+
+// Where memory is refused, what was kept for dense spans is for all.
+TEST_F(Dense, WhatIsLeftOfAUnitIsForAllWhenMemoryIsRefused)
+{
+    grow_to_the_least();
+    grow(1);
+    fake_os_refuse(FAKE_COMMIT, 1, true);
+    std::size_t got = 0;
+    while (ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET) != nullptr)
+        got++;
+    EXPECT_GE(got, EBBI_UNIT_GRANULES - 1);
+    EXPECT_GE(used() + 2, ebbi_committed_granules);
+}
+
+TEST_F(Dense, ALargeObjectAsksByItsSizeAndWhatIsInUse)
+{
+    std::size_t big = (least_units + 1) * EBBI_UNIT_GRANULES;
+    ASSERT_NE(nullptr,
+              ebbi_span_alloc_dense(EBBI_UNIT_GRANULES, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT));
+    EXPECT_EQ(0U, fake_os_count(FAKE_ADVISE_HUGE));
+    ASSERT_NE(nullptr, ebbi_span_alloc_dense(big, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT));
+    EXPECT_GE(asked_bytes(), (least_units - 1) * unit_bytes);
 }
 
 TEST_F(Dense, UnitsAreAskedForOnceEachAsTheyBegin)
 {
-    grow(least_units * EBBI_UNIT_GRANULES - used());
+    grow_to_the_least();
     grow(10 * EBBI_UNIT_GRANULES);
     std::vector<fake_advice> all = advices();
     ASSERT_GE(all.size(), 9U);
@@ -183,8 +277,7 @@ TEST_F(Dense, AUnitIsAskedForAgainOnceItIsFreeAndClean)
     for (ebbi_span *span : unit)
         ebbi_span_free(span);
     purge();
-    while (used() < (least_units + 2) * EBBI_UNIT_GRANULES)
-        grow(1);
+    grow(2 * EBBI_UNIT_GRANULES);
     std::size_t asked = 0;
     for (const fake_advice &advice : advices())
         asked += advice.always && advice.start == start;
@@ -196,7 +289,7 @@ TEST_F(Dense, RefusedMemoryIsServedFromWhatIsThere)
     grow_to_the_least();
     fake_os_refuse(FAKE_COMMIT, 1, true);
     fake_os_refuse(FAKE_ADVISE_HUGE, 1, true);
-    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, 1))
+    while (ebbi_span *span = ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, EBBI_FILL_GROWS))
         std::memset(ebbi_span_start(span), 1, EBBI_GRANULE);
     EXPECT_GE(used() + 2, ebbi_committed_granules);
 }
@@ -208,7 +301,7 @@ TEST_F(Dense, ManyThreadsAskOnceEach)
     for (int t = 0; t < 4; t++)
         threads.emplace_back([] {
             for (std::size_t i = 0; i < 4 * EBBI_UNIT_GRANULES; i++)
-                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_SHEET, 1 + i % 3);
+                (void)ebbi_span_alloc_dense(1 + i % 3, EBBI_SPAN_SHEET, EBBI_FILL_GROWS);
         });
     for (std::thread &thread : threads)
         thread.join();

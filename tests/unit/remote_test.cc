@@ -23,7 +23,7 @@ std::vector<void *> take_all(ebbi_slab *slab)
 ebbi_slab *make(std::size_t bytes)
 {
     unsigned c = ebbi_class_for(bytes);
-    return ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, 0);
+    return ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, EBBI_FILL_UNKNOWN);
 }
 
 TEST_F(Remote, OnlyTheFirstGiverAnnounces)

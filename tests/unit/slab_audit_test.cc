@@ -11,7 +11,7 @@ struct SlabAudit : Fake, testing::WithParamInterface<unsigned> {
     {
         Fake::SetUp();
         unsigned c = ebbi_class_for(GetParam());
-        slab = ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, 0);
+        slab = ebbi_slab_create(c, ebbi_class_bin(c, 0), nullptr, EBBI_FILL_UNKNOWN);
         ASSERT_NE(nullptr, slab);
         blocks.resize(ebbi_slab_class(slab)->blocks * std::size_t{3} / 4);
         ASSERT_EQ(blocks.size(), ebbi_slab_take(slab, blocks.data(), blocks.size()));

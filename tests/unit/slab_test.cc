@@ -18,8 +18,8 @@ std::size_t purge(ebbi_slab *slab, std::size_t stride)
 struct Slab : Fake {
     ebbi_slab *make(unsigned class_number)
     {
-        ebbi_slab *slab =
-            ebbi_slab_create(class_number, ebbi_class_bin(class_number, 0), nullptr, 0);
+        ebbi_slab *slab = ebbi_slab_create(class_number, ebbi_class_bin(class_number, 0), nullptr,
+                                           EBBI_FILL_UNKNOWN);
         EXPECT_NE(nullptr, slab);
         return slab;
     }
@@ -98,7 +98,7 @@ TEST_F(Slab, DestroyLeavesNoTag)
 TEST_F(Slab, RefusedMemoryGivesNoSlab)
 {
     fake_os_refuse(FAKE_COMMIT, 1, true);
-    EXPECT_EQ(nullptr, ebbi_slab_create(1, ebbi_class_bin(1, 0), nullptr, 0));
+    EXPECT_EQ(nullptr, ebbi_slab_create(1, ebbi_class_bin(1, 0), nullptr, EBBI_FILL_UNKNOWN));
     fake_os_allow();
     EXPECT_NE(nullptr, make(1));
 }
