@@ -146,6 +146,7 @@ enum ebbi_fill {
     EBBI_FILL_MUCH,   // the same, beside so much that one more is little
     EBBI_FILL_OBJECT, // all of it, by one object: the same, for the units that it covers
 };
+// The same as ebbi_span_alloc, not aligned.
 struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill);
 void ebbi_span_free(struct ebbi_span *span);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: huge pages where memory is dense (EBB_THP=auto).
 //
-// A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by slabs
-// of classes that grow, once there are LEAST_GROWN granules of such slabs, so that what is never touched of the last unit stays a
-// part of what they hold; or by a large object. Slabs that grow are cut one after the other from the unit that
-// was opened last, and slabs that will likely be filled take part in that; all else is put elsewhere. Where a huge page comes
-// slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next ones
-// are left out, the more of them the more often that happens. It comes as a whole, so its granules that nobody
+// A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by a large
+// object, or by slabs of classes that grow, once LEAST_GROWN granules of such slabs are there: what the program never
+// touches of the last unit stays a part of what they hold. They are cut one after the other from the unit that was
+// opened last, and what will likely be filled takes part in it; all else is put elsewhere. Where a huge page comes
+// slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next units are left out,
+// the more of them the more often that happens. A huge page comes as a whole, so granules of a unit that nobody
 // has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it
 // huge until it is free, clean and filled again. Chunks are asked not to be huge where the kernel needs no request.
@@ -16,6 +16,7 @@
 #define LEAST_OBJECT (EBBI_UNIT_GRANULES / 4)
 #define LEAST_UNITS 4    // in use, for an object; half of that for one of LEAST_OBJECT
 #define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
+#define MOST_LOOKS 16    // for a unit
 #define LEAST_LEFT_OUT (2 * EBBI_UNIT_GRANULES)
 #define MOST_LEFT_OUT (128 * EBBI_UNIT_GRANULES)
 
@@ -69,7 +70,7 @@ static void make_dirty(struct ebbi_free_span *span, size_t from, size_t to)
     }
 }
 
-bool ebbi_dense_is_wanted(size_t granules, enum ebbi_fill fill)
+static bool is_wanted(size_t granules, enum ebbi_fill fill)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     size_t units = granules >= LEAST_OBJECT ? LEAST_UNITS / 2 : LEAST_UNITS;
@@ -110,7 +111,8 @@ bool ebbi_dense_has_rest(void)
     return open_unit.chunk != NULL && open_unit.is_free && open_unit.next < open_unit.end;
 }
 
-struct ebbi_free_span *ebbi_dense_take_rest(size_t granules)
+// That begins with so many, which are cut out next. NULL: none.
+static struct ebbi_free_span *take_rest(size_t granules)
 {
     if (!ebbi_dense_has_rest()) {
         return NULL;
@@ -122,6 +124,48 @@ struct ebbi_free_span *ebbi_dense_take_rest(size_t granules)
     open_unit.next += granules;
     open_unit.is_free = false; // until what stays free of it is back
     return span;
+}
+
+// One that is free and clean, in one of the first free spans that may hold one.
+static bool find_unit(struct ebbi_spot *unit)
+{
+    int looks = MOST_LOOKS;
+    for (unsigned b = ebbi_bin_of(EBBI_UNIT_GRANULES); b < EBBI_BINS; b++) {
+        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL && looks > 0; s = s->next) {
+            size_t start = ebbi_span_index(&s->head);
+            *unit = (struct ebbi_spot){
+                s, ebbi_align_up(start + ebbi_dense_rest(s), EBBI_UNIT_GRANULES)};
+            for (; looks-- > 0 && unit->index + EBBI_UNIT_GRANULES <= start + s->head.granules;
+                 unit->index += EBBI_UNIT_GRANULES) {
+                if (ebbi_bits_count(ebbi_span_chunk(&s->head)->dirty_map, unit->index,
+                                    EBBI_UNIT_GRANULES) == 0) {
+                    return ebbi_spot_commit(unit, EBBI_UNIT_GRANULES);
+                }
+            }
+        }
+    }
+    return false;
+}
+
+bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill fill)
+{
+    if (fill == EBBI_FILL_UNKNOWN || fill == EBBI_FILL_OBJECT) {
+        return is_wanted(granules, fill);
+    }
+    if (ebbi_bits_count(ebbi_span_chunk(&spot->span->head)->dirty_map, spot->index, granules) !=
+        0) {
+        return false; // no fault there
+    }
+    struct ebbi_free_span *rest = take_rest(granules);
+    if (rest != NULL) {
+        struct ebbi_spot there = {rest, ebbi_span_index(&rest->head)};
+        *spot = ebbi_spot_commit(&there, granules) ? there : *spot;
+        return false;
+    }
+    struct ebbi_spot unit;
+    bool wanted = is_wanted(granules, fill);
+    *spot = wanted && find_unit(&unit) ? unit : *spot;
+    return wanted;
 }
 
 bool ebbi_dense_forget(void)

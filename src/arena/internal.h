@@ -75,10 +75,18 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
     return EBBI_EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
 }
 
+// Where in a free span something is cut out.
+struct ebbi_spot {
+    struct ebbi_free_span *span; // NULL: there is no room
+    size_t index;
+};
+bool ebbi_spot_commit(const struct ebbi_spot *spot,
+                      size_t granules); // so that so many can be. Under the lock
+
 // dense.c. Under the lock.
 extern EBBI_HIDDEN size_t ebbi_grown_granules;
-// Whether units are to be asked for. Leaves out some where they come slowly.
-bool ebbi_dense_is_wanted(size_t granules, enum ebbi_fill fill);
+// What will be filled goes to the unit that was opened last, or opens one. True: ebbi_dense_fill is to ask.
+bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill fill);
 // Before [index, index + granules) is cut out of the free span: asks for the units that lie in the span and begin there.
 // True: the first touch brings a unit; ebbi_dense_touch then makes it, without the lock.
 bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
@@ -87,8 +95,6 @@ void ebbi_dense_touch(void *start); // sees how long it takes
 void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free);
 // Granules at a free span's beginning that came with the last unit, and are for what fills them.
 size_t ebbi_dense_rest(const struct ebbi_free_span *span);
-struct ebbi_free_span *ebbi_dense_take_rest(
-    size_t granules); // that begins with so many, which are cut out next; NULL: none
 bool ebbi_dense_has_rest(void);
 bool ebbi_dense_forget(void); // such granules are for all. False: there are none
 size_t ebbi_dense_bytes(void);

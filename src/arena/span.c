@@ -222,102 +222,51 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
     return got;
 }
 
-// Where in a free span something is cut out.
-struct spot {
-    struct ebbi_free_span *span; // NULL: there is no room
-    size_t index;
-};
-
-static struct spot spot_in(struct ebbi_free_span *span, size_t align_granules)
+static struct ebbi_spot spot_in(struct ebbi_free_span *span, size_t align_granules)
 {
     size_t first = ebbi_span_index(&span->head) + ebbi_dense_rest(span);
-    return (struct spot){span, ebbi_align_up(first, align_granules)};
+    return (struct ebbi_spot){span, ebbi_align_up(first, align_granules)};
 }
 
 // How far its chunk must be committed so that `granules` can be taken: the header of what stays free among it.
-static size_t reach(const struct spot *spot, size_t granules)
+static size_t reach(const struct ebbi_spot *spot, size_t granules)
 {
     return ebbi_min(spot->index + granules + 1, ebbi_span_chunk(&spot->span->head)->granules);
 }
 
-static bool commit_spot(const struct spot *spot, size_t granules)
+bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules)
 {
     return ebbi_chunk_commit(ebbi_span_chunk(&spot->span->head), reach(spot, granules));
 }
 
 // Any free span that can be taken from without more memory from the OS.
-static struct spot committed_fit(size_t granules, size_t align_granules)
+static struct ebbi_spot committed_fit(size_t granules, size_t align_granules)
 {
     size_t needed = granules + align_granules - 1;
     (void)ebbi_dense_forget();
     for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
         for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
-            struct spot spot = spot_in(s, align_granules);
+            struct ebbi_spot spot = spot_in(s, align_granules);
             if (s->head.granules >= needed &&
                 reach(&spot, granules) <= ebbi_span_chunk(&s->head)->committed) {
                 return spot;
             }
         }
     }
-    return (struct spot){NULL, 0};
+    return (struct ebbi_spot){NULL, 0};
 }
 
 // Committed as far as it will be used. Where the OS refuses more memory, what is free already does.
-static struct spot find_committed(size_t granules, size_t align_granules)
+static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
 {
     struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
     if (span != NULL) {
-        struct spot spot = spot_in(span, align_granules);
-        if (commit_spot(&spot, granules)) {
+        struct ebbi_spot spot = spot_in(span, align_granules);
+        if (ebbi_spot_commit(&spot, granules)) {
             return spot;
         }
     }
     return committed_fit(granules, align_granules);
-}
-
-// A unit that is free and clean, in one of the first free spans that may hold one.
-static bool find_unit(struct spot *unit)
-{
-    int looks = SCAN_LIMIT;
-    for (unsigned b = ebbi_bin_of(EBBI_UNIT_GRANULES); b < EBBI_BINS; b++) {
-        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
-            size_t end = ebbi_span_index(&s->head) + s->head.granules;
-            *unit = spot_in(s, EBBI_UNIT_GRANULES);
-            for (; unit->index + EBBI_UNIT_GRANULES <= end; unit->index += EBBI_UNIT_GRANULES) {
-                if (ebbi_bits_count(ebbi_span_chunk(&s->head)->dirty_map, unit->index,
-                                    EBBI_UNIT_GRANULES) == 0) {
-                    return commit_spot(unit, EBBI_UNIT_GRANULES);
-                }
-                if (--looks == 0) {
-                    return false;
-                }
-            }
-        }
-    }
-    return false;
-}
-
-// What will be filled goes to the unit that was opened last, or opens one: where it would lie else is clean, so small
-// pages would come. True: ebbi_dense_fill is to ask.
-static bool choose_dense(struct spot *spot, size_t granules, enum ebbi_fill fill)
-{
-    struct ebbi_chunk *chunk = ebbi_span_chunk(&spot->span->head);
-    if (fill == EBBI_FILL_UNKNOWN || fill == EBBI_FILL_OBJECT) {
-        return ebbi_dense_is_wanted(granules, fill);
-    }
-    if (ebbi_bits_count(chunk->dirty_map, spot->index, granules) != 0) {
-        return false;
-    }
-    struct ebbi_free_span *rest = ebbi_dense_take_rest(granules);
-    if (rest != NULL) {
-        struct spot there = {rest, ebbi_span_index(&rest->head)};
-        *spot = commit_spot(&there, granules) ? there : *spot;
-        return false;
-    }
-    struct spot unit;
-    bool wanted = ebbi_dense_is_wanted(granules, fill);
-    *spot = wanted && find_unit(&unit) ? unit : *spot;
-    return wanted;
 }
 
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
@@ -328,12 +277,12 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct spot spot = find_committed(granules, align_granules);
+    struct ebbi_spot spot = find_committed(granules, align_granules);
     if (spot.span == NULL && ebbi_release_free()) {
         spot = find_committed(granules, align_granules);
     }
     if (spot.span != NULL) {
-        bool ask = choose_dense(&spot, granules, fill);
+        bool ask = ebbi_dense_choose(&spot, granules, fill);
         struct ebbi_free_span *span = spot.span;
         size_t index = spot.index;
         struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
