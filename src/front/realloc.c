@@ -87,6 +87,17 @@ static void *stay(void *p)
     return p;
 }
 
+static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
+{
+    int saved = errno;
+    void *to = move_block(p, old_bytes, bytes, site);
+    if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
+        errno = saved;
+        return stays_here(p);
+    }
+    return to;
+}
+
 // Where the block lies, or elsewhere.
 static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
@@ -98,13 +109,7 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
             return stays_here(same);
         }
     }
-    int saved = errno;
-    void *to = move_block(p, old_bytes, bytes, site);
-    if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
-        errno = saved;
-        return stays_here(p);
-    }
-    return to;
+    return move_or_stay(p, old_bytes, bytes, site);
 }
 
 static bool is_guarded(const void *p)
@@ -116,7 +121,7 @@ static bool is_guarded(const void *p)
 static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     if (ebbi_check_is_on() && (ebbi_tag_class(ebbi_tag_of(p)) != 0 || is_guarded(p))) {
-        return move_block(p, old_bytes, bytes, site); // what points to the old place is found
+        return move_or_stay(p, old_bytes, bytes, site); // what points to the old place is found
     }
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&
                 old_bytes <= EBBI_CLASS_MAX;
@@ -193,6 +198,10 @@ void *ebbi_realloc(void *p, size_t bytes)
     size_t old_bytes = ebbi_class_bytes(ebbi_tag_class((unsigned)bin));
     if (to_bin == bin || (bytes <= old_bytes && bytes > old_bytes / 2)) {
         return p;
+    }
+    if (EBBI_UNLIKELY(heap->top[to_bin][-1] ==
+                      NULL)) { // if memory is refused, errno is to be as it was
+        return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }
     void *to =
         ebbi_pop(heap, to_bin, bytes, EBBI_BY_MALLOC, 0, ebbi_malloc_slow, ebbi_malloc_parked);

@@ -171,11 +171,37 @@ static void too_much(long unused)
     free(p);
 }
 
+// A block that is made smaller stays where it is when there is no memory for another.
+static void shrinks(long mib)
+{
+    static const size_t sizes[] = {24, 220, 4000, 16382, 100000, 1000000};
+    enum { COUNT = sizeof sizes / sizeof sizes[0] };
+    unsigned char *blocks[COUNT];
+    for (int i = 0; i < COUNT; i++) {
+        blocks[i] = malloc(sizes[i]);
+        memset(blocks[i], i + 1, sizes[i]);
+    }
+    limit_space(proc_number("/proc/self/status", "\nVmSize:") * KIB + mib * MIB);
+    for (size_t size = (size_t)MIB; size >= 8; size /= 2)
+        take(size, 4 * GIB);
+    for (int i = 0; i < COUNT; i++) {
+        errno = 0;
+        size_t less = sizes[i] - sizes[i] / 3;
+        unsigned char *p = realloc(blocks[i], less);
+        MUST(p != NULL && errno == 0, "realloc of %zu bytes to %zu: errno %d", sizes[i], less,
+             errno);
+        MUST(p[0] == i + 1 && p[less - 1] == i + 1, "what the block of %zu bytes held", sizes[i]);
+        MUST(realloc(p, (size_t)(64 * MIB)) == NULL && errno == ENOMEM, "realloc to 64 MiB");
+        free(p);
+    }
+    give_back();
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {{"more", more},   {"too_much", too_much},
-                                          {"whole", whole}, {"from_start", from_start},
-                                          {"data", data},   {NULL, NULL}};
+    static const struct topic topics[] = {
+        {"more", more}, {"too_much", too_much}, {"whole", whole}, {"from_start", from_start},
+        {"data", data}, {"shrinks", shrinks},   {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB of address space", proc_number("/proc/self/status", "\nVmSize:"));
 }
