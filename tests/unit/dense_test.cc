@@ -133,6 +133,40 @@ TEST_F(Dense, WhatLikelyFillsTakesPartInAUnit)
     EXPECT_EQ(1U, fake_os_count(FAKE_ADVISE_HUGE));
 }
 
+// A span now and then: what was returned of the unit is filled first, by small pages.
+TEST_F(Dense, WhatGrowsSlowlyOpensFewUnits)
+{
+    grow_to_the_least();
+    const std::size_t rounds = 3 * EBBI_UNIT_GRANULES;
+    for (std::size_t i = 0; i < rounds; i++) {
+        grow(1);
+        purge();
+    }
+    std::size_t asked = 0;
+    for (const fake_advice &advice : advices())
+        asked += advice.always;
+    EXPECT_EQ(3U, asked);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+}
+
+// The same wave again and again, an odd and an even number of spans, needs no more address space.
+TEST_F(Dense, WavesNeedNoMoreSpace)
+{
+    std::size_t committed = 0;
+    for (std::size_t wave = 0; wave < 60; wave++) {
+        grow(2 * EBBI_UNIT_GRANULES + wave % 2);
+        for (std::size_t i = 0; i < spans.size(); i++)
+            if (i % 3 != 2 || wave % 4 == 3) // some of them a few waves later
+                ebbi_span_free(std::exchange(spans[i], nullptr));
+        spans.erase(std::remove(spans.begin(), spans.end(), nullptr), spans.end());
+        if (wave % 2 == 0)
+            purge();
+        if (wave == 20)
+            committed = ebbi_committed_granules;
+    }
+    EXPECT_EQ(committed, ebbi_committed_granules);
+}
+
 // Where an object has grown into what was left of a unit, and was freed, no free span begins there.
 TEST_F(Dense, AnObjectMayGrowIntoWhatIsLeftOfAUnit)
 {
