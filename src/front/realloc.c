@@ -199,8 +199,8 @@ void *ebbi_realloc(void *p, size_t bytes)
     if (to_bin == bin || (bytes <= old_bytes && bytes > old_bytes / 2)) {
         return p;
     }
-    if (EBBI_UNLIKELY(heap->top[to_bin][-1] ==
-                      NULL)) { // if memory is refused, errno is to be as it was
+    // Where memory is refused errno is to be as it was, if the block gets smaller.
+    if (EBBI_UNLIKELY(heap->top[to_bin][-1] == NULL)) {
         return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }
     void *to =

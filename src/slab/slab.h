@@ -60,8 +60,7 @@ struct ebbi_slab {
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
     uint32_t pinned_bytes; // at most: of free blocks, on pages that the last purge had to leave
-    uint8_t
-        streak; // slabs of its class made before it, each when all were full; 255: or more. Fixed
+    uint8_t streak; // slabs of the class made before it, all of them full by then; 255: or more
     unsigned char unused[6];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
