@@ -132,10 +132,9 @@ static bool find_unit(struct ebbi_spot *unit)
     int looks = MOST_LOOKS;
     for (unsigned b = ebbi_bin_of(EBBI_UNIT_GRANULES); b < EBBI_BINS; b++) {
         for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL && looks > 0; s = s->next) {
-            size_t start = ebbi_span_index(&s->head);
-            *unit = (struct ebbi_spot){
-                s, ebbi_align_up(start + ebbi_dense_rest(s), EBBI_UNIT_GRANULES)};
-            for (; looks-- > 0 && unit->index + EBBI_UNIT_GRANULES <= start + s->head.granules;
+            size_t end = ebbi_span_index(&s->head) + s->head.granules;
+            *unit = ebbi_spot_in(s, EBBI_UNIT_GRANULES);
+            for (; looks-- > 0 && unit->index + EBBI_UNIT_GRANULES <= end;
                  unit->index += EBBI_UNIT_GRANULES) {
                 if (ebbi_bits_count(ebbi_span_chunk(&s->head)->dirty_map, unit->index,
                                     EBBI_UNIT_GRANULES) == 0) {

@@ -99,6 +99,12 @@ bool ebbi_dense_has_rest(void);
 bool ebbi_dense_forget(void); // such granules are for all. False: there are none
 size_t ebbi_dense_bytes(void);
 
+EBBI_INLINE struct ebbi_spot ebbi_spot_in(struct ebbi_free_span *span, size_t align_granules)
+{
+    size_t first = ebbi_span_index(&span->head) + ebbi_dense_rest(span);
+    return (struct ebbi_spot){span, ebbi_align_up(first, align_granules)};
+}
+
 // purge.c
 
 // Ends the process unless P1 to P10 hold, with a message that names the one; P3 by looks at the memory

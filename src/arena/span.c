@@ -222,12 +222,6 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
     return got;
 }
 
-static struct ebbi_spot spot_in(struct ebbi_free_span *span, size_t align_granules)
-{
-    size_t first = ebbi_span_index(&span->head) + ebbi_dense_rest(span);
-    return (struct ebbi_spot){span, ebbi_align_up(first, align_granules)};
-}
-
 // How far its chunk must be committed so that `granules` can be taken: the header of what stays free among it.
 static size_t reach(const struct ebbi_spot *spot, size_t granules)
 {
@@ -246,7 +240,7 @@ static struct ebbi_spot committed_fit(size_t granules, size_t align_granules)
     (void)ebbi_dense_forget();
     for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
         for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
-            struct ebbi_spot spot = spot_in(s, align_granules);
+            struct ebbi_spot spot = ebbi_spot_in(s, align_granules);
             if (s->head.granules >= needed &&
                 reach(&spot, granules) <= ebbi_span_chunk(&s->head)->committed) {
                 return spot;
@@ -261,7 +255,7 @@ static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
 {
     struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
     if (span != NULL) {
-        struct ebbi_spot spot = spot_in(span, align_granules);
+        struct ebbi_spot spot = ebbi_spot_in(span, align_granules);
         if (ebbi_spot_commit(&spot, granules)) {
             return spot;
         }
