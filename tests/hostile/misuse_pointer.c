@@ -4,7 +4,7 @@
 #include "misuse.h"
 #include <malloc.h>
 
-static const size_t sizes[] = {16, 48, 64, 500, 2000, 30000, 100000, 64 << 20, 0};
+static const size_t sizes[] = {16, 48, 64, 100, 500, 2000, 30000, 100000, 64 << 20, 0};
 static char global[4096] __attribute__((aligned(4096)));
 
 static void *take(void *p, long kind)
