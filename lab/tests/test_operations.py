@@ -29,7 +29,7 @@ MASKS = (
     (r"\bstacks?\b", "stacks"),
     (r"[\s\u2500-\u257f]+", " "),
 )
-LOOKS = 20  # until what is read is not the middle of a report
+LOOKS = 100  # until what is read is not the middle of a report
 RATE = ("--rate", "4000")  # two reports where the document has one
 
 
@@ -101,6 +101,7 @@ def test_every_screen_of_the_walks_is_what_is_printed(server: tuple[int, Path]) 
         while missing := lacks(output, play(command, pid, folder)):
             looks += 1
             assert looks < LOOKS, (command, missing)
+            time.sleep(0.1)
 
 
 def test_the_walks_show_each_verb_that_they_are_about() -> None:

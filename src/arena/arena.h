@@ -214,12 +214,18 @@ EBBI_INLINE struct ebbi_span *ebbi_span_at(uintptr_t chunk, size_t granule)
     return (struct ebbi_span *)(chunk + granule * EBBI_HEADER);
 }
 
-// The header of p's granule; p is in a chunk. For the inside of a slab, the slab's header.
-EBBI_INLINE struct ebbi_span *ebbi_span_of(const void *p)
+// The header of p's granule; p is in a chunk.
+EBBI_INLINE struct ebbi_span *ebbi_span_around(const void *p)
 {
     uintptr_t chunk = (uintptr_t)p & ~(EBBI_CHUNK - 1);
     uintptr_t index = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
-    struct ebbi_span *span = ebbi_span_at(chunk, index);
+    return ebbi_span_at(chunk, index);
+}
+
+// The same; for the inside of a slab, the slab's header.
+EBBI_INLINE struct ebbi_span *ebbi_span_of(const void *p)
+{
+    struct ebbi_span *span = ebbi_span_around(p);
     if (span->state == EBBI_SPAN_INSIDE) {
         span = (struct ebbi_span *)((uintptr_t)span - (size_t)span->back * EBBI_HEADER);
     }

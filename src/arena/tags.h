@@ -18,6 +18,8 @@
 #ifndef EBB_ARENA_TAGS_H
 #define EBB_ARENA_TAGS_H
 
+#include <string.h>
+
 #include "base/base.h"
 #include "ebbtide/detail/atomic.h"
 
@@ -44,15 +46,32 @@ struct ebbi_tag {
     uint16_t bin;  // or one of the above
     int16_t ahead; // of a slab's granule: from its first block to the granule's start
 };
-#define EBBI_AHEAD_UNIT 32 // bytes
+#define EBBI_AHEAD_SHIFT 5
+#define EBBI_AHEAD_UNIT (1 << EBBI_AHEAD_SHIFT) // bytes
 
 // Constant once there are granules: read by all without more ado. One cache line.
 struct ebbi_window {
-    uintptr_t base;  // a multiple of EBBI_CHUNK
-    size_t granules; // 0 before ebbi_window_open
+    uintptr_t base;       // a multiple of EBBI_CHUNK
+    size_t granules;      // 0 before ebbi_window_open
+    size_t fast_granules; // what free's fast path goes by: the same, or 0 where every free is to be looked at
     struct ebbi_tag *tags;
 } __attribute__((aligned(32)));
 extern EBBI_HIDDEN struct ebbi_window ebbi_window;
+void ebbi_window_slow_frees(void); // before the first one
+
+// Both halves of a tag, by one load.
+EBBI_INLINE int64_t ebbi_tag_load(const struct ebbi_tag *tag)
+{
+    int32_t both;
+    memcpy(&both, tag, sizeof both);
+    return both;
+}
+
+EBBI_INLINE size_t ebbi_tag_bin(int64_t both) { return (uint16_t)both; }
+
+// In bytes. The bits of the bin that are left are 0.
+EBBI_INLINE int64_t ebbi_tag_ahead(int64_t both) { return both >> (16 - EBBI_AHEAD_SHIFT); }
+_Static_assert(EBBI_TAG_COUNT <= 1 << (16 - EBBI_AHEAD_SHIFT), "ahead is read with them");
 
 // Makes the tags of a range of the window writable. 0 or -ENOMEM.
 int ebbi_tags_prepare(const void *start, size_t bytes);

@@ -162,11 +162,15 @@ static bool cover(size_t window)
     EBBI_ASSERT((uintptr_t)opening - window_base < window);
     char *table = ebbi_os_reserve_readable(granules * sizeof(struct ebbi_tag) + 2 * EBBI_GRANULE);
     if (table != NULL) {
-        ebbi_window = (struct ebbi_window){
-            .base = window_base, .granules = granules, .tags = (void *)(table + EBBI_GRANULE)};
+        ebbi_window = (struct ebbi_window){.base = window_base,
+                                           .granules = granules,
+                                           .fast_granules = granules,
+                                           .tags = (void *)(table + EBBI_GRANULE)};
     }
     return table != NULL;
 }
+
+void ebbi_window_slow_frees(void) { ebbi_window.fast_granules = 0; }
 
 static void forget_first(void)
 {

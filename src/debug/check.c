@@ -68,7 +68,6 @@ void ebbi_check_begin(size_t most_held, bool families)
     ebbi_check_draw_anew();
     held_blocks.most_bytes = most_held;
     ebbi_shapes_begin(families);
-    ebbi_places_close();
     ebbi_check_mode = true;
 }
 

@@ -75,11 +75,11 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes, enum ebbi_family family)
 EBBI_INLINE bool ebbi_push_of(void *p, bool matters, unsigned class_number)
 {
     size_t granule = ebbi_granule_of(p);
-    if (EBBI_UNLIKELY(granule >= ebbi_window.granules)) { // huge, foreign, NULL
+    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules)) { // huge, foreign, NULL
         return false;
     }
-    const struct ebbi_tag *tag = &ebbi_window.tags[granule];
-    size_t bin = tag->bin; // set before p was handed out
+    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]); // set before p was handed out
+    size_t bin = ebbi_tag_bin(tag);
 #ifndef EBB_MODEL
     if (matters && EBBI_UNLIKELY(ebbi_tag_class((unsigned)bin) != class_number)) {
         return false;

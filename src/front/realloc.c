@@ -183,11 +183,11 @@ static EBBI_NOINLINE void *resize_slow(void *p, size_t bytes, ebbi_site site)
 void *ebbi_realloc(void *p, size_t bytes)
 {
     size_t granule = ebbi_granule_of(p);
-    if (EBBI_UNLIKELY(granule >= ebbi_window.granules || bytes - 1 >= EBBI_SMALL_MAX)) {
+    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules || bytes - 1 >= EBBI_SMALL_MAX)) {
         return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }
-    const struct ebbi_tag *tag = &ebbi_window.tags[granule];
-    size_t bin = tag->bin; // as in ebbi_free
+    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]); // as in ebbi_free
+    size_t bin = ebbi_tag_bin(tag);
     struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
     size_t to_bin = ebbi_bin_for(heap, bytes);

@@ -309,7 +309,7 @@ void ebbi_heap_check(struct ebbi_heap *heap, void *p)
 static bool is_easy_free(const struct ebbi_heap *heap, const void *p, unsigned tag)
 {
     ebbi_slot *top = heap->fast.top[tag];
-    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, ebbi_tag_at(p)) &&
+    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, ebbi_tag_load(ebbi_tag_at(p))) &&
            !ebbi_was_freed_lately(top, p);
 }
 

@@ -75,28 +75,50 @@ static void give_home(struct ebbi_owner *owner, struct ebbi_slab *slab, struct e
     ebbi_shelf_settle(owner, slab);
 }
 
+// How many of them went home.
+EBBI_INLINE size_t give_run(struct ebbi_owner *owner, struct ebbi_slab *slab,
+                            struct ebbi_word_run run, size_t size, struct groups *groups)
+{
+    if (slab->owner != owner) {
+        collect_group(groups, slab, run);
+        return 0;
+    }
+    give_home(owner, slab, run, run.count * size);
+    return run.count;
+}
+
+static void count_home(struct ebbi_owner *owner, unsigned class_number, size_t home)
+{
+    if (home > 0) {
+        ebbi_owner_count_out(owner, class_number, -(int64_t)home);
+    }
+}
+
 void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
     struct groups groups;
     groups.used = 0;
-    size_t home_count = 0;
-    unsigned home_class = 0;
-    for (size_t i = 0; i < count;) {
-        struct ebbi_slab *slab = ebbi_slab_of(blocks[i]);
-        struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks + i, count - i);
-        i += run.count;
-        if (slab->owner != owner) {
-            collect_group(&groups, slab, run);
+    struct ebbi_division by = {.class_number = 0}; // of the class of the last block: mostly of all
+    size_t home = 0;
+    void **end = blocks + count;
+    while (blocks < end) {
+        struct ebbi_slab *slab = ebbi_slab_alive_of(blocks[0]);
+        if (slab->class_number != by.class_number) {
+            count_home(owner, by.class_number, home);
+            home = 0;
+            by = ebbi_division_of(slab->class_number);
+        }
+        if (blocks + 1 < end && ebbi_slab_is_near(&by, blocks[0], blocks[1])) {
+            struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks, (size_t)(end - blocks));
+            home += give_run(owner, slab, run, by.size, &groups);
+            blocks += run.count;
         } else {
-            EBBI_ASSERT(home_count == 0 || home_class == slab->class_number);
-            home_class = slab->class_number;
-            home_count += run.count;
-            give_home(owner, slab, run, (size_t)run.count * ebbi_classes[home_class].size);
+            struct ebbi_word_run run = ebbi_slab_single_run(slab, &by, blocks[0]);
+            home += give_run(owner, slab, run, by.size, &groups);
+            blocks++;
         }
     }
-    if (home_count > 0) {
-        ebbi_owner_count_out(owner, home_class, -(int64_t)home_count);
-    }
+    count_home(owner, by.class_number, home);
     for (; groups.used != 0; groups.used &= groups.used - 1) {
         send(&groups.at[ebbi_lowest_bit(groups.used)]);
     }

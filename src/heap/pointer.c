@@ -53,7 +53,7 @@ size_t ebbi_usable_size(const void *p)
     if (ebbi_check_is_on()) {
         return ebbi_check_bytes(p, "pointer");
     }
-    if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_at(p)))) {
+    if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_load(ebbi_tag_at(p))))) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
     return ebbi_class_bytes(class_number);

@@ -65,6 +65,9 @@ int ebbi_start(void)
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {
             ebbi_before_abort = ebbi_fork_abort;
+            if (ebbi_check_is_on()) {
+                ebbi_window_slow_frees();
+            }
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
             guards_begin(checks);

@@ -16,11 +16,20 @@ _Static_assert(EBBI_LANES > 0 &&
 #define EBBI_CLASS_TABLE_DATA
 #include "slab/class_table.h" // the same file, now for its data
 
-// What one lane has of both lies in one page.
-EBBI_SPARSE struct ebbi_places ebbi_places __attribute__((aligned(4096)));
+// What one lane has of it lies in one page.
+EBBI_SPARSE uint64_t ebbi_place_factor[EBBI_TAG_COUNT] __attribute__((aligned(4096)));
 
-static bool places_closed;
-void ebbi_places_close(void) { places_closed = true; }
+static uint64_t place_factor(const struct ebbi_class *c)
+{
+    uint64_t factor = UINT64_MAX / c->size + 1;
+    uint64_t step = factor * c->size; // modulo 2^64: below size
+    uint64_t least = (((uint64_t)1 << EBBI_PLACE_BITS) + c->blocks - 1) / c->blocks;
+    factor += step < least ? (least - step + c->size - 1) / c->size : 0;
+    step = factor * c->size;
+    EBBI_ASSERT((c->blocks - 1) * step >> EBBI_PLACE_BITS == 0);
+    EBBI_ASSERT(c->blocks * step >> EBBI_PLACE_BITS != 0);
+    return factor;
+}
 
 void ebbi_places_prepare(unsigned lane)
 {
@@ -29,12 +38,8 @@ void ebbi_places_prepare(unsigned lane)
         unsigned bin = ebbi_class_bin(number, lane);
         EBBI_ASSERT((size_t)c->blocks * c->size <= (size_t)c->granules << EBBI_GRANULE_SHIFT);
         EBBI_ASSERT(c->magic == (((uint64_t)1 << 40) + c->size - 1) / c->size);
-        if (ebbi_places.factor[bin] == 0) { // what is there others read
-            uint64_t factor = UINT64_MAX / c->size + 1;
-            uint64_t most = (c->blocks - 1u) * (factor * c->size);
-            EBBI_ASSERT(most < UINT32_MAX);
-            ebbi_places.end[bin] = places_closed ? 0 : (uint32_t)most + 1;
-            ebbi_places.factor[bin] = factor;
+        if (ebbi_place_factor[bin] == 0) { // what is there others read
+            ebbi_place_factor[bin] = place_factor(c);
         }
     }
 }

@@ -31,20 +31,15 @@ extern EBBI_HIDDEN const struct ebbi_class ebbi_classes[EBBI_CLASS_COUNT];
 extern EBBI_HIDDEN const uint8_t ebbi_bin_class[EBBI_BIN_COUNT]; // 0 for a bin of no class
 extern EBBI_HIDDEN const uint8_t ebbi_lookup[EBBI_LOOKUP_COUNT];
 
-// Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication: with
-// factor = ceil(2^64 / size) the product, modulo 2^64, is k * (size * factor - 2^64) for the k-th
-// multiple of size and at least 2^64 / size for all others (after Lemire, Kaser, Kurz, "Faster
-// remainder by direct computation", 2019). `end` is above the product of the last block, 0
-// where no free is to be a fast one. By tag: those of a
-// lane are there before its first slab is; most processes have one lane, and touch a page of these.
-// It fits: with factor * size - 2^64 < size it is below the bytes of a slab.
-struct ebbi_places {
-    uint32_t end[EBBI_TAG_COUNT];
-    uint64_t factor[EBBI_TAG_COUNT];
-};
-extern EBBI_HIDDEN struct ebbi_places ebbi_places;
+// Whether a block of a slab begins `offset` bytes behind its first one, by one multiplication (after Lemire, Kaser,
+// Kurz, "Faster remainder by direct computation", 2019): with factor = ceil(2^64 / size) + j the product, modulo 2^64, is k * e for the
+// k-th multiple of size, e = size * factor - 2^64, and about 2^64 / size or more for all that is none. j is such that
+// the last block's is below 2^EBBI_PLACE_BITS and the next multiple's is not; below the first block it is
+// near 2^64. It can be chosen so where blocks^2 * size is below 2^EBBI_PLACE_BITS, which classes.c makes sure of.
+// By tag: those of a lane are there before its first slab is; most processes have one lane, and touch a page of these.
+#define EBBI_PLACE_BITS 32
+extern EBBI_HIDDEN uint64_t ebbi_place_factor[EBBI_TAG_COUNT];
 void ebbi_places_prepare(unsigned lane); // one call at a time
-void ebbi_places_close(void);            // before the first such call: every free is slow
 
 EBBI_INLINE unsigned ebbi_class_bin(unsigned class_number, unsigned lane)
 {

@@ -217,12 +217,13 @@ static size_t ordered(void *const *blocks, size_t count, size_t size, uintptr_t 
     return i;
 }
 
-struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
+struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *const *blocks,
                                         size_t count)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
     uint64_t size = c->size;
     uint64_t magic = c->magic;
+    EBBI_ASSERT(count > 1);
     unsigned word = ebbi_slab_block(slab, blocks[0]) / 64;
     uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
     uint64_t bytes = ebbi_min(c->blocks - word * 64u, 64u) * size;

@@ -98,11 +98,11 @@ EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
 // p lies in a granule whose tag is a bin.
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 
-// Whether a block starts at p, which lies in the granule with this tag of a class.
-EBBI_INLINE bool ebbi_slab_has_place(const void *p, const struct ebbi_tag *tag)
+// Whether a block starts at p, which lies in a granule with this tag (ebbi_tag_load) of a class.
+EBBI_INLINE bool ebbi_slab_has_place(const void *p, int64_t tag)
 {
-    int64_t offset = (int64_t)((uintptr_t)p % EBBI_GRANULE) + tag->ahead * (int64_t)EBBI_AHEAD_UNIT;
-    return (uint64_t)offset * ebbi_places.factor[tag->bin] < ebbi_places.end[tag->bin];
+    int64_t offset = (int64_t)((uintptr_t)p % EBBI_GRANULE) + ebbi_tag_ahead(tag);
+    return (uint64_t)offset * ebbi_place_factor[ebbi_tag_bin(tag)] >> EBBI_PLACE_BITS == 0;
 }
 
 // The number of the block that starts at p; aborts when none does ("interior pointer"), or when the slab
@@ -173,22 +173,65 @@ EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const
 // What the owner's pending list says of this slab can only come from a block that was freed twice.
 EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 
-// The number of the block that p, in a granule of the slab, lies in; where it lies in none, one that the class has not.
+// How a class divides its slabs.
+struct ebbi_division {
+    uint64_t magic; // as in ebbi_classes
+    uint64_t size, blocks;
+    uint64_t near; // bits that are the same in the addresses of blocks that lie within 16 to 32 of each other
+    unsigned class_number;
+};
+EBBI_INLINE struct ebbi_division ebbi_division_of(unsigned class_number)
+{
+    const struct ebbi_class *c = &ebbi_classes[class_number];
+    uint64_t near = ~(uint64_t)0 << (EBBI_HIGHEST_BIT((uint64_t)c->size) + 5);
+    return (struct ebbi_division){c->magic, c->size, c->blocks, near, class_number};
+}
+
+// The number of the block that lies so far behind the first, in a granule of the slab; below it, or in no block: one
+// that the class has not.
+EBBI_INLINE uint64_t ebbi_division_at(const struct ebbi_division *by, uint64_t offset)
+{
+    return (offset & 0xFFFFFFFFu) * by->magic >> 40; // huge when below
+}
+
 EBBI_INLINE uint64_t ebbi_slab_block_around(const struct ebbi_slab *slab, const void *p)
 {
-    uint64_t offset = (uintptr_t)p - slab->first_block; // huge when p is below
-    return (offset & 0xFFFFFFFFu) * ebbi_slab_class(slab)->magic >> 40;
+    struct ebbi_division by = ebbi_division_of(slab->class_number);
+    return ebbi_division_at(&by, (uintptr_t)p - slab->first_block);
+}
+
+// As ebbi_slab_block, of a slab that lives.
+EBBI_INLINE unsigned ebbi_slab_block_by(const struct ebbi_slab *slab,
+                                        const struct ebbi_division *by, const void *p)
+{
+    uint64_t offset = (uintptr_t)p - slab->first_block;
+    uint64_t block = ebbi_division_at(by, offset);
+    if (EBBI_UNLIKELY(block >= by->blocks || block * by->size != offset)) {
+        ebbi_slab_report_no_block(slab, p);
+    }
+    return (unsigned)block;
 }
 
 EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p)
 {
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    uint64_t offset = (uintptr_t)p - slab->first_block;
-    uint64_t block = ebbi_slab_block_around(slab, p);
-    if (EBBI_UNLIKELY(!ebbi_slab_lives(slab) || block >= c->blocks || block * c->size != offset)) {
+    struct ebbi_division by = ebbi_division_of(slab->class_number);
+    if (EBBI_UNLIKELY(!ebbi_slab_lives(slab))) {
         ebbi_slab_report_no_block(slab, p);
     }
-    return (unsigned)block;
+    return ebbi_slab_block_by(slab, &by, p);
+}
+
+// As ebbi_slab_of; aborts where the slab is gone.
+EBBI_INLINE struct ebbi_slab *ebbi_slab_alive_of(const void *p)
+{
+    struct ebbi_span *span = ebbi_span_around(p);
+    if (span->state != EBBI_SPAN_SLAB) {
+        span = ebbi_span_of(p);
+        if (EBBI_UNLIKELY(!ebbi_slab_lives(ebbi_slab_in(span)))) {
+            ebbi_slab_report_no_block(ebbi_slab_in(span), p);
+        }
+    }
+    return ebbi_slab_in(span);
 }
 
 // Whether the owner knows it as free. Under the owner's lock.
@@ -204,20 +247,20 @@ struct ebbi_word_run {
     unsigned count;
 };
 
-#define EBBI_NEAR 8 // blocks; what lies farther apart is seldom of one word
-
-// The first of `count` (not 0) blocks, which is the slab's, and those behind it that go with it. A run ends
-// at what cannot be, too: as the first of the next one it is reported.
-struct ebbi_word_run ebbi_slab_long_run(const struct ebbi_slab *slab, void *const *blocks,
-                                        size_t count);
-EBBI_INLINE struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab,
-                                                    void *const *blocks, size_t count)
+// Whether two blocks lie so near to each other that they may well be of one word.
+EBBI_INLINE bool ebbi_slab_is_near(const struct ebbi_division *by, const void *p, const void *other)
 {
-    unsigned block = ebbi_slab_block(slab, blocks[0]);
-    uintptr_t near = (uintptr_t)ebbi_slab_class(slab)->size * EBBI_NEAR;
-    if (count > 1 && (uintptr_t)blocks[1] - (uintptr_t)blocks[0] + near <= 2 * near) {
-        return ebbi_slab_long_run(slab, blocks, count);
-    }
+    return (((uintptr_t)p ^ (uintptr_t)other) & by->near) == 0;
+}
+
+// The first of `count` (at least 2) blocks, which is the slab's, and those behind it that go with it. A run ends
+// at what cannot be, too: as the first of the next one it is reported.
+struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *const *blocks,
+                                        size_t count);
+EBBI_INLINE struct ebbi_word_run
+ebbi_slab_single_run(const struct ebbi_slab *slab, const struct ebbi_division *by, const void *p)
+{
+    unsigned block = ebbi_slab_block_by(slab, by, p);
     return (struct ebbi_word_run){(uint64_t)1 << (block % 64), block / 64, 1};
 }
 

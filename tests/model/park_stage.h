@@ -71,9 +71,9 @@ struct ebbi_tag {
     uint16_t bin;
 };
 static const struct {
-    size_t granules;
+    size_t granules, fast_granules;
     struct ebbi_tag tags[1];
-} ebbi_window = {1, {{1}}};
+} ebbi_window = {1, 1, {{1}}};
 
 struct ebb_region;
 
@@ -85,7 +85,9 @@ Own<struct ebbi_fast *> &source_of_thread();
 
 static inline size_t ebbi_magazine_size(const struct ebbi_magazine *) { return 16; }
 static inline size_t ebbi_granule_of(const void *) { return 0; }
-static inline bool ebbi_slab_has_place(const void *, const struct ebbi_tag *) { return true; }
+static inline int64_t ebbi_tag_load(const struct ebbi_tag *tag) { return tag->bin; }
+static inline size_t ebbi_tag_bin(int64_t tag) { return static_cast<size_t>(tag); }
+static inline bool ebbi_slab_has_place(const void *, int64_t) { return true; }
 static inline void ebbi_helper_kick() {}
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 void *ebbi_malloc_slow(size_t bytes, ebbi_site site);

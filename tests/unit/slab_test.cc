@@ -126,7 +126,7 @@ TEST_F(Slab, RunsOfAWordCoverEveryBlockOnce)
             std::vector<std::uint64_t> bits(slab->words);
             std::size_t runs = 0;
             for (std::size_t i = 0; i < blocks.size(); runs++) {
-                auto run = ebbi_slab_word_run(slab, &blocks[i], blocks.size() - i);
+                auto run = run_at(slab, &blocks[i], blocks.size() - i);
                 ASSERT_EQ(run.count, ebbi_count_bits(run.mask));
                 ASSERT_EQ(0U, bits[run.word] & run.mask);
                 bits[run.word] |= run.mask;
@@ -147,7 +147,7 @@ TEST_F(Slab, ARunEndsAtWhatCannotBe)
     auto blocks = take(slab, ebbi_slab_class(slab)->blocks);
     auto give = [&](std::vector<void *> all) {
         for (std::size_t i = 0; i < all.size();) {
-            auto run = ebbi_slab_word_run(slab, &all[i], all.size() - i);
+            auto run = run_at(slab, &all[i], all.size() - i);
             ebbi_slab_give(slab, run);
             i += run.count;
         }
@@ -181,6 +181,27 @@ TEST_F(Slab, EveryOffsetOfASlabIsJudgedRight)
         const ebbi_class &k = ebbi_classes[c];
         for (std::uint64_t offset = 0; offset < k.granules * EBBI_GRANULE; offset += 16)
             ASSERT_EQ(offset / k.size, offset * k.magic >> 40) << k.size << " at " << offset;
+    }
+}
+
+TEST_F(Slab, AFreeSeesOfEachByteWhetherABlockBeginsThere)
+{
+    ebbi_places_prepare(0);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        for (int colour = 0; colour < 2; colour++) {
+            const ebbi_slab *slab = make(c);
+            const ebbi_class *k = ebbi_slab_class(slab);
+            auto *start = static_cast<char *>(ebbi_span_start(&slab->head));
+            std::size_t first = slab->first_block - address(start), places = 0;
+            for (std::size_t i = 0; i < k->granules * EBBI_GRANULE; i++) {
+                bool is_place = ebbi_slab_has_place(start + i, ebbi_tag_load(ebbi_tag_at(start + i)));
+                bool is_first = i >= first && (i - first) % k->size == 0;
+                places += is_place;
+                ASSERT_EQ(is_first && (i - first) / k->size < k->blocks, is_place)
+                    << k->size << " at " << i << " from " << first;
+            }
+            ASSERT_EQ(k->blocks, places);
+        }
     }
 }
 

@@ -19,9 +19,17 @@ inline bool page_is_free(const ebbi_slab *slab, std::uintptr_t page)
     return true;
 }
 
+inline ebbi_word_run run_at(ebbi_slab *slab, void *const *blocks, std::size_t count)
+{
+    ebbi_division by = ebbi_division_of(slab->class_number);
+    bool several = count > 1 && ebbi_slab_is_near(&by, blocks[0], blocks[1]);
+    return several ? ebbi_slab_word_run(slab, blocks, count)
+                   : ebbi_slab_single_run(slab, &by, blocks[0]);
+}
+
 inline void give_block(ebbi_slab *slab, void *p)
 {
-    ebbi_slab_give(slab, ebbi_slab_word_run(slab, &p, 1));
+    ebbi_slab_give(slab, run_at(slab, &p, 1));
 }
 
 inline std::string walk_slab(const ebbi_slab *slab)
