@@ -23,6 +23,11 @@ EBBI_INLINE int ebbi_family_posix_memalign(void **out, size_t align, size_t byte
     if (EBBI_UNLIKELY(!ebbi_is_power_of_two(align) || align % sizeof(void *) != 0)) {
         return EINVAL;
     }
+    void *block = ebbi_aligned_fast(align, bytes);
+    if (EBBI_LIKELY(block != NULL)) {
+        *out = block;
+        return 0;
+    }
     int saved = errno;
     void *p = ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
     errno = saved;

@@ -220,12 +220,42 @@ EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes, ebbi_site site)
     return ebbi_malloc_slow(bytes, site);
 }
 
+static void *none(size_t bytes, ebbi_site site)
+{
+    (void)bytes, (void)site;
+    return NULL;
+}
+
+static EBBI_NOINLINE void *none_parked(size_t bytes, ebbi_site site)
+{
+    ebbi_unpop(bytes);
+    return none(bytes, site);
+}
+
+void *ebbi_aligned_fast(size_t align, size_t bytes)
+{
+    unsigned class_number = bytes <= EBBI_SMALL_MAX && align <= EBBI_SMALL_MAX
+                                ? ebbi_class_for_aligned(bytes, align)
+                                : 0;
+    size_t size = ebbi_classes[class_number].size;
+    if (class_number == 0 || class_number == EBBI_CLASS_EMPTY || size > EBBI_SMALL_MAX) {
+        return NULL;
+    }
+    struct ebbi_fast *source = ebbi_source_now();
+    return ebbi_pop(source, ebbi_bin_for(source, size), size, EBBI_BY_ALIGNED, 0, none,
+                    none_parked);
+}
+
 void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site)
 {
+    void *p = ebbi_aligned_fast(align, bytes);
+    if (EBBI_LIKELY(p != NULL)) {
+        return p;
+    }
     if (ebbi_source_now() == &ebbi_heap_scoped) {
         return from_region(align, bytes);
     }
-    void *p = sample_of(bytes, align, false, site);
+    p = sample_of(bytes, align, false, site);
     return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, align, site);
 }
 

@@ -177,7 +177,8 @@ EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 struct ebbi_division {
     uint64_t magic; // as in ebbi_classes
     uint64_t size, blocks;
-    uint64_t near; // bits that are the same in the addresses of blocks that lie within 16 to 32 of each other
+    uint64_t
+        near; // bits that are the same in the addresses of blocks that lie within 16 to 32 of each other
     unsigned class_number;
 };
 EBBI_INLINE struct ebbi_division ebbi_division_of(unsigned class_number)
@@ -257,8 +258,8 @@ EBBI_INLINE bool ebbi_slab_is_near(const struct ebbi_division *by, const void *p
 // at what cannot be, too: as the first of the next one it is reported.
 struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *const *blocks,
                                         size_t count);
-EBBI_INLINE struct ebbi_word_run
-ebbi_slab_single_run(const struct ebbi_slab *slab, const struct ebbi_division *by, const void *p)
+EBBI_INLINE struct ebbi_word_run ebbi_slab_single_run(const struct ebbi_slab *slab,
+                                                      const struct ebbi_division *by, const void *p)
 {
     unsigned block = ebbi_slab_block_by(slab, by, p);
     return (struct ebbi_word_run){(uint64_t)1 << (block % 64), block / 64, 1};

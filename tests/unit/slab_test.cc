@@ -194,7 +194,8 @@ TEST_F(Slab, AFreeSeesOfEachByteWhetherABlockBeginsThere)
             auto *start = static_cast<char *>(ebbi_span_start(&slab->head));
             std::size_t first = slab->first_block - address(start), places = 0;
             for (std::size_t i = 0; i < k->granules * EBBI_GRANULE; i++) {
-                bool is_place = ebbi_slab_has_place(start + i, ebbi_tag_load(ebbi_tag_at(start + i)));
+                bool is_place =
+                    ebbi_slab_has_place(start + i, ebbi_tag_load(ebbi_tag_at(start + i)));
                 bool is_first = i >= first && (i - first) % k->size == 0;
                 places += is_place;
                 ASSERT_EQ(is_first && (i - first) / k->size < k->blocks, is_place)

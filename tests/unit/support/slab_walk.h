@@ -27,10 +27,7 @@ inline ebbi_word_run run_at(ebbi_slab *slab, void *const *blocks, std::size_t co
                    : ebbi_slab_single_run(slab, &by, blocks[0]);
 }
 
-inline void give_block(ebbi_slab *slab, void *p)
-{
-    ebbi_slab_give(slab, run_at(slab, &p, 1));
-}
+inline void give_block(ebbi_slab *slab, void *p) { ebbi_slab_give(slab, run_at(slab, &p, 1)); }
 
 inline std::string walk_slab(const ebbi_slab *slab)
 {
