@@ -33,7 +33,7 @@ void *ebbi_malloc_parked(size_t bytes, ebbi_site site); // after a pop that is t
 void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site); // align: a power of two
 // By the fast path of a malloc of the class that is so aligned. NULL, errno as it was: there is more to do.
 void *ebbi_aligned_fast(size_t align, size_t bytes);
-void *ebbi_large_zeroed(size_t bytes, ebbi_site site);          // above EBBI_CLASS_MAX
+void *ebbi_large_zeroed(size_t bytes, ebbi_site site); // above EBBI_CLASS_MAX
 // That is the next sample, for the calling thread's heap. NULL, errno as it was: it is made as all others are.
 void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
                        ebbi_site site);
