@@ -5,38 +5,15 @@
 #define EBBTIDE_OBJECT_HPP
 
 #include <cstddef>
-#include <cstdlib>
-#include <new>
 #include <type_traits>
 #include <utility>
 
+#include <ebbtide/detail/errors.hpp>
 #include <ebbtide/reclaim.h>
 
 namespace ebb {
 
 namespace detail {
-
-[[noreturn]] inline void throw_bad_alloc()
-{
-#if defined(__cpp_exceptions)
-    throw std::bad_alloc();
-#else
-    std::abort();
-#endif
-}
-
-template <typename P> P need(P p)
-{
-    if (p == nullptr)
-        throw_bad_alloc();
-    return p;
-}
-
-inline void need_zero(int result)
-{
-    if (result != 0)
-        throw_bad_alloc();
-}
 
 template <typename T> void *allocate()
 {

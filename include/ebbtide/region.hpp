@@ -20,7 +20,6 @@
 #include <chrono>
 #include <memory_resource>
 #include <scoped_allocator>
-#include <stdexcept>
 
 #include <ebbtide.hpp>
 #include <ebbtide/region.h>
@@ -28,24 +27,6 @@
 namespace ebb {
 
 namespace detail {
-
-[[noreturn]] inline void throw_invalid([[maybe_unused]] const char *what)
-{
-#if defined(__cpp_exceptions)
-    throw std::invalid_argument(what);
-#else
-    std::abort();
-#endif
-}
-
-[[noreturn]] inline void throw_bad_length()
-{
-#if defined(__cpp_exceptions)
-    throw std::bad_array_new_length();
-#else
-    std::abort();
-#endif
-}
 
 inline ebb_scope enter(ebb_region *region) noexcept
 {

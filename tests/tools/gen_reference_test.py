@@ -20,7 +20,7 @@ class GenReference(ToolTest, unittest.TestCase):
             structs = "".join(FIELDS.format(name) for name in STRUCTS.get(header, []))
             self.plant(f"include/{header}", SPDX + FIRST + structs + "// What it does,\n// for <all>.\n"
                        "EBB_EXPORT void *ebb_one(size_t bytes,\n                         int more) EBB_NOEXCEPT;\n\n#endif\n")
-        for face in ("", "/object", "/rcu", "/hazard_pointer", "/tagged_ptr", "/region", "/lockfree"):
+        for face in ("", "/object", "/rcu", "/hazard_pointer", "/tagged_ptr", "/region", "/profile", "/snapshot", "/lockfree"):
             self.plant(f"include/ebbtide{face}.hpp", "class face;\n")
         (self.root / "docs").mkdir()
 

@@ -19,13 +19,17 @@
 //! [`region`] is memory that leaves together: bump memory whose references cannot escape, and scopes
 //! that keep the allocations of a phase apart from all others.
 //!
+//! [`Profile`] says which call stacks allocated what is in use, [`snapshot`](fn@snapshot) how much of it there is in each size class.
+//!
 //! The feature `override` makes C's `malloc` in the same program Ebbtide's too.
 
 #![deny(missing_docs, clippy::undocumented_unsafe_blocks)]
 
 mod alloc;
 pub mod epoch;
-#[cfg(not(miri))] // the stand-in has no regions
+#[cfg(not(miri))] // the stand-in has no profile
+mod profile;
+#[cfg(not(miri))] // nor regions
 pub mod region;
 #[cfg(not(miri))] // nor accounts
 mod snapshot;
@@ -37,6 +41,8 @@ use ebbtide_sys as sys;
 mod sys;
 
 pub use alloc::{trim, Ebbtide};
+#[cfg(not(miri))]
+pub use profile::Profile;
 #[cfg(not(miri))]
 pub use snapshot::{snapshot, SizeClass, Snapshot};
 pub use stats::{stats, Stats};
