@@ -102,9 +102,13 @@ inline ChosenMisuse retire_twice(Worker &w, const Record &r)
                       ebb_retire(p);
                       end_grace_period();
                   }};
-    // Outside of pins the first retire of a large block may free it: then the second is of no block.
-    if (reinterpret_cast<std::uintptr_t>(p) % 4096 == 0)
+    // Outside of pins the first retire of a large block may free it: then the second is of no block. One on pages of its own is
+    // said to be retired: of the size that was asked for, and as near to a page's end as its alignment lets it be.
+    const std::uintptr_t at = reinterpret_cast<std::uintptr_t>(p);
+    if (at % 4096 == 0)
         misuse.or_words = "invalid retire: ";
+    else if (block->usable == block->size && -(at + block->size) % 4096 < (at & -at))
+        misuse.or_words = "invalid retire: retired, waits for its grace period: ";
     return misuse;
 }
 
