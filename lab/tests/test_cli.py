@@ -58,17 +58,28 @@ def test_run_of_a_program_that_is_not_there_is_an_error(layout: Layout) -> None:
     assert "cannot start" in done.stderr
 
 
-def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
+def _checking_library() -> Path:
     library = find_root() / "build" / "release" / "libebbtide.so"
     if not library.is_file() or b"EBB_CHECK_REPORT" not in library.read_bytes():
         pytest.skip("`make lib` has not built a library that checks")
-    source, program = tmp_path / "twice.c", tmp_path / "twice"
-    source.write_text(
+    return library
+
+
+def _program(folder: Path, text: str) -> Path:
+    source, program = folder / "program.c", folder / "program"
+    source.write_text(text)
+    subprocess.run(["gcc", "-O0", "-w", str(source), "-o", str(program)], check=True)
+    return program
+
+
+def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
+    library = _checking_library()
+    program = _program(
+        tmp_path,
         "#include <stdlib.h>\n"
         "int main(void)\n{\n    void *volatile p = malloc(20), *volatile q = malloc(20);\n"
-        "    for (int i = 0; i < 2; i++) { free(p); free(q); }\n    return 0;\n}\n"
+        "    for (int i = 0; i < 2; i++) { free(p); free(q); }\n    return 0;\n}\n",
     )
-    subprocess.run(["gcc", "-O0", "-w", str(source), "-o", str(program)], check=True)
     checked = run_as_user(replace(layout, lib=library), "run", "--check", "--", str(program))
     assert checked.returncode == 128 + signal.SIGABRT
     assert "double free: " in checked.stderr
@@ -83,6 +94,29 @@ def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
     assert logged.returncode == 0
     kinds = [json.loads(line)["kind"] for line in report.read_text().splitlines()]
     assert kinds == ["double free", "double free"]
+
+
+def test_run_guards_a_sample(layout: Layout, tmp_path: Path) -> None:
+    environment = ("sh", "-c", "echo $EBB_CHECK")
+    library = _checking_library()
+    sampled = run_as_user(replace(layout, lib=library), "run", "--sample", "--", *environment)
+    assert (sampled.returncode, sampled.stdout) == (0, "sample\n")
+    report = tmp_path / "reports.jsonl"
+    program = _program(
+        tmp_path,
+        "#include <stdlib.h>\n"
+        "int main(void)\n{\n    char *volatile p = malloc(50005);\n    free(p);\n"
+        "    p[5] = 1;\n    return 0;\n}\n",
+    )
+    done = run_as_user(
+        replace(layout, lib=library), "run", "--sample", "--report", str(report), "--", str(program)
+    )
+    assert done.returncode == 128 + signal.SIGSEGV
+    assert json.loads(report.read_text())["kind"] == "use after free"
+    for other in ("--check", "--log"):
+        refused = run_as_user(layout, "run", "--sample", other, "--", "true")
+        assert refused.returncode == 2
+        assert "--sample checks a few blocks" in refused.stderr
 
 
 def test_missing_library_and_unknown_names_are_clear_errors(layout: Layout) -> None:

@@ -241,8 +241,7 @@ void ebbi_guard_begin(size_t rate, bool checks)
     size_t bytes = (guards.most_used + MOST_HELD + 1) * sizeof *guards.records;
     guards.records = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
     if (guards.records == NULL) {
-        ebbi_message("%s: no memory for the records of guarded allocations: there are none",
-                     checks ? "EBB_CHECK" : "EBB_GUARD");
+        ebbi_message("no memory for the records of guarded allocations: there are none");
         return;
     }
     ebbi_os_watch_faults(guard_look);

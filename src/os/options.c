@@ -36,7 +36,7 @@ static EBBI_SPARSE char paths[2][EBBI_PATH_ROOM];
 static const char *const words[EBBI_OPTION_COUNT][5] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
-    [EBBI_OPTION_CHECK] = {"off|0", "on|1", "log"},
+    [EBBI_OPTION_CHECK] = {"off|0", "on|1", "log", "sample"},
 };
 
 // What is one of the words between bars.

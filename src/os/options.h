@@ -12,7 +12,7 @@ enum ebbi_option_id {
     EBBI_OPTION_COUNT
 };
 
-enum ebbi_check_choice { EBBI_CHECKS_OFF, EBBI_CHECKS_ON, EBBI_CHECKS_LOG };
+enum ebbi_check_choice { EBBI_CHECKS_OFF, EBBI_CHECKS_ON, EBBI_CHECKS_LOG, EBBI_CHECKS_SAMPLE };
 enum ebbi_stats_mode { EBBI_STATS_OFF, EBBI_STATS_EXIT, EBBI_STATS_SIGNAL };
 
 // Reads the environment, silently; again when it was not there yet. Ignores it in a secure process.

@@ -28,6 +28,7 @@
 #define FREE_ATTACHES false
 #endif
 #define CHECKS_RATE 1000 // guarded a second, with EBB_CHECK and without a word on them
+#define SAMPLE_RATE 100  // the same, with EBB_CHECK=sample: ADR 35
 #define EXIT_ROUNDS 2    // of pthread key destructors: later ones may still allocate
 
 static bool started;
@@ -35,10 +36,24 @@ static bool has_words;
 
 static void thread_exit(uintptr_t word);
 
-static void guards_begin(bool checks)
+// Whether every block is checked.
+static bool is_checked(enum ebbi_check_choice choice)
 {
-    bool is_said = ebbi_option_is_set(EBBI_OPTION_GUARD);
-    size_t rate = checks && !is_said ? CHECKS_RATE : ebbi_option(EBBI_OPTION_GUARD);
+    return choice == EBBI_CHECKS_ON || choice == EBBI_CHECKS_LOG;
+}
+
+static size_t guard_rate(enum ebbi_check_choice choice)
+{
+    if (choice == EBBI_CHECKS_OFF || ebbi_option_is_set(EBBI_OPTION_GUARD)) {
+        return ebbi_option(EBBI_OPTION_GUARD);
+    }
+    return is_checked(choice) ? CHECKS_RATE : SAMPLE_RATE;
+}
+
+static void guards_begin(enum ebbi_check_choice choice)
+{
+    bool checks = is_checked(choice);
+    size_t rate = guard_rate(choice);
     if (checks || rate != 0) {
         ebbi_guard_begin(rate, checks);
     }
@@ -55,9 +70,9 @@ int ebbi_start(void)
     if (!started) {
         ebbi_os_start();
         ebbi_options_read();
-        bool checks = ebbi_option(EBBI_OPTION_CHECK) != EBBI_CHECKS_OFF;
-        if (checks) {
-            ebbi_report_goes_on = ebbi_option(EBBI_OPTION_CHECK) == EBBI_CHECKS_LOG;
+        enum ebbi_check_choice choice = (enum ebbi_check_choice)ebbi_option(EBBI_OPTION_CHECK);
+        if (is_checked(choice)) {
+            ebbi_report_goes_on = choice == EBBI_CHECKS_LOG;
             ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES),
                              ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0);
         }
@@ -70,7 +85,7 @@ int ebbi_start(void)
             }
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
-            guards_begin(checks);
+            guards_begin(choice);
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }

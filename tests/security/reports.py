@@ -20,6 +20,7 @@ from pathlib import Path
 SMALL, LARGE = 100, 50_005  # no multiple of 16: there are bytes behind it on its page
 CHECKS = {"EBB_CHECK": "1", "EBB_GUARD": "0"}  # no small block is guarded by chance
 GUARDS = {"EBB_GUARD": "1000"}
+SAMPLE = {"EBB_CHECK": "sample"}
 OWN_STATUS = 7
 LIMIT_S = 60
 ALL = ("found", "allocated", "freed")
@@ -141,9 +142,31 @@ class Reports(Files):
         self.assertEqual(hex(int(done.block, 16) + LARGE // 2), report["address"])
 
     def test_guarded_by_time_alone(self) -> None:
-        done, report = self.one("double_free", LARGE, GUARDS)
-        self.assertEqual((-signal.SIGABRT, "double free"), (done.code, report["kind"]))
-        self.check_block(done, report, LARGE, ALL)
+        unheeded = {"EBB_CHECK_BYTES": "0", "EBB_CHECK_FAMILY": "0"}
+        for settings in (GUARDS, SAMPLE, SAMPLE | GUARDS, SAMPLE | unheeded):
+            for kind, code, name, events in (
+                ("double_free", signal.SIGABRT, "double free", ALL),
+                ("overflow", signal.SIGABRT, "overflow", NOT_FREED),
+                ("write_after_free", signal.SIGSEGV, "use after free", ALL),
+            ):
+                with self.subTest(settings=settings, kind=kind):
+                    done, report = self.one(kind, LARGE, settings)
+                    self.assertEqual((-code, name), (done.code, report["kind"]))
+                    self.check_block(done, report, LARGE, events)
+
+    def test_of_a_sample_other_blocks_are_as_by_default(self) -> None:
+        none = SAMPLE | {"EBB_GUARD": "0"}
+        for kind in ("overflow", "write_after_free"):
+            for settings in (none, none | {"EBB_CHECK_BYTES": "64m"}):
+                with self.subTest(kind=kind, settings=settings):
+                    done = run(kind, SMALL, settings, self.file)
+                    self.assertEqual((OWN_STATUS, []), (done.code, done.reports))
+        done, report = self.one("mismatch", SMALL, none)
+        self.assertEqual((-signal.SIGABRT, "mismatched free"), (done.code, report["kind"]))
+        self.assertNotIn("allocated", report)
+        Path(self.file).unlink()
+        done = run("mismatch", SMALL, none | {"EBB_CHECK_FAMILY": "0"}, self.file)
+        self.assertEqual((OWN_STATUS, []), (done.code, done.reports))
 
     def test_what_is_found_by_default(self) -> None:
         for kind, name in (

@@ -28,6 +28,7 @@ class Asked(TypedDict):
 
     checks: bool
     goes_on: bool
+    samples: bool
     report: Path | None
 
 
@@ -53,6 +54,12 @@ class Asked(TypedDict):
     help="The same, but the program goes on where that is harmless (EBB_CHECK=log).",
 )
 @click.option(
+    "--sample",
+    "samples",
+    is_flag=True,
+    help="For production: a hundred blocks a second are checked, others not (EBB_CHECK=sample).",
+)
+@click.option(
     "--report",
     type=click.Path(path_type=Path),
     help="Append each report to this file, as a line of JSON (EBB_CHECK_REPORT).",
@@ -68,7 +75,7 @@ def run_command(
     """
     options = _check_options(asked)
     if options and name != EBBTIDE:
-        raise click.UsageError(f"--check, --log and --report are {EBBTIDE}'s, not {name}'s")
+        raise click.UsageError(f"--check, --log, --sample, --report are {EBBTIDE}'s, not {name}'s")
     allocator = _present(name, layout)
     with tempfile.TemporaryDirectory(prefix="ebb-") as scratch:
         testimony = Path(scratch) / "witness"
@@ -82,6 +89,10 @@ def run_command(
 def _check_options(asked: Asked) -> dict[str, str]:
     options = {"EBB_CHECK": "on"} if asked["checks"] else {}
     options |= {"EBB_CHECK": "log"} if asked["goes_on"] else {}
+    if asked["samples"]:
+        if options:
+            raise click.UsageError("--sample checks a few blocks, --check and --log check all")
+        options = {"EBB_CHECK": "sample"}
     report = asked["report"]
     return options | ({"EBB_CHECK_REPORT": str(report.resolve())} if report else {})
 
