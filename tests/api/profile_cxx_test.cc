@@ -85,7 +85,7 @@ TEST(ProfileCxx, AMovedSessionEndsOnce)
         }
         EXPECT_FALSE(is_on());
         EXPECT_EQ(0, ebb_profile_start(1)); // somebody else's
-    } // first ends nothing
+    }                                       // first ends nothing
     EXPECT_TRUE(is_on());
     ebb_profile_stop();
 }

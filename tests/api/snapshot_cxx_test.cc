@@ -57,11 +57,10 @@ TEST(SnapshotCxx, RowsAreThoseOfTheClassesAndAddUp)
     EXPECT_TRUE(std::is_sorted(taken.begin(), taken.end(), [](const auto &a, const auto &b) {
         return a.block_bytes < b.block_bytes;
     }));
-    EXPECT_EQ(taken->live_bytes,
-              std::accumulate(taken.begin(), taken.end(), std::size_t{0},
-                              [](std::size_t sum, const ebb_class_stats &row) {
-                                  return sum + row.live_blocks * row.block_bytes;
-                              }));
+    EXPECT_EQ(taken->live_bytes, std::accumulate(taken.begin(), taken.end(), std::size_t{0},
+                                                 [](std::size_t sum, const ebb_class_stats &row) {
+                                                     return sum + row.live_blocks * row.block_bytes;
+                                                 }));
 }
 
 TEST(SnapshotCxx, FindsTheClassOfASize)

@@ -79,20 +79,18 @@ TEST_F(Options, EachKindOfGoodValue)
 
 TEST_F(Options, AChoiceWithTwoWordsForOne)
 {
-    const std::pair<const char *, std::size_t> cases[] = {{"EBB_CHECK=log", EBBI_CHECKS_LOG},
-                                                          {"EBB_CHECK=sample", EBBI_CHECKS_SAMPLE},
-                                                          {"EBB_CHECK=on", EBBI_CHECKS_ON},
-                                                          {"EBB_CHECK=0", EBBI_CHECKS_OFF},
-                                                          {"EBB_CHECK=1", EBBI_CHECKS_ON},
-                                                          {"EBB_CHECK=off", EBBI_CHECKS_OFF}};
+    const std::pair<const char *, std::size_t> cases[] = {
+        {"EBB_CHECK=log", EBBI_CHECKS_LOG}, {"EBB_CHECK=sample", EBBI_CHECKS_SAMPLE},
+        {"EBB_CHECK=on", EBBI_CHECKS_ON},   {"EBB_CHECK=0", EBBI_CHECKS_OFF},
+        {"EBB_CHECK=1", EBBI_CHECKS_ON},    {"EBB_CHECK=off", EBBI_CHECKS_OFF}};
     for (auto [entry, value] : cases) {
         read({entry});
         EXPECT_EQ(value, ebbi_option(EBBI_OPTION_CHECK)) << entry;
         EXPECT_EQ("", report()) << entry;
     }
-    for (const char *entry : {"EBB_CHECK=", "EBB_CHECK=o", "EBB_CHECK=off|0", "EBB_CHECK=|",
-                              "EBB_CHECK=2", "EBB_CHECK=logs", "EBB_CHECK=1 ",
-                              "EBB_CHECK=samples", "EBB_CHECK=3"})
+    for (const char *entry :
+         {"EBB_CHECK=", "EBB_CHECK=o", "EBB_CHECK=off|0", "EBB_CHECK=|", "EBB_CHECK=2",
+          "EBB_CHECK=logs", "EBB_CHECK=1 ", "EBB_CHECK=samples", "EBB_CHECK=3"})
         expect_refused(entry, EBBI_OPTION_CHECK);
 }
 
