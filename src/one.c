@@ -50,6 +50,7 @@
 #include "region/closing.c"
 #include "profile/sampler.c"
 #include "profile/profile.c"
+#include "profile/live.c"
 #include "profile/proto.c"
 #include "debug/callstack.c"
 #include "debug/escape.c"

@@ -73,9 +73,11 @@ struct ebbi_note {
     void *before, *after;      // objects of that region, under its lock
     size_t bytes;              // that the label counts
     // See profile/profile.h: set before the block is handed out, and no more.
-    uint32_t sample; // 0: none; atomic
+    uint32_t sample;      // 0: none; atomic
+    uint32_t sample_live; // its place among those in use; 0: it has none
     size_t sampled_bytes;
     double sampled_objects;
+    uint64_t sampled_ns; // when
 };
 
 // What the header of every span begins with. The rest of a used span's belongs to the layer above, which

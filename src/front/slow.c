@@ -102,7 +102,7 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     void *p = guarded(bytes, align, zero, site);
     p = p != NULL ? p : large_object(bytes, align, zero);
     if (p != NULL) {
-        ebbi_profile_add(ebbi_large_note(p), bytes, before.mean);
+        ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread);
         EBBI_PROBE2(sample, p, bytes);
     } else {
         errno = saved;

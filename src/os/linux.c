@@ -23,6 +23,7 @@
 
 #include "ebbtide/detail/atomic.h"
 #include "os/os.h"
+#include "os/text.h"
 
 #define MOST_CPUS 65536u
 #define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
@@ -468,4 +469,19 @@ int ebbi_os_file_end(int fd, const char *path, const char *to)
     }
     errno = saved;
     return result;
+}
+
+size_t ebbi_os_thread_name(uint32_t number, char *name, size_t size)
+{
+    char path[48];
+    struct ebbi_text text = {path, path + sizeof path - 1};
+    ebbi_text_put(&text, "/proc/self/task/");
+    ebbi_text_number(&text, number, 10);
+    ebbi_text_put(&text, "/comm");
+    *text.at = '\0';
+    size_t length = read_small_file(path, name, size);
+    if (length > 0 && name[length - 1] == '\n') {
+        name[--length] = '\0';
+    }
+    return length;
 }

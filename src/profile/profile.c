@@ -11,6 +11,7 @@
 #define ENTRIES ((size_t)1 << 17)
 #define PLACES (2 * ENTRIES) // of the index, a power of two
 #define CALLS (32 * ENTRIES)
+#define MS ((uint64_t)1000000) // in ns
 
 struct profile_entry {
     uint64_t key;
@@ -43,11 +44,13 @@ struct profile_board {
     struct profile_entry *const *entries; // NULL before the first start
     const size_t *entry_count;
     uintptr_t *const *calls;
+    struct ebbi_live *const *live; // as `entries`
+    const uint32_t *live_count;
 };
 extern __attribute__((visibility("default"))) const struct profile_board ebb_profile_board;
 EBBI_KEPT const struct profile_board ebb_profile_board = {
     .magic = 0x4542424350524631,
-    .version = 1,
+    .version = 2,
     .entry_bytes = sizeof(struct profile_entry),
     .round = &ebbi_profile.round,
     .mean = &ebbi_profile.mean,
@@ -55,6 +58,8 @@ EBBI_KEPT const struct profile_board ebb_profile_board = {
     .entries = &book.entries,
     .entry_count = &book.entry_count,
     .calls = &book.calls,
+    .live = &ebbi_live_table.at,
+    .live_count = &ebbi_live_table.count,
 };
 
 void ebbi_profile_lock(void) { ebbi_lock_take(&book.lock); }
@@ -65,8 +70,10 @@ static bool reserve(void)
 {
     const size_t sizes[] = {ENTRIES * sizeof *book.entries, PLACES * sizeof *book.index,
                             CALLS * sizeof *book.calls};
-    char *memory = ebbi_os_map(NULL, sizes[0] + sizes[1] + sizes[2]);
+    size_t bytes = sizes[0] + sizes[1] + sizes[2];
+    char *memory = ebbi_os_map(NULL, bytes + EBBI_LIVE_BYTES);
     if (memory != NULL) {
+        ebbi_live_begin(memory + bytes);
         book.index = (uint32_t *)(void *)(memory + sizes[0]);
         book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
         book.entries = (struct profile_entry *)(void *)memory;
@@ -152,43 +159,73 @@ static size_t find_entry(const uintptr_t *calls, size_t depth)
     return number;
 }
 
-EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean)
+unsigned ebbi_profile_term(uint64_t ns)
+{
+    static const uint64_t ends[EBBI_TERMS - 1] = {MS,         10 * MS,    100 * MS,    1000 * MS,
+                                                  10000 * MS, 60000 * MS, 3600000 * MS};
+    unsigned term = 0;
+    while (term < EBBI_TERMS - 1 && ns >= ends[term]) {
+        term++;
+    }
+    return term;
+}
+
+static void count_sample(struct ebbi_profile_sum *sum, double objects, size_t bytes)
+{
+    sum->objects += objects;
+    sum->bytes += objects * (double)bytes;
+}
+
+EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean,
+                                    uint32_t thread)
 {
     uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
     size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
-    double objects = ebbi_sample_objects(bytes, mean);
+    struct ebbi_live live = {.made_ns = ebbi_os_now_ns(),
+                             .bytes = bytes,
+                             .objects = ebbi_sample_objects(bytes, mean),
+                             .label = note->label,
+                             .thread = thread};
     size_t own = ebbi_unwind_own(calls, depth);
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
-    struct ebbi_profile_sums *sums = &book.entries[number].sums;
-    sums->objects += objects;
-    sums->bytes += objects * (double)bytes;
+    count_sample(&book.entries[number].sums.made, live.objects, bytes);
+    live.entry = (uint32_t)number + 1;
+    note->sample_live = ebbi_live_add(&live);
     ebbi_lock_drop(&book.lock);
-    note->sampled_objects = objects;
+    note->sampled_objects = live.objects;
     note->sampled_bytes = bytes;
-    ebbi_store_relaxed(&note->sample, (uint32_t)number + 1); // relaxed: with the block's hand-over
+    note->sampled_ns = live.made_ns;
+    ebbi_store_relaxed(&note->sample, live.entry); // relaxed: with the block's hand-over
 }
 
 void ebbi_profile_freed_slow(struct ebbi_note *note)
 {
     double objects = note->sampled_objects;
     size_t bytes = note->sampled_bytes;
+    uint64_t made_ns = note->sampled_ns;
+    uint32_t place = note->sample_live;
     uint32_t sample = ebbi_load_relaxed(&note->sample);                 // relaxed: P2, a number
     if (sample == 0 || !ebbi_cas_relaxed(&note->sample, &sample, 0u)) { // relaxed: as above
         return; // another thread frees it as well
     }
+    unsigned term = ebbi_profile_term(ebbi_os_now_ns() - made_ns);
     ebbi_lock_take(&book.lock);
-    struct ebbi_profile_sums *sums = &book.entries[sample - 1].sums;
-    sums->freed_objects += objects;
-    sums->freed_bytes += objects * (double)bytes;
+    count_sample(&book.entries[sample - 1].sums.freed[term], objects, bytes);
+    ebbi_live_drop(place);
     ebbi_lock_drop(&book.lock);
+}
+
+size_t ebbi_profile_entries(void)
+{
+    // acquire[profile-entries <- profile-entry]: their calls
+    return ebbi_load_acquire(&book.entry_count);
 }
 
 bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uintptr_t **calls,
                         size_t *depth)
 {
-    // acquire[profile-entries <- profile-entry]: its calls
-    if (number >= ebbi_load_acquire(&book.entry_count)) {
+    if (number >= ebbi_profile_entries()) {
         return false;
     }
     ebbi_lock_take(&book.lock);

@@ -12,10 +12,14 @@
 //
 //     index (hash of the stack) -> entry: sums, and where its calls are -> calls
 //
+// What is in use is known one by one besides: by whom, for whom and when it was allocated (live.c).
+//
 // P1  an entry's calls do not change once its number has been given out; its sums are under the lock.
 // P2  what a note says of its sample (entry, objects, bytes) was added to its entry when it was made, and is
 //     added to what that entry freed by one of its frees, the one that takes the entry's number away.
 // P3  entry 0 has no stack: those that there was no room for.
+// P4  a note's place among those in use is its own until that free. It has none where there was no room:
+//     the sample counts for its stack all the same.
 // Nothing here allocates from the heap. Every thread may call everything.
 #ifndef EBB_PROFILE_PROFILE_H
 #define EBB_PROFILE_PROFILE_H
@@ -94,8 +98,8 @@ double ebbi_profile_log(double x); // natural; of a positive normal number
 int ebbi_profile_begin(size_t mean);
 void ebbi_profile_end(void); // what was sampled stays known, and counts as freed when it is
 
-// A sample of `bytes`, whose note this is. Takes the stack.
-void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean);
+// A sample of `bytes`, whose note this is, by the calling thread, which the kernel numbers so. Takes the stack.
+void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean, uint32_t thread);
 void ebbi_profile_freed_slow(struct ebbi_note *note);
 EBBI_INLINE void ebbi_profile_freed(struct ebbi_note *note) // whatever it is of
 {
@@ -104,18 +108,65 @@ EBBI_INLINE void ebbi_profile_freed(struct ebbi_note *note) // whatever it is of
     }
 }
 
+// Lengths of time, shorter than 1 ms, 10 ms, 100 ms, 1 s, 10 s, 1 min, 1 h, and longer ones.
+#define EBBI_TERMS 8u
+unsigned ebbi_profile_term(uint64_t ns);
+
+struct ebbi_profile_sum {
+    double objects, bytes;
+};
 struct ebbi_profile_sums {
-    double objects, bytes;             // allocated
-    double freed_objects, freed_bytes; // of these
+    struct ebbi_profile_sum made;
+    struct ebbi_profile_sum freed[EBBI_TERMS]; // of these, by how long they were in use
 };
 
 // By number from 0; false: there is none of that. `calls`: *depth of them, innermost first, for ever.
 bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uintptr_t **calls,
                         size_t *depth);
 const uintptr_t *ebbi_profile_calls(size_t *count); // of all entries
+size_t ebbi_profile_entries(void);                  // how many there are
 
-void ebbi_profile_lock(void); // fork()
+void ebbi_profile_lock(void); // fork(), live.c
 void ebbi_profile_unlock(void);
+
+// ---- live.c: the samples in use, one by one ------------------------------------------------------
+// Read from outside, too (profile.c). Which of them there are is under the profile's lock.
+struct ebbi_live {
+    uint64_t made_ns;
+    size_t bytes;
+    double objects;
+    const struct ebbi_label *label; // of the domain that was current; NULL: none
+    uint32_t entry;                 // + 1; 0: the place is free
+    uint32_t thread;                // as the kernel numbers it; of a free place: the next of these
+};
+struct ebbi_live_table {
+    struct ebbi_live *at; // 0: none
+    uint32_t count;       // places that have been used, + 1
+    uint32_t free;        // the first of the free ones; 0: none
+};
+extern EBBI_HIDDEN struct ebbi_live_table ebbi_live_table;
+#define EBBI_LIVE_BYTES (sizeof(struct ebbi_live) << 19)
+
+void ebbi_live_begin(void *memory);                   // EBBI_LIVE_BYTES of it, zeroed
+uint32_t ebbi_live_add(const struct ebbi_live *live); // its place; 0: there is no room
+void ebbi_live_drop(uint32_t place);                  // or 0
+
+// Those in use that differ in nothing but their size, as they were met in one walk.
+struct ebbi_live_group {
+    struct ebbi_profile_sum sum;
+    const struct ebbi_label *label;
+    uint32_t entry; // + 1; 0: no group
+    uint32_t thread;
+    uint32_t age;  // a term
+    uint32_t next; // of the same entry: its place + 1; 0: none
+};
+struct ebbi_live_groups {
+    struct ebbi_live_group *at; // [places], a hash table
+    uint32_t *first;            // [entries]: as `next`
+    size_t places, entries, bytes;
+};
+bool ebbi_live_groups_take(struct ebbi_live_groups *groups); // false: memory refused
+void ebbi_live_groups_end(struct ebbi_live_groups *groups);
 
 // ---- proto.c -------------------------------------------------------------------------------------
 // The profile in pprof's format (github.com/google/pprof/proto/profile.proto), not compressed. 0, -ENOMEM,

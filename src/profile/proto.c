@@ -1,15 +1,22 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer profile: the profile as pprof reads it. Field numbers are those of its profile.proto; a message inside of
 // another, and a text, has its length in front, so each is put together in a small buffer of its own first.
+//
+// A stack is several samples, whose values add up to its own: what is in use by thread, label and age, then what was
+// freed by how long it was in use. These are pprof's labels of samples.
 #include <errno.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/mix.h"
 #include "os/os.h"
+#include "os/text.h"
 #include "profile/profile.h"
+#include "region/label.h"
 
 #define MAPPINGS 1024
 #define VARINT_ROOM 10
+#define ALMOST_NONE 1e-6 // objects: what is left of a difference of sums
 #define MESSAGE_ROOM ((EBBI_PROFILE_DEPTH + 16) * (VARINT_ROOM + 1))
 
 enum { // fields of Profile
@@ -28,6 +35,7 @@ enum { VARINT = 0, BYTES = 2 }; // kinds of fields
 struct output {
     int fd;
     int error;
+    size_t texts; // that the table has so far
     size_t used;
     unsigned char buffer[4096];
 };
@@ -89,6 +97,22 @@ static void proto_message(struct output *out, unsigned field, const struct bytes
     proto_bytes(out, field, message->at, message->used);
 }
 
+static void proto_part(struct bytes *message, unsigned field, const struct bytes *part)
+{
+    proto_number(message, field << 3 | BYTES);
+    proto_number(message, part->used);
+    EBBI_ASSERT(message->used + part->used <= sizeof message->at);
+    memcpy(message->at + message->used, part->at, part->used);
+    message->used += part->used;
+}
+
+// Its number.
+static size_t proto_text(struct output *out, const char *text, size_t length)
+{
+    proto_bytes(out, STRING_TABLE, text, length);
+    return out->texts++;
+}
+
 static void proto_plain(struct output *out, unsigned field, uint64_t value)
 {
     struct bytes message = {0};
@@ -98,9 +122,11 @@ static void proto_plain(struct output *out, unsigned field, uint64_t value)
 
 // ---- what is the same in each ------------------------------------------------------------------------
 
-// The first texts of the table; those of mappings follow.
+// The first texts of the table; those of samples and mappings follow.
 static const char *const texts[] = {
-    "", "alloc_objects", "count", "alloc_space", "bytes", "inuse_objects", "inuse_space", "space",
+    "",       "alloc_objects", "count", "alloc_space", "bytes",    "inuse_objects", "inuse_space",
+    "space",  "thread",        "label", "age",         "lifetime", "<1ms",          "<10ms",
+    "<100ms", "<1s",           "<10s",  "<1min",       "<1h",      ">=1h",
 };
 enum {
     T_EMPTY,
@@ -111,9 +137,14 @@ enum {
     T_INUSE_OBJECTS,
     T_INUSE_SPACE,
     T_SPACE,
-    T_MAPPINGS
+    T_THREAD,
+    T_LABEL,
+    T_AGE,
+    T_LIFETIME,
+    T_TERMS,
+    TEXTS = T_TERMS + EBBI_TERMS
 };
-_Static_assert(sizeof texts / sizeof texts[0] == T_MAPPINGS, "a name for each");
+_Static_assert(sizeof texts / sizeof texts[0] == TEXTS, "a name for each");
 
 static void proto_type(struct output *out, unsigned field, uint64_t type, uint64_t unit)
 {
@@ -127,8 +158,8 @@ static void proto_head(struct output *out)
 {
     struct timespec now = {0};
     (void)clock_gettime(CLOCK_REALTIME, &now);
-    for (size_t i = 0; i < T_MAPPINGS; i++) {
-        proto_bytes(out, STRING_TABLE, texts[i], strlen(texts[i]));
+    for (size_t i = 0; i < TEXTS; i++) {
+        (void)proto_text(out, texts[i], strlen(texts[i]));
     }
     proto_type(out, SAMPLE_TYPE, T_ALLOC_OBJECTS, T_COUNT);
     proto_type(out, SAMPLE_TYPE, T_ALLOC_SPACE, T_BYTES);
@@ -154,15 +185,15 @@ static void proto_mapping(struct output *out, const struct ebbi_os_mapping *mapp
         id[2 * i] = "0123456789abcdef"[mapping->id[i] >> 4];
         id[2 * i + 1] = "0123456789abcdef"[mapping->id[i] & 15];
     }
-    proto_bytes(out, STRING_TABLE, mapping->name, strlen(mapping->name));
-    proto_bytes(out, STRING_TABLE, id, 2 * mapping->id_bytes);
+    size_t name = proto_text(out, mapping->name, strlen(mapping->name));
+    size_t build = proto_text(out, id, 2 * mapping->id_bytes);
     struct bytes message = {0};
     proto_field(&message, 1, number + 1);
     proto_field(&message, 2, mapping->start);
     proto_field(&message, 3, mapping->start + mapping->bytes);
     proto_field(&message, 4, mapping->offset);
-    proto_field(&message, 5, T_MAPPINGS + 2 * number);
-    proto_field(&message, 6, T_MAPPINGS + 2 * number + 1);
+    proto_field(&message, 5, name);
+    proto_field(&message, 6, build);
     proto_message(out, MAPPING, &message);
 }
 
@@ -201,41 +232,189 @@ static void proto_locations(struct output *out, const struct code *code, const u
 
 static uint64_t rounded(double sum) { return sum > 0 ? (uint64_t)(sum + 0.5) : 0; }
 
-static void proto_sample(struct output *out, const struct ebbi_profile_sums *sums,
-                         const uintptr_t *calls, size_t depth)
+// A text of the table by what it names.
+struct named {
+    uint64_t key; // of a label its address, which is even, of a thread an odd number; 0: free
+    size_t text;
+};
+struct names {
+    struct named *at; // [places], a hash table; as many as of groups, of which half are free
+    size_t places;
+};
+
+static size_t name_of_thread(struct output *out, uint32_t thread)
+{
+    char name[16], told[48];
+    struct ebbi_text text = {told, told + sizeof told};
+    size_t length = ebbi_os_thread_name(thread, name, sizeof name);
+    ebbi_text_put(&text, length > 0 ? name : "");
+    ebbi_text_put(&text, length > 0 ? " (" : "");
+    ebbi_text_number(&text, thread, 10);
+    ebbi_text_put(&text, length > 0 ? ")" : "");
+    return proto_text(out, told, (size_t)(text.at - told));
+}
+
+static struct named *find_name(const struct names *names, uint64_t key)
+{
+    size_t place = ebbi_mix(0, key) % names->places;
+    while (names->at[place].key != 0 && names->at[place].key != key) {
+        place = (place + 1) % names->places;
+    }
+    return &names->at[place];
+}
+
+static size_t text_of_thread(struct output *out, const struct names *names, uint32_t thread)
+{
+    uint64_t key = 2 * (uint64_t)thread + 1;
+    struct named *name = find_name(names, key);
+    if (name->key == 0) {
+        *name = (struct named){key, name_of_thread(out, thread)};
+    }
+    return name->text;
+}
+
+static size_t text_of_label(struct output *out, const struct names *names,
+                            const struct ebbi_label *label)
+{
+    struct named *name = find_name(names, (uintptr_t)label);
+    if (name->key == 0) {
+        *name = (struct named){(uintptr_t)label, proto_text(out, label->name, strlen(label->name))};
+    }
+    return name->text;
+}
+
+static void proto_label(struct bytes *message, uint64_t key, uint64_t text)
+{
+    struct bytes label = {0};
+    proto_field(&label, 1, key);
+    proto_field(&label, 2, text);
+    proto_part(message, 3, &label);
+}
+
+// A stack, and what its samples have told of it so far: each tells what the rounded sum has grown by, so that the
+// values add up to the sum rounded once.
+struct proto_stack {
+    const uintptr_t *calls;
+    size_t depth;
+    struct ebbi_profile_sum made, live;
+};
+
+static struct bytes proto_values(struct proto_stack *stack, struct ebbi_profile_sum more, bool live)
 {
     struct bytes message = {0};
-    for (size_t i = 0; i < depth; i++) {
-        proto_field(&message, 1, calls[i]);
+    struct proto_stack before = *stack;
+    stack->made.objects += more.objects;
+    stack->made.bytes += more.bytes;
+    stack->live.objects += live ? more.objects : 0;
+    stack->live.bytes += live ? more.bytes : 0;
+    for (size_t i = 0; i < stack->depth; i++) {
+        proto_field(&message, 1, stack->calls[i]);
     }
-    proto_field(&message, 2, rounded(sums->objects));
-    proto_field(&message, 2, rounded(sums->bytes));
-    proto_field(&message, 2, rounded(sums->objects - sums->freed_objects));
-    proto_field(&message, 2, rounded(sums->bytes - sums->freed_bytes));
-    proto_message(out, SAMPLE, &message);
+    proto_field(&message, 2, rounded(stack->made.objects) - rounded(before.made.objects));
+    proto_field(&message, 2, rounded(stack->made.bytes) - rounded(before.made.bytes));
+    proto_field(&message, 2, rounded(stack->live.objects) - rounded(before.live.objects));
+    proto_field(&message, 2, rounded(stack->live.bytes) - rounded(before.live.bytes));
+    return message;
+}
+
+static struct ebbi_profile_sum in_use(const struct ebbi_profile_sums *sums)
+{
+    struct ebbi_profile_sum left = sums->made;
+    for (unsigned i = 0; i < EBBI_TERMS; i++) {
+        left.objects -= sums->freed[i].objects;
+        left.bytes -= sums->freed[i].bytes;
+    }
+    return left;
+}
+
+// No more than there is.
+static struct ebbi_profile_sum take_part(struct ebbi_profile_sum *left,
+                                         const struct ebbi_profile_sum *wanted)
+{
+    struct ebbi_profile_sum part = *left;
+    part.objects = wanted->objects < part.objects ? wanted->objects : part.objects;
+    part.bytes = wanted->bytes < part.bytes ? wanted->bytes : part.bytes;
+    left->objects -= part.objects;
+    left->bytes -= part.bytes;
+    return part;
+}
+
+// What is in use is what the sums say. Groups, which were met before, tell of whom that is, as far as it goes; the
+// rest is nobody's.
+static void proto_live(struct output *out, const struct ebbi_live_groups *groups,
+                       const struct names *names, size_t entry, struct proto_stack *stack,
+                       struct ebbi_profile_sum left)
+{
+    const struct ebbi_live_group *group;
+    uint32_t place = entry < groups->entries ? groups->first[entry] : 0;
+    for (; place != 0 && left.objects > 0; place = group->next) {
+        group = &groups->at[place - 1];
+        struct ebbi_profile_sum part = take_part(&left, &group->sum);
+        size_t thread = text_of_thread(out, names, group->thread);
+        size_t label = group->label != NULL ? text_of_label(out, names, group->label) : 0;
+        struct bytes message = proto_values(stack, part, true);
+        proto_label(&message, T_THREAD, thread);
+        if (label != 0) {
+            proto_label(&message, T_LABEL, label);
+        }
+        proto_label(&message, T_AGE, T_TERMS + group->age);
+        proto_message(out, SAMPLE, &message);
+    }
+    if (left.objects > ALMOST_NONE) {
+        struct bytes message = proto_values(stack, left, true);
+        proto_message(out, SAMPLE, &message);
+    }
+}
+
+static void proto_freed(struct output *out, const struct ebbi_profile_sums *sums,
+                        struct proto_stack *stack)
+{
+    for (unsigned i = 0; i < EBBI_TERMS; i++) {
+        if (sums->freed[i].objects > 0) {
+            struct bytes message = proto_values(stack, sums->freed[i], false);
+            proto_label(&message, T_LIFETIME, T_TERMS + i);
+            proto_message(out, SAMPLE, &message);
+        }
+    }
+}
+
+// Samples first: what they lead to is there afterwards, whatever other threads add meanwhile.
+static int proto_samples(struct output *out)
+{
+    struct ebbi_live_groups groups;
+    struct ebbi_profile_sums sums;
+    struct proto_stack stack = {0};
+    if (!ebbi_live_groups_take(&groups)) {
+        return -ENOMEM;
+    }
+    size_t bytes = ebbi_align_up(groups.places * sizeof(struct named), ebbi_os_page_size());
+    struct names names = {.at = ebbi_os_map(NULL, bytes), .places = groups.places};
+    for (size_t i = 0; names.at != NULL && ebbi_profile_entry(i, &sums, &stack.calls, &stack.depth);
+         i++) {
+        stack.made = stack.live = (struct ebbi_profile_sum){0};
+        proto_live(out, &groups, &names, i, &stack, in_use(&sums));
+        proto_freed(out, &sums, &stack);
+    }
+    ebbi_live_groups_end(&groups);
+    if (names.at != NULL) {
+        ebbi_os_release(names.at, bytes);
+    }
+    return names.at != NULL ? 0 : -ENOMEM;
 }
 
 int ebbi_profile_write(int fd)
 {
     size_t count, places = 64;
     struct output out = {.fd = fd};
-    // Samples first: what they lead to is there afterwards, whatever other threads add meanwhile.
-    struct ebbi_profile_sums sums;
-    const uintptr_t *calls;
-    size_t depth;
     proto_head(&out);
-    for (size_t i = 0; ebbi_profile_entry(i, &sums, &calls, &depth); i++) {
-        if (sums.objects > 0) {
-            proto_sample(&out, &sums, calls, depth);
-        }
-    }
-    calls = ebbi_profile_calls(&count);
+    int error = proto_samples(&out);
+    const uintptr_t *calls = ebbi_profile_calls(&count);
     while (places < 2 * count) {
         places *= 2;
     }
     size_t code_bytes = ebbi_align_up(sizeof(struct code), ebbi_os_page_size());
     size_t bytes = ebbi_align_up(code_bytes + places * sizeof *calls, ebbi_os_page_size());
-    struct code *code = ebbi_os_map(NULL, bytes);
+    struct code *code = error == 0 ? ebbi_os_map(NULL, bytes) : NULL;
     if (code == NULL) {
         return -ENOMEM;
     }

@@ -49,8 +49,8 @@ TEST(Asked, IsOfItsVersion)
     EXPECT_EQ(0, std::memcmp(&ebb_control.magic, "1LRTCBBE", 8));
     EXPECT_EQ(0, std::memcmp(&ebb_profile_board.magic, "1FRPCBBE", 8));
     EXPECT_EQ(1U, ebb_control.version);
-    EXPECT_EQ(1U, ebb_profile_board.version);
-    EXPECT_EQ(48U, ebb_profile_board.entry_bytes);
+    EXPECT_EQ(2U, ebb_profile_board.version);
+    EXPECT_EQ(160U, ebb_profile_board.entry_bytes);
     EXPECT_TRUE(is_answered());
 }
 

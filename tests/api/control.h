@@ -25,6 +25,8 @@ struct ProfileBoard {
     void *const *entries;
     const std::size_t *entry_count;
     const std::uintptr_t *const *calls;
+    void *const *live;
+    const std::uint32_t *live_count;
 };
 extern const ProfileBoard ebb_profile_board;
 struct SnapshotBoard {

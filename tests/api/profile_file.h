@@ -3,6 +3,7 @@
 // does not hold together is told in a sentence.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
 #include <map>
@@ -17,6 +18,7 @@ namespace profile_file {
 struct Sample {
     std::vector<std::uint64_t> calls; // innermost first
     std::vector<std::uint64_t> values;
+    std::map<std::uint64_t, std::uint64_t> labels; // texts by texts
     std::uint64_t alloc_objects() const { return values[0]; }
     std::uint64_t alloc_space() const { return values[1]; }
     std::uint64_t inuse_objects() const { return values[2]; }
@@ -39,6 +41,14 @@ struct Profile {
         return total;
     }
     std::uint64_t inuse_objects() const { return sum(2); }
+    // "": it has none of that name.
+    std::string label(const Sample &sample, const std::string &name) const
+    {
+        for (const auto &[key, value] : sample.labels)
+            if (texts[key] == name)
+                return texts[value];
+        return "";
+    }
 };
 
 class Reader {
@@ -89,10 +99,21 @@ template <std::size_t count> bool read_numbers(Reader in, std::array<std::uint64
     return !in.bad();
 }
 
+inline bool read_label(Reader in, Sample &sample)
+{
+    std::array<std::uint64_t, 3> fields{};
+    return read_numbers(in, fields) && sample.labels.emplace(fields[1], fields[2]).second;
+}
+
 inline bool read_sample(Reader in, Sample &sample)
 {
     while (!in.done()) {
         const std::uint64_t key = in.number();
+        if (key == (3 << 3 | 2)) {
+            if (!read_label(in.part(), sample))
+                return false;
+            continue;
+        }
         if (key != (1 << 3) && key != (2 << 3))
             return false;
         (key == (1 << 3) ? sample.calls : sample.values).push_back(in.number());
@@ -130,6 +151,11 @@ inline std::string find_fault(const Profile &profile)
         if (sample.inuse_objects() > sample.alloc_objects() ||
             sample.inuse_space() > sample.alloc_space())
             return "more in use than allocated";
+        for (const auto &[key, value] : sample.labels)
+            if (std::max(key, value) >= profile.texts.size() || std::min(key, value) == 0)
+                return "a label that is no text";
+        if (!profile.label(sample, "lifetime").empty() && sample.inuse_objects() != 0)
+            return "freed and in use";
     }
     for (const auto &[id, location] : profile.locations) {
         const auto mapping = profile.mappings.find(location[2]);

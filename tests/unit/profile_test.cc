@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The sampled profile from the inside: what is a sample, and what it stands for.
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -63,6 +64,77 @@ TEST(Profile, ANewRoundDrawsAgain)
     EXPECT_TRUE(ebbi_sampler_count(&sampler, ebbi_profile_round(), 1000));
     ebbi_profile_end();
     EXPECT_EQ(0U, ebbi_profile_round());
+}
+
+TEST(Profile, ATermEndsWhereTheNextBegins)
+{
+    std::uint64_t end_ms = 1;
+    for (unsigned term = 0; term + 1 < EBBI_TERMS; term++) {
+        const std::uint64_t ends = end_ms * 1000000;
+        EXPECT_EQ(term, ebbi_profile_term(ends - 1));
+        EXPECT_EQ(term + 1, ebbi_profile_term(ends));
+        end_ms *= term < 4 ? 10 : term == 4 ? 6 : 60;
+    }
+    EXPECT_EQ(0U, ebbi_profile_term(0));
+    EXPECT_EQ(EBBI_TERMS - 1, ebbi_profile_term(std::numeric_limits<std::uint64_t>::max()));
+}
+
+// As many as there is room for; what is more has no place, and a place is taken again.
+TEST(Profile, PlacesOfSamplesInUse)
+{
+    ASSERT_EQ(0, ebbi_profile_begin(1));
+    const ebbi_live live = {
+        .made_ns = 1, .bytes = 2, .objects = 3, .label = nullptr, .entry = 1, .thread = 4};
+    std::uint32_t last = 0, count = 0;
+    while (const std::uint32_t place = ebbi_live_add(&live)) {
+        ASSERT_GT(place, last);
+        last = place;
+        count++;
+    }
+    EXPECT_EQ(EBBI_LIVE_BYTES / sizeof live - 1, count);
+    ebbi_live_drop(0);
+    EXPECT_EQ(0U, ebbi_live_add(&live));
+    ebbi_live_drop(7);
+    ebbi_live_drop(last);
+    EXPECT_EQ(last, ebbi_live_add(&live));
+    EXPECT_EQ(7U, ebbi_live_add(&live));
+    EXPECT_EQ(0U, ebbi_live_add(&live));
+    ebbi_profile_end();
+}
+
+// Two samples each of many threads, labels and ages, which stand for a number of their own: so close together that
+// their places collide.
+TEST(Profile, GroupsOfSamplesInUse)
+{
+    static std::array<ebbi_label, 100> labels;
+    ASSERT_EQ(0, ebbi_profile_begin(1));
+    std::array<ebbi_live, 800> lives{};
+    for (std::uint32_t i = 0; i < lives.size(); i++)
+        lives[i] = {.made_ns = i % 2 == 0 ? 0 : ebbi_os_now_ns(),
+                    .bytes = 2,
+                    .objects = i + 1.0,
+                    .label = &labels[i / 2 % labels.size()],
+                    .entry = 1,
+                    .thread = i / 200 + 1};
+    for (std::size_t i = 0; i < 2 * lives.size(); i++)
+        ASSERT_NE(0U, ebbi_live_add(&lives[i % lives.size()]));
+    ebbi_live_groups groups;
+    ASSERT_TRUE(ebbi_live_groups_take(&groups));
+    std::size_t count = 0;
+    for (std::uint32_t at = groups.first[0]; at != 0; at = groups.at[at - 1].next, count++) {
+        const ebbi_live_group &group = groups.at[at - 1];
+        const std::size_t which = static_cast<std::size_t>(group.sum.objects) / 2 - 1;
+        ASSERT_LT(which, lives.size());
+        const ebbi_live &live = lives[which];
+        EXPECT_EQ(2 * live.objects, group.sum.objects);
+        EXPECT_EQ(4 * live.objects, group.sum.bytes);
+        EXPECT_EQ(live.thread, group.thread);
+        EXPECT_EQ(live.label, group.label);
+        EXPECT_EQ(live.made_ns == 0, group.age > 2);
+    }
+    EXPECT_EQ(lives.size(), count);
+    ebbi_live_groups_end(&groups);
+    ebbi_profile_end();
 }
 
 } // namespace

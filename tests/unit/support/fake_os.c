@@ -295,6 +295,10 @@ size_t ebbi_os_resident_bytes(void) { return real_os_resident_bytes(); }
 void ebbi_os_start(void) { real_os_start(); }
 uint32_t ebbi_os_process_number(void) { return real_os_process_number(); }
 uint32_t ebbi_os_thread_number(void) { return real_os_thread_number(); }
+size_t ebbi_os_thread_name(uint32_t number, char *name, size_t size)
+{
+    return real_os_thread_name(number, name, size);
+}
 
 void ebbi_os_yield(void)
 {

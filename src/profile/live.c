@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer profile: the samples in use, one by one, and their groups.
+#include "base/mix.h"
+#include "os/os.h"
+#include "profile/profile.h"
+
+#define STRIDE 64u // places that are read under one lock
+
+struct ebbi_live_table ebbi_live_table;
+
+void ebbi_live_begin(void *memory)
+{
+    ebbi_live_table.at = memory;
+    ebbi_live_table.count = 1;
+}
+
+uint32_t ebbi_live_add(const struct ebbi_live *live)
+{
+    uint32_t place = ebbi_live_table.free;
+    if (place != 0) {
+        ebbi_live_table.free = ebbi_live_table.at[place].thread;
+    } else if (ebbi_live_table.count < EBBI_LIVE_BYTES / sizeof *live) {
+        place = ebbi_live_table.count++;
+    } else {
+        return 0;
+    }
+    ebbi_live_table.at[place] = *live;
+    return place;
+}
+
+void ebbi_live_drop(uint32_t place)
+{
+    if (place != 0) {
+        ebbi_live_table.at[place] = (struct ebbi_live){.thread = ebbi_live_table.free};
+        ebbi_live_table.free = place;
+    }
+}
+
+// ---- groups ------------------------------------------------------------------------------------------
+
+static bool is_same(const struct ebbi_live_group *a, const struct ebbi_live_group *b)
+{
+    return a->entry == b->entry && a->thread == b->thread && a->label == b->label &&
+           a->age == b->age;
+}
+
+static void group_add(struct ebbi_live_groups *groups, const struct ebbi_live_group *one)
+{
+    uint64_t key = ebbi_mix((uint64_t)one->entry << 32 | one->thread, (uintptr_t)one->label);
+    size_t place = ebbi_mix(key, one->age) % groups->places;
+    while (groups->at[place].entry != 0 && !is_same(&groups->at[place], one)) {
+        place = (place + 1) % groups->places; // ends: half of the places are free
+    }
+    struct ebbi_live_group *group = &groups->at[place];
+    if (group->entry == 0) {
+        *group = *one;
+        group->next = groups->first[one->entry - 1];
+        groups->first[one->entry - 1] = (uint32_t)place + 1;
+    } else {
+        group->sum.objects += one->sum.objects;
+        group->sum.bytes += one->sum.bytes;
+    }
+}
+
+// Those of entries that have come since do without.
+static void group_live(struct ebbi_live_groups *groups, const struct ebbi_live *live,
+                       uint64_t now_ns)
+{
+    if (live->entry != 0 && live->entry <= groups->entries) {
+        uint64_t age_ns = now_ns > live->made_ns ? now_ns - live->made_ns : 0;
+        struct ebbi_live_group one = {
+            .sum = {live->objects, live->objects * (double)live->bytes},
+            .label = live->label,
+            .entry = live->entry,
+            .thread = live->thread,
+            .age = ebbi_profile_term(age_ns),
+        };
+        group_add(groups, &one);
+    }
+}
+
+// Under the lock for a few at a time, as allocations wait for it.
+static void group_all(struct ebbi_live_groups *groups, uint32_t count)
+{
+    uint64_t now_ns = ebbi_os_now_ns();
+    for (uint32_t from = 1; from < count; from += STRIDE) {
+        struct ebbi_live some[STRIDE];
+        uint32_t length = count - from < STRIDE ? count - from : STRIDE;
+        ebbi_profile_lock();
+        for (uint32_t i = 0; i < length; i++) {
+            some[i] = ebbi_live_table.at[from + i];
+        }
+        ebbi_profile_unlock();
+        for (uint32_t i = 0; i < length; i++) {
+            group_live(groups, &some[i], now_ns);
+        }
+    }
+}
+
+bool ebbi_live_groups_take(struct ebbi_live_groups *groups)
+{
+    ebbi_profile_lock();
+    uint32_t count = ebbi_live_table.count;
+    ebbi_profile_unlock();
+    size_t places = 64, entries = ebbi_profile_entries();
+    while (places < 2 * (size_t)count) {
+        places *= 2;
+    }
+    size_t bytes = places * sizeof *groups->at + entries * sizeof *groups->first;
+    *groups = (struct ebbi_live_groups){
+        .places = places, .entries = entries, .bytes = ebbi_align_up(bytes, ebbi_os_page_size())};
+    groups->at = ebbi_os_map(NULL, groups->bytes);
+    if (groups->at != NULL) {
+        groups->first = (uint32_t *)(void *)(groups->at + places);
+        group_all(groups, count);
+    }
+    return groups->at != NULL;
+}
+
+void ebbi_live_groups_end(struct ebbi_live_groups *groups)
+{
+    ebbi_os_release(groups->at, groups->bytes);
+}
