@@ -65,14 +65,16 @@ class Maker:
                 self.message.location[-1].line.add(function_id=function, line=line)
         return number
 
-    def sample(self, locations: list[int], values: tuple[int, ...]) -> None:
-        self.message.sample.add(location_id=locations, value=values)
+    def sample(self, locations: list[int], values: tuple[int, ...], **labels: str) -> None:
+        made = self.message.sample.add(location_id=locations, value=values)
+        for key, value in labels.items():
+            made.label.add(key=self.text(key), str=self.text(value))
 
-    def stack(self, calls: str, in_use: int, allocated: int | None = None) -> None:
+    def stack(self, calls: str, in_use: int, allocated: int | None = None, **labels: str) -> None:
         """`calls`: the outermost first."""
         many = in_use if allocated is None else allocated
         locations = [self.named(name) for name in reversed(calls.split())]
-        self.sample(locations, (many // 8, many, in_use // 8, in_use))
+        self.sample(locations, (many // 8, many, in_use // 8, in_use), **labels)
 
     def write(self, path: Path, *, packed: bool = False) -> Path:
         content = self.message.SerializeToString()

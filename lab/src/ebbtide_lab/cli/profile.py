@@ -24,6 +24,7 @@ WATCH_S = 30
 MEAN = 512 << 10
 MEAN_PINNED = 32 << 10  # what pins is small, and little of it
 PINNED = "pinned"
+IN_USE = ("in-use", "in-use-objects", PINNED)
 A_PATH = click.Path(path_type=Path)
 
 
@@ -32,6 +33,7 @@ class Asked(TypedDict):
 
     base: Path | None
     view: str
+    by: str | None
     top: int
     focus: str | None
     as_tree: bool
@@ -50,6 +52,12 @@ class Asked(TypedDict):
     default="in-use",
     show_default=True,
     help="What to count.",
+)
+@click.option(
+    "--by",
+    type=click.Choice(list(weights.GROUPS)),
+    help="Tell apart what is in use by thread, label of a domain or age; what was allocated by"
+    " lifetime.",
 )
 @click.option(
     "--top",
@@ -85,32 +93,47 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
     allocates while it is watched. In use is what is left of all that a profile of it, also an
     earlier one, has seen. Names come from the programs' files.
 
+    Short-lived is what was freed within a second of its allocation.
+
     The view pinned, of a process alone, is the free memory that does not go back to the system
     because such blocks lie on the same pages: an estimate by size class.
     """
     if sum((asked["as_tree"], asked["as_json"], asked["page"] is not None)) > 1:
         raise click.UsageError("--tree, --html and --json exclude each other")
+    by, view = asked["by"] or "", asked["view"]
+    _check_by(by, view)
     profile = _read(file, asked)
     base = stacks.read(asked["base"]) if asked["base"] else None
-    found = weights.weigh(profile, base, asked["view"])
+    found = weights.weigh(profile, base, view, by)
     if not found:
-        raise LabError(f"{file} counts nothing for the view {asked['view']}")
+        raise LabError(f"{file} counts nothing for the view {view}")
+    whole = weights.weigh(profile, base, weights.WHOLE[view]) if view in weights.WHOLE else []
     if asked["focus"]:
         found = weights.focus(found, asked["focus"])
+        whole = weights.focus(whole, asked["focus"]) if whole else []
     warnings = list(dict.fromkeys([*profile.warnings, *(base.warnings if base else [])]))
     for each in warnings:
         click.echo(f"Warning: {each}", err=True)
-    shown = Shown(profile, base, asked["view"], found, warnings)
+    shown = Shown(profile, base, view, found, warnings, by, whole)
     if asked["as_json"]:
         click.echo(json.dumps(heap_profile.as_json(shown)))
     elif asked["page"]:
         _write(asked["page"], heap_page.render(shown))
     elif asked["as_tree"]:
         heap_profile.print_tree(shown, open_console())
+    elif by:
+        heap_profile.print_groups(shown, asked["top"], open_console())
     elif base is not None:
         heap_profile.print_growth(shown, asked["top"], open_console())
     else:
         heap_profile.print_functions(shown, asked["top"], open_console())
+
+
+def _check_by(by: str, view: str) -> None:
+    """Who allocated what was freed since is not kept, nor how long what is in use will be."""
+    if by and (by == weights.LIFETIME) == (view in IN_USE):
+        views = "what is allocated or short-lived" if view in IN_USE else "what is in use or pinned"
+        raise click.UsageError(f"--by {by} is for views of {views}")
 
 
 def _read(file: Path, asked: Asked) -> Profile:

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The sampled heap profile of a running process: switched on and off, and read, from outside.
 
-`ebb_profile_board` leads to the sums by stack (src/profile/profile.c), which are read
-without stopping anybody; a sum may be an allocation behind. It is asked for so long
+`ebb_profile_board` leads to the sums by stack and to the samples in use (src/profile/profile.c),
+which are read without stopping anybody; a sum may be an allocation behind. It is asked for so long
 (control.py): a profile ends by itself when this tool does not come back.
 """
 
 import struct
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import control
@@ -16,13 +17,35 @@ from ebbtide_lab.inspect.image import Code, Process, told
 
 SYMBOL = "ebb_profile_board"
 LACK = "that could be asked for a profile"
-BOARD = struct.Struct("<QIIQQQQQQ")
+BOARD = struct.Struct("<QIIQQQQQQQQ")
 MAGIC = 0x4542424350524631
-VERSION = 1
-ENTRY = struct.Struct("<QIIdddd")
+VERSION = 2
+TERMS = 8  # lengths of time
+ENTRY = struct.Struct(f"<QIIdd{2 * TERMS}d")
+LIVE = struct.Struct("<QQdQII")
+LABEL_BYTES = 32
 WORD = struct.Struct("<Q")
 HALF = struct.Struct("<I")
 MOST_DEPTH = 64
+
+
+class Amount(NamedTuple):
+    objects: float
+    bytes: float
+
+    def plus(self, more: "Amount") -> "Amount":
+        return Amount(self.objects + more.objects, self.bytes + more.bytes)
+
+    def less(self, part: "Amount") -> "Amount":
+        return Amount(self.objects - part.objects, self.bytes - part.bytes)
+
+    def at_most(self, most: "Amount") -> "Amount":
+        return Amount(
+            max(min(self.objects, most.objects), 0.0), max(min(self.bytes, most.bytes), 0.0)
+        )
+
+
+NONE = Amount(0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -30,10 +53,19 @@ class Sums:
     """Of one stack, whose calls are the innermost first."""
 
     calls: tuple[int, ...]
-    objects: float  # allocated
-    bytes: float
-    freed_objects: float  # of these
-    freed_bytes: float
+    made: Amount
+    freed: tuple[Amount, ...]  # of these, by how long they were in use: one for each term
+
+
+@dataclass(frozen=True)
+class Live:
+    """A sample in use."""
+
+    entry: int  # of its stack among the sums
+    thread: int
+    label: str  # of the domain that was current; "": none
+    made_ns: int  # CLOCK_MONOTONIC
+    amount: Amount  # that it stands for
 
 
 class HeapProfile:
@@ -84,7 +116,7 @@ class HeapProfile:
     def read(self) -> list[Sums]:
         """All stacks since the process began, those of earlier rounds included."""
         with told(self.pid):
-            at_entries, at_count, at_calls = self._places[3:]
+            at_entries, at_count, at_calls = self._places[3:6]
             entries, count, calls = (self._word(at) for at in (at_entries, at_count, at_calls))
             if entries == 0:
                 return []
@@ -93,9 +125,44 @@ class HeapProfile:
             last = max(first + depth for _, first, depth, *_ in found)
             words = struct.unpack(f"<{last}Q", self._process.read(calls, last * WORD.size))
         return [
-            Sums(words[first : first + min(depth, MOST_DEPTH)], *sums)
+            Sums(
+                words[first : first + min(depth, MOST_DEPTH)],
+                Amount(*sums[:2]),
+                tuple(map(Amount, sums[2::2], sums[3::2])),
+            )
             for _, first, depth, *sums in found
         ]
+
+    def live(self) -> list[Live]:
+        """The samples in use. One that comes or goes meanwhile may be missing."""
+        with told(self.pid):
+            at_live, at_count = self._places[6:]
+            live = self._word(at_live)
+            count = HALF.unpack(self._process.read(at_count, HALF.size))[0]
+            content = self._process.read(live, count * LIVE.size) if live else b""
+        labels: dict[int, str] = {0: ""}
+        return [
+            Live(
+                entry - 1,
+                thread,
+                self._label(label, labels),
+                made_ns,
+                Amount(objects, objects * size),
+            )
+            for made_ns, size, objects, label, entry, thread in LIVE.iter_unpack(content)
+            if entry
+        ]
+
+    def thread_name(self, thread: int) -> str:
+        """Empty when it has ended."""
+        return self._process.thread_name(thread)
+
+    def _label(self, address: int, known: dict[int, str]) -> str:
+        if address not in known:
+            with told(self.pid):
+                name = self._process.read(address, LABEL_BYTES)
+            known[address] = name.partition(b"\0")[0].decode(errors="replace")
+        return known[address]
 
     def _word(self, address: int) -> int:
         return int(WORD.unpack(self._process.read(address, WORD.size))[0])

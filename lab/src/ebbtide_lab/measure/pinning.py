@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass, Subject
 from ebbtide_lab.measure import profiling
-from ebbtide_lab.profile.recorded import Recorded, Sample
+from ebbtide_lab.profile.recorded import Recorded
 
 TYPE = "pinned_space"
 PAGE = 4096
@@ -61,7 +61,7 @@ def added(found: Recorded, heap: Heap) -> Pinned:
             whole = max(one.live_blocks, seen[one.block_bytes])
             keeps = most_pinned(one) * sample.values[at_objects] // whole
         told += keeps
-        samples.append(Sample(sample.locations, (*sample.values, keeps)))
+        samples.append(replace(sample, values=(*sample.values, keeps)))
     profile = replace(
         found,
         types=(*found.types, TYPE),

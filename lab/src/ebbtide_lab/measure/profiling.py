@@ -2,14 +2,18 @@
 """A heap profile of a running process, as one that it might have written."""
 
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.heap_profile import HeapProfile, Sums
+from ebbtide_lab.inspect.heap_profile import NONE, Amount, HeapProfile, Sums
 from ebbtide_lab.measure import interrupts
-from ebbtide_lab.profile.recorded import Location, Mapping, Recorded, Sample
+from ebbtide_lab.profile.recorded import Labels, Location, Mapping, Recorded, Sample
+from ebbtide_lab.profile.terms import TERMS, term
 
 TYPES = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space")
 UNITS = ("count", "bytes", "count", "bytes")
@@ -26,7 +30,7 @@ def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = noth
     what was allocated while a profile was on. `look`: what is done just before it is read."""
     live = HeapProfile(pid)
     try:
-        before, until = live.read(), live.until()
+        since, before, until = time.monotonic_ns(), live.read(), live.until()
         if until != 0 or live.mean() == 0:
             live.ask(mean, seconds + GRACE_S)
         own = live.until()
@@ -34,7 +38,7 @@ def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = noth
         with interrupts.kept():
             time.sleep(seconds)
         look()
-        found = recorded(live, before, live.read(), mean)
+        found = recorded(live, mean, before, since)
         with suppress(LabError):
             if live.until() == own != until:  # else it is the program's, or another tool's
                 live.ask(0)
@@ -43,7 +47,14 @@ def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = noth
         live.close()
 
 
-def recorded(live: HeapProfile, before: list[Sums], after: list[Sums], mean: int) -> Recorded:
+def recorded(
+    live: HeapProfile, mean: int, before: Sequence[Sums] = (), since_ns: int = 0
+) -> Recorded:
+    """As the process would write it (src/profile/proto.c), but of what was allocated and freed
+    `before` that moment, only what is in use. What is in use is read first, so that its stacks
+    are known afterwards."""
+    parts = _parts(live, since_ns)
+    after = live.read()
     mappings = [
         Mapping(
             each.start,
@@ -62,21 +73,71 @@ def recorded(live: HeapProfile, before: list[Sums], after: list[Sums], mean: int
             locations[address] = Location(address, next(inside, None), ())
         return locations[address]
 
-    earlier = before + [Sums((), 0, 0, 0, 0)] * (len(after) - len(before))
-    samples = [
-        Sample(tuple(location(call) for call in now.calls), values)
-        for then, now in zip(earlier, after, strict=True)
-        if any(values := _values(then, now))
-    ]
+    earlier = [*before, *[Sums((), NONE, (NONE,) * len(TERMS))] * (len(after) - len(before))]
+    samples = []
+    for number, (then, now) in enumerate(zip(earlier, after, strict=True)):
+        stack = _Stack(tuple(location(call) for call in now.calls), [])
+        _tell(stack, then, now, parts.get(number, {}))
+        samples += stack.samples
     return Recorded(
         Path(f"process {live.pid}"), TYPES, UNITS, tuple(samples), "", "", mean, "bytes"
     )
 
 
-def _values(then: Sums, now: Sums) -> tuple[int, ...]:
-    return (
-        round(now.objects - then.objects),
-        round(now.bytes - then.bytes),
-        max(round(now.objects - now.freed_objects), 0),
-        max(round(now.bytes - now.freed_bytes), 0),
-    )
+@dataclass
+class _Part:
+    """Of what is in use of a stack, with the same labels."""
+
+    live: Amount = NONE
+    made: Amount = NONE  # of it, what was allocated meanwhile
+
+
+def _parts(live: HeapProfile, since_ns: int) -> dict[int, dict[Labels, _Part]]:
+    now_ns = time.monotonic_ns()
+    found: dict[int, dict[Labels, _Part]] = defaultdict(lambda: defaultdict(_Part))
+    threads: dict[int, str] = {}
+    for each in live.live():
+        if each.thread not in threads:
+            name = live.thread_name(each.thread)
+            threads[each.thread] = f"{name} ({each.thread})" if name else str(each.thread)
+        label = (("label", each.label),) if each.label else ()
+        age = term(max(now_ns - each.made_ns, 0))
+        part = found[each.entry][("thread", threads[each.thread]), *label, ("age", age)]
+        part.live = part.live.plus(each.amount)
+        if each.made_ns >= since_ns:
+            part.made = part.made.plus(each.amount)
+    return found
+
+
+@dataclass
+class _Stack:
+    """Its samples: each tells what the rounded sums have grown by."""
+
+    locations: tuple[Location, ...]
+    samples: list[Sample]
+    made: Amount = NONE
+    live: Amount = NONE
+
+    def add(self, made: Amount, live: Amount, labels: Labels) -> None:
+        told = (*self.made, *self.live)
+        self.made, self.live = self.made.plus(made), self.live.plus(live)
+        sums = (*self.made, *self.live)
+        values = tuple(round(now) - round(past) for now, past in zip(sums, told, strict=True))
+        if any(values):
+            self.samples.append(Sample(self.locations, values, labels))
+
+
+def _tell(stack: _Stack, then: Sums, now: Sums, parts: dict[Labels, _Part]) -> None:
+    """What is allocated and what is in use is what the sums say. Who has it is told as far as it
+    goes, and of what was freed meanwhile first the youngest: others may be older than that."""
+    made = now.made.less(then.made)
+    live = reduce(Amount.less, now.freed, now.made)
+    for labels, part in parts.items():
+        live_part, made_part = part.live.at_most(live), part.made.at_most(made)
+        live, made = live.less(live_part), made.less(made_part)
+        stack.add(made_part, live_part, labels)
+    for name, past, freed in zip(TERMS, then.freed, now.freed, strict=True):
+        part_freed = freed.less(past).at_most(made)
+        made = made.less(part_freed)
+        stack.add(part_freed, NONE, (("lifetime", name),))
+    stack.add(made.at_most(made), live.at_most(live), ())

@@ -117,6 +117,7 @@ class Sample(_message.Message):
 
     LOCATION_ID_FIELD_NUMBER: _builtins.int
     VALUE_FIELD_NUMBER: _builtins.int
+    LABEL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def location_id(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """the innermost first"""
@@ -125,19 +126,45 @@ class Sample(_message.Message):
     def value(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """one for each sample_type"""
 
+    @_builtins.property
+    def label(self) -> _containers.RepeatedCompositeFieldContainer[Global___Label]: ...
     def __init__(
         self,
         *,
         location_id: _abc.Iterable[_builtins.int] | None = ...,
         value: _abc.Iterable[_builtins.int] | None = ...,
+        label: _abc.Iterable[Global___Label] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["location_id", b"location_id", "value", b"value"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["label", b"label", "location_id", b"location_id", "value", b"value"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
+
+@_typing.final
+class Label(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    STR_FIELD_NUMBER: _builtins.int
+    key: _builtins.int
+    str: _builtins.int
+    """0: the label is a number"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.int = ...,
+        str: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "str", b"str"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Label: _TypeAlias = Label  # noqa: Y015
 
 @_typing.final
 class Mapping(_message.Message):

@@ -40,10 +40,14 @@ class Location:
     lines: tuple[Line, ...]  # the innermost of inlined calls first; empty where nobody knew
 
 
+Labels = tuple[tuple[str, str], ...]  # names and texts
+
+
 @dataclass(frozen=True)
 class Sample:
     locations: tuple[Location, ...]  # the innermost first
     values: tuple[int, ...]  # one for each type
+    labels: Labels = ()
 
 
 @dataclass(frozen=True)
@@ -142,7 +146,8 @@ class _Reader:
         if len(found.value) != types:
             raise IndexError(len(found.value))
         locations = tuple(self._locations[each] for each in found.location_id)
-        return Sample(locations, tuple(found.value))
+        labels = ((self._text(each.key), self._text(each.str)) for each in found.label if each.str)
+        return Sample(locations, tuple(found.value), tuple(labels))
 
 
 def _around(address: int, mappings: Iterable[Mapping]) -> Mapping | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
 from ebbtide_lab.profile.binary import Binary, NoBinaryError, demangled
-from ebbtide_lab.profile.recorded import Location, Mapping, Recorded, Sample, load
+from ebbtide_lab.profile.recorded import Labels, Location, Mapping, Recorded, Sample, load
 
 NO_STACK = "(no stack)"
 # Where Ebbtide is linked into the program, its own calls are on its stacks: these are innermost,
@@ -20,6 +20,7 @@ OWN = re.compile(r"(ebbi?_\w+|malloc_any|sample_in|resize_counted)(\.\w+)*")
 class Frame:
     name: str  # of a function, or MODULE+0xOFFSET
     module: str
+    is_group: bool = False  # no function: what the stacks below have in common
 
 
 Frames = tuple[Frame, ...]  # the outermost first
@@ -30,6 +31,7 @@ Binaries = dict[tuple[str, str], Binary | None]  # by path and build ID; None: i
 class Stack:
     values: list[int]  # one for each type of the profile
     where: str = ""  # FILE:LINE of the innermost, if known
+    parts: dict[Labels, list[int]] = field(default_factory=dict)  # that the values are sums of
 
 
 @dataclass
@@ -84,6 +86,8 @@ def _outermost_first(names: "_Names", kept: tuple[Location, ...]) -> Frames:
 
 
 def _add(stack: Stack, sample: Sample) -> None:
+    part = stack.parts.get(sample.labels, [0] * len(stack.values))
+    stack.parts[sample.labels] = [a + b for a, b in zip(part, sample.values, strict=True)]
     stack.values = [a + b for a, b in zip(stack.values, sample.values, strict=True)]
 
 

@@ -2,18 +2,32 @@
 """What a profile says of one type of its values: by stack, by function, as a tree."""
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.profile.stacks import Frame, Frames, Profile
+from ebbtide_lab.profile.terms import SHORT, TERMS
 
 # The types of each view, as Ebbtide, Go and tcmalloc call them.
 VIEWS = {
     "in-use": ("inuse_space", "space"),
     "allocated": ("alloc_space",),
+    "short-lived": ("alloc_space",),
     "in-use-objects": ("inuse_objects", "objects"),
     "allocated-objects": ("alloc_objects",),
+    "short-lived-objects": ("alloc_objects",),
     "pinned": ("pinned_space",),
+}
+# Of what is short-lived: the view that it is a part of.
+WHOLE = {"short-lived": "allocated", "short-lived-objects": "allocated-objects"}
+LIFETIME = "lifetime"
+# By which labels what is in use can be told apart, and what was allocated; and who has none.
+GROUPS = {
+    "thread": "(not known)",
+    "label": "(no label)",
+    "age": "(not known)",
+    LIFETIME: "(in use)",
 }
 
 
@@ -24,6 +38,7 @@ class Weight:
     now: int
     before: int  # 0 without a base
     is_new: bool  # the base has nothing of this stack
+    group: str = ""  # "": they are not told apart
 
     @property
     def grew(self) -> int:
@@ -46,6 +61,18 @@ class Node:
     children: dict[Frame, "Node"] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class Group:
+    name: str
+    now: int
+    before: int
+    heaviest: Weight
+
+    @property
+    def grew(self) -> int:
+        return self.now - self.before
+
+
 def type_of(profile: Profile, view: str) -> int:
     for name in VIEWS[view]:
         if name in profile.types:
@@ -54,21 +81,53 @@ def type_of(profile: Profile, view: str) -> int:
     raise LabError(f"{profile.path} has nothing for the view {view}: it holds {have}")
 
 
-def weigh(profile: Profile, base: Profile | None, view: str) -> list[Weight]:
+def weigh(profile: Profile, base: Profile | None, view: str, by: str = "") -> list[Weight]:
     """The most first; with a base what is new first, then what grew most."""
-    at = type_of(profile, view)
-    before: dict[Frames, int] = {}
-    if base is not None:
-        at_base = type_of(base, view)
-        before = {frames: stack.values[at_base] for frames, stack in base.stacks.items()}
+    after = _values(profile, view, by)
+    before = _values(base, view, by) if base is not None else {}
     found = []
-    for frames in dict.fromkeys([*profile.stacks, *before]):
+    for key in dict.fromkeys([*after, *before]):
+        group, frames = key
         stack = profile.stacks.get(frames) or (base and base.stacks[frames])
-        now = profile.stacks[frames].values[at] if frames in profile.stacks else 0
-        past = before.get(frames, 0)
+        now, past = after.get(key, 0), before.get(key, 0)
         if (now or past) and stack:
-            found.append(Weight(frames, stack.where, now, past, base is not None and not past))
+            is_new = base is not None and not past
+            found.append(Weight(frames, stack.where, now, past, is_new, group))
     return sorted(found, key=lambda each: (not each.is_new, -each.grew))
+
+
+def _values(profile: Profile, view: str, by: str) -> dict[tuple[str, Frames], int]:
+    """By group and stack."""
+    at = type_of(profile, view)
+    found: dict[tuple[str, Frames], int] = defaultdict(int)
+    known: set[str] = set()
+    for frames, stack in profile.stacks.items():
+        for labels, values in stack.parts.items():
+            named = dict(labels)
+            known.update(named)
+            if view not in WHOLE or named.get(LIFETIME) in SHORT:
+                found[named.get(by, GROUPS[by]) if by else "", frames] += values[at]
+    if by and profile.stacks and not known & GROUPS.keys():
+        raise LabError(f"{profile.path} does not tell what it counts by {by}")
+    return found
+
+
+def groups(weights: list[Weight]) -> list[Group]:
+    """The most first; lengths of time as these are."""
+    members: dict[str, list[Weight]] = defaultdict(list)
+    for each in weights:
+        members[each.group].append(each)
+    found = [
+        Group(
+            name,
+            sum(each.now for each in its),
+            sum(each.before for each in its),
+            max(its, key=lambda each: abs(each.grew)),
+        )
+        for name, its in members.items()
+    ]
+    terms = {name: at for at, name in enumerate(TERMS)}
+    return sorted(found, key=lambda each: (terms.get(each.name, -1), -abs(each.grew)))
 
 
 def focus(weights: list[Weight], pattern: str) -> list[Weight]:
@@ -101,14 +160,20 @@ def functions(weights: list[Weight]) -> list[Function]:
     return sorted(found.values(), key=lambda each: (-abs(each.flat), -abs(each.cumulative)))
 
 
-def tree(weights: list[Weight]) -> Node:
-    """The root has no name: all begin there."""
+def tree(weights: list[Weight], by: str = "") -> Node:
+    """The root has no name: all begin there. Groups come next, then functions."""
     root = Node(Frame("", ""))
     for each in weights:
         node = root
         node.value += each.grew
-        for frame in each.frames:
+        for frame in (*_group_of(each, by), *each.frames):
             node = node.children.setdefault(frame, Node(frame))
             node.value += each.grew
         node.own += each.grew
     return root
+
+
+def _group_of(weight: Weight, by: str) -> Frames:
+    name = weight.group
+    told = name if name.startswith("(") else f"{by} {name}"
+    return (Frame(told, "", is_group=True),) if name else ()

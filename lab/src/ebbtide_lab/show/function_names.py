@@ -4,11 +4,17 @@ those of Rust without what makes them unique."""
 
 import re
 
+from ebbtide_lab.profile.stacks import Frame
+
 OPERATOR = "operator"
 CLONE = re.compile(r" (?:\(\.[\w.]+\)|\[clone [^]]*\])")  # what a compiler has made of a function
 RUST = re.compile(r"::h[0-9a-f]{16}$")
 ESCAPED = re.compile(r"\$u([0-9a-f]{2,5})\$")
 NAMELESS = "(anonymous namespace)"
+
+
+def label(frame: Frame) -> str:
+    return frame.name if frame.is_group else brief(frame.name)
 
 
 def brief(name: str) -> str:

@@ -6,7 +6,7 @@ import json
 from ebbtide_lab.profile.stacks import Frame
 from ebbtide_lab.profile.weights import Node, functions, tree
 from ebbtide_lab.show import templates
-from ebbtide_lab.show.function_names import brief
+from ebbtide_lab.show.function_names import brief, label
 from ebbtide_lab.show.heap_profile import Shown, headline
 from ebbtide_lab.show.status import share
 
@@ -36,7 +36,7 @@ def render(shown: Shown) -> str:
             compares=shown.base is not None,
             whole=shown.plain(whole),
             rows=rows,
-            data=_script_data(_flat(tree(drawn)) | {"bytes": shown.in_bytes}),
+            data=_script_data(_flat(tree(drawn, shown.by)) | {"bytes": shown.in_bytes}),
         )
         .lstrip()
     )
@@ -54,7 +54,7 @@ def _flat(root: Node) -> dict[str, object]:
             frames.append(names.setdefault(child.frame, len(names)))
             values.append(child.value)
             pending.append((child, len(values) - 1))
-    texts = [(brief(each.name), each.name, each.module) for each in names]
+    texts = [(label(each), each.name, each.module) for each in names]
     return {"names": texts, "parents": parents, "frames": frames, "values": values}
 
 

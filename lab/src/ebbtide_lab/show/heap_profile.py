@@ -2,7 +2,7 @@
 """What `ebb profile` prints: totals, functions or grown stacks, a tree, or JSON."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from rich.console import Console
@@ -11,9 +11,18 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ebbtide_lab.profile.stacks import Profile
-from ebbtide_lab.profile.weights import Function, Node, Weight, functions, tree, type_of
+from ebbtide_lab.profile.weights import (
+    WHOLE,
+    Function,
+    Node,
+    Weight,
+    functions,
+    groups,
+    tree,
+    type_of,
+)
 from ebbtide_lab.show.fit import Grid
-from ebbtide_lab.show.function_names import brief
+from ebbtide_lab.show.function_names import brief, label
 from ebbtide_lab.show.status import human_bytes, share
 from ebbtide_lab.show.units import ABSENT
 
@@ -22,10 +31,19 @@ WORDS = {
     "allocated": "allocated since the profile began",
     "in-use-objects": "objects in use",
     "allocated-objects": "objects allocated since the profile began",
+    "short-lived": "allocated and freed within a second",
+    "short-lived-objects": "objects allocated and freed within a second",
     "pinned": "free and kept by blocks in use beside it",
 }
 TITLES = {"pinned": "Which functions allocated the blocks that keep it, the most first"}
+GROUP_TITLES = {
+    "thread": "Which threads allocated it, the most first",
+    "label": "For which domains it was allocated, the most first",
+    "age": "How old it is",
+    "lifetime": "How long it was in use",
+}
 TREE_LEAST = 0.01  # of the whole: what weighs less is not in the tree
+CUMULATIVE = ["cumulative", "cumulative %"]
 FRAMES_SHOWN = 6  # of a stack that grew
 BYTES = "bytes"
 
@@ -39,6 +57,8 @@ class Shown:
     view: str
     weights: list[Weight]
     warnings: list[str]
+    by: str = ""  # what tells its groups apart
+    whole: list[Weight] = field(default_factory=list)  # that it is a part of (WHOLE)
 
     @property
     def unit(self) -> str:
@@ -60,7 +80,11 @@ def headline(shown: Shown) -> list[str]:
     now, before = sum(each.now for each in weights), sum(each.before for each in weights)
     what = f"{profile.path}: {shown.plain(now)} {WORDS[shown.view]}"
     if base is None:
-        lines = [f"{what}, by {_stacks(len(weights))}."]
+        stacks = len({each.frames for each in weights})
+        lines = [f"{what}, by {_stacks(stacks)}."]
+        if shown.view in WHOLE:
+            whole = sum(each.now for each in shown.whole)
+            lines.append(f"That is {share(now, whole)} of {shown.plain(whole)} allocated.")
     else:
         new = [each for each in weights if each.is_new]
         lines = [
@@ -91,19 +115,23 @@ def print_functions(shown: Shown, top: int, console: Console) -> None:
     _print_head(shown, console)
     found = functions(shown.weights)
     whole = sum(each.grew for each in shown.weights)
+    own = {each.frame: each.flat for each in functions(shown.whole)}
     table = Grid(
         TITLES.get(shown.view, "Which functions allocated it, the most first"),
-        ["function", "flat", "flat %", "cumulative", "cumulative %"],
+        ["function", "flat", "flat %", *(["of its own"] if own else []), *CUMULATIVE],
     )
     for each in found[:top]:
         flat, cumulative = each.flat, each.cumulative
         table.add(
             _named(each),
             *(shown.plain(flat), share(flat, whole)),
+            *([share(flat, own[each.frame])] if own else []),
             *(shown.plain(cumulative), share(cumulative, whole)),
         )
     table.print(console)
     console.print("flat: by the function itself; cumulative: by it and all that it calls.")
+    if own:
+        console.print("of its own: the share of all that the function itself allocated.")
     _print_rest(len(found) - top, "functions", console)
 
 
@@ -115,6 +143,32 @@ def _named(function: Function) -> str:
 def _print_rest(count: int, what: str, console: Console) -> None:
     if count > 0:
         console.print(f"{count:,} more {what}: --top N shows N, --json all.", style="dim")
+
+
+# --- groups ---------------------------------------------------------------------------
+
+
+def print_groups(shown: Shown, top: int, console: Console) -> None:
+    """With a base what each has grown by."""
+    _print_head(shown, console)
+    found = groups(shown.weights)
+    whole = sum(each.grew for each in found)
+    compares = shown.base is not None
+    table = Grid(
+        GROUP_TITLES[shown.by],
+        [shown.by, *(["grew by", "before", "now"] if compares else ["bytes", "%"]), "most by"],
+    )
+    if not shown.in_bytes and not compares:
+        table.headings[1] = "objects"
+    for each in found[:top]:
+        if compares:
+            cells = [shown.signed(each.grew), shown.plain(each.before), shown.plain(each.now)]
+        else:
+            cells = [shown.plain(each.now), share(each.now, whole)]
+        table.add(escape(each.name), *cells, escape(brief(each.heaviest.frames[-1].name)))
+    table.print(console)
+    console.print("--tree, --html and --json tell the stacks of each.", style="dim")
+    _print_rest(len(found) - top, "groups", console)
 
 
 # --- what grew ------------------------------------------------------------------------
@@ -158,7 +212,7 @@ def _innermost(weight: Weight) -> str:
 def print_tree(shown: Shown, console: Console) -> None:
     """Calls that lead to one call alone share a line."""
     _print_head(shown, console)
-    root = tree(shown.weights)
+    root = tree(shown.weights, shown.by)
     whole = sum(abs(each.grew) for each in shown.weights)
     top = Tree(Text(_told(root, whole, shown, ["all"])), highlight=False)
     pending = [(root, top)]
@@ -177,10 +231,10 @@ def _heavy(node: Node, whole: int) -> list[Node]:
 
 
 def _chain(node: Node, whole: int) -> tuple[list[str], Node]:
-    names = [brief(node.frame.name)]
+    names = [label(node.frame)]
     while len(found := _heavy(node, whole)) == 1 and found[0].value == node.value:
         (node,) = found
-        names.append(brief(node.frame.name))
+        names.append(label(node.frame))
     return names, node
 
 
@@ -202,8 +256,20 @@ def as_json(shown: Shown) -> dict[str, Any]:
         "total": sum(each.grew for each in shown.weights),
         "warnings": shown.warnings,
         "functions": [_function(each) for each in functions(shown.weights)],
-        "stacks": list(_all_stacks(shown.weights, shown.base is not None)),
-    }
+        "stacks": list(_all_stacks(shown)),
+    } | _told_of_parts(shown)
+
+
+def _told_of_parts(shown: Shown) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if shown.by:
+        found["by"] = shown.by
+        found["groups"] = [
+            {"name": each.name, "value": each.grew} for each in groups(shown.weights)
+        ]
+    if shown.whole:
+        found["allocated"] = sum(each.grew for each in shown.whole)
+    return found
 
 
 def _function(found: Function) -> dict[str, Any]:
@@ -216,10 +282,15 @@ def _function(found: Function) -> dict[str, Any]:
     }
 
 
-def _all_stacks(weights: list[Weight], compares: bool) -> Iterator[dict[str, Any]]:
-    for each in weights:
+def _all_stacks(shown: Shown) -> Iterator[dict[str, Any]]:
+    own = {each.frames: each.grew for each in shown.whole}
+    for each in shown.weights:
         frames = [{"name": frame.name, "module": frame.module} for frame in each.frames]
         found = {"frames": frames, "where": each.where, "value": each.now}
-        if compares:
+        if shown.base is not None:
             found |= {"before": each.before, "grew": each.grew, "new": each.is_new}
+        if shown.by:
+            found[shown.by] = each.group
+        if shown.whole:
+            found["allocated"] = own[each.frames]
         yield found

@@ -35,7 +35,7 @@ class LiveStacks:
         self._renew()
         begun = time.thread_time()
         if time.monotonic() >= self._again_at:
-            recorded = profiling.recorded(self._live, [], self._live.read(), self._live.mean())
+            recorded = profiling.recorded(self._live, self._live.mean())
             found = weights.weigh(stacks.named(recorded, self._binaries), None, "in-use")
             self._found = [StackSum(each.now, _calls(each)) for each in found]
             spent = time.thread_time() - begun
