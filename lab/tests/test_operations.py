@@ -107,7 +107,7 @@ def test_every_screen_of_the_walks_is_what_is_printed(server: tuple[int, Path]) 
 def test_the_walks_show_each_verb_that_they_are_about() -> None:
     verbs = {command.split()[1] for command, _ in shown() if command.startswith("ebb ")}
     assert verbs == {"ps", "snapshot", "diff", "profile", "status", "export"}
-    assert {"in-use", "allocated", "pinned"} == {
+    assert {"in-use", "allocated", "short-lived", "pinned"} == {
         (re.findall(r"--view (\S+)", command) or ["in-use"])[0]
         for command, _ in shown()
         if command.startswith("ebb profile")
