@@ -50,6 +50,7 @@ void ebbi_spares_give(struct ebbi_heap *heap); // all go to the arena; of any he
 bool ebbi_spares_rest(struct ebbi_heap *heap); // the same without the lock; true: there were any
 
 // ---- tick.c --------------------------------------------------------------------------------------
+void ebbi_purge_begin(void);                  // once, at start-up
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------

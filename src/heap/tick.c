@@ -15,9 +15,16 @@ static void sweep(struct ebbi_heap *heap)
     ebbi_outside(inside);
 }
 
+static uint64_t last_ms; // when a pass was asked for; a race only asks twice
+
+// At start-up there is nothing to return: else the first refill of each process would make a pass.
+void ebbi_purge_begin(void)
+{
+    ebbi_store_relaxed(&last_ms, ebbi_os_now_ms()); // relaxed: a hint
+}
+
 static void ask_in_time(void)
 {
-    static uint64_t last_ms; // a race only asks twice
     uint64_t now_ms = ebbi_os_now_ms();
     // relaxed: a hint
     if (now_ms - ebbi_load_relaxed(&last_ms) > ebbi_option(EBBI_OPTION_PURGE_DELAY) / 2) {

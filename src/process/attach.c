@@ -86,6 +86,7 @@ int ebbi_start(void)
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
             guards_begin(choice);
+            ebbi_purge_begin();
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }
