@@ -12,6 +12,7 @@ void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empt
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
 EBBI_INLINE unsigned ebbi_tray_number(unsigned bin) { return EBBI_CLASS_COUNT + bin % EBBI_TRAYS; }
+void ebbi_magazine_first(struct ebbi_heap *heap);              // a new heap's first arrays
 void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);     // if there is room for its array
 void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number); // it was full, and is empty
 void ebbi_tray_close(struct ebbi_heap *heap, unsigned number); // it is empty

@@ -41,6 +41,9 @@
 _Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_ENTERED 32
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
+#define EBBI_LEAST_SLOTS 16
+#define EBBI_FIRST_ARRAYS 4 // of the least size, among the fields
+#define EBBI_SLOTS 3520     // for all others
 
 typedef void *ebbi_slot; // a slot of a magazine
 
@@ -95,11 +98,11 @@ struct ebbi_spares {
     uint32_t puts;                         // since all went to the arena
 };
 
+// What every thread's first calls touch stands together: bin_of, the fields behind it, the first arrays, and the
+// first shelves. An idle thread holds five or six pages of its heap (docs/adr/0041-small-processes.md).
 struct ebbi_heap {
     struct ebbi_fast fast; // first: what the thread's pointer points to
     void *nothing;         // NULL: the slot below the top of a magazine without an array
-
-    struct ebbi_owner own; // of its slabs
 
     // The thread's alone, unless it is said.
     uint32_t events; // refills and flushes
@@ -117,35 +120,42 @@ struct ebbi_heap {
         inside; // how deep its thread is in slow calls; atomic, see park.c, as are the next two
     uint32_t parked;
     struct ebbi_fast **slot;
-    size_t budget_bytes;  // what magazines may still grow by
-    uint64_t taken_bytes; // by refills, since the start
-    struct ebbi_seat seat;
-    struct ebbi_heap *seats;   // that the thread of this heap has in domains
-    struct ebb_region *region; // current, while ebbi_source is ebbi_heap_scoped
-    uint32_t entered_count;    // enters of regions that have not been left
-    struct ebb_region
-        *entered[EBBI_ENTERED];        // the outermost of them, for a thread that ends inside
-    uint64_t arrays[2];                // bit n: magazines[n] has an array
-    void **slot_free[EBBI_SLOT_SIZES]; // recycled arrays
-    void **slot_next, **slot_end;      // fresh ones
-    unsigned outbox_count;
-    void *outbox[EBBI_OUTBOX];
-    struct ebbi_magazine magazines[EBBI_ARRAYS];
+    size_t budget_bytes;        // what magazines may still grow by
+    uint64_t taken_bytes;       // by refills, since the start
+    struct ebbi_heap *seats;    // that the thread of this heap has in domains
+    struct ebb_region *region;  // current, while ebbi_source is ebbi_heap_scoped
     struct ebbi_calls *running; // records taken, innermost run first
     struct ebbi_hooks_taken hooks;
     const void *run_frame;         // of the outermost ebbi_calls_run
     struct ebbi_collector *doomed; // to be destroyed behind it
+    // Under the registry lock.
+    struct ebbi_heap *next, *previous; // all heaps
+    struct ebbi_heap *abandoned_next;
+    uint32_t holds; // of walkers
+
+    // The thread's alone, as is what lies below arrays: a free into the first slot looks there (heap/lately.h).
+    uint64_t arrays[2];                // bit n: magazines[n] has an array
+    void **slot_free[EBBI_SLOT_SIZES]; // arrays at hand
+    void **slot_next, **slot_end;      // fresh ones
+    uint32_t entered_count;            // enters of regions that have not been left
+    void *first_slots[EBBI_FIRST_ARRAYS][EBBI_LEAST_SLOTS]
+        __attribute__((aligned(EBBI_CACHE_LINE)));
+    struct ebbi_owner own; // of its slabs
+
+    // The thread's alone.
+    struct ebbi_magazine magazines[EBBI_ARRAYS];
+    unsigned outbox_count;
+    void *slots[EBBI_SLOTS] __attribute__((aligned(EBBI_CACHE_LINE)));
+    void *outbox[EBBI_OUTBOX];
+    struct ebbi_seat seat;
+    struct ebb_region
+        *entered[EBBI_ENTERED]; // the outermost of them, for a thread that ends inside
 
     // Under own.lock.
     struct ebbi_spares spares;
     struct ebbi_limbo limbo;
     struct ebbi_deferred deferred; // of the default collector
     struct ebbi_record *records;   // in others
-
-    // Under the registry lock.
-    struct ebbi_heap *next, *previous; // all heaps
-    struct ebbi_heap *abandoned_next;
-    uint32_t holds; // of walkers
 };
 
 // Where the thread's malloc takes blocks from and its free puts them: the same, the heap of a domain

@@ -10,14 +10,16 @@
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
-#define LEAST_SLOTS 16
-#define TRAY_FILLS 4   // in a row, until a tray grows
-#define GROW_AFTER 2   // refills in a row
-#define SHRINK_AFTER 8 // flushes in a row
+#define TRAY_FILLS 4       // in a row, until a tray grows
+#define GROW_AFTER 2       // refills in a row
+#define SHRINK_AFTER 8     // flushes in a row
 
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
-static size_t least_slots(const struct ebbi_class *c) { return ebbi_min(c->slots, LEAST_SLOTS); }
+static size_t least_slots(const struct ebbi_class *c)
+{
+    return ebbi_min(c->slots, EBBI_LEAST_SLOTS);
+}
 
 static size_t steady_slots(const struct ebbi_class *c)
 {
@@ -34,7 +36,7 @@ static size_t charge(const struct ebbi_class *c, size_t slots)
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
     EBBI_ASSERT(slots > 0 && slots < (size_t)1 << EBBI_SLOT_SIZES && (slots & (slots - 1)) == 0);
-    EBBI_ASSERT(array >= (void **)(heap + 1) && array + slots <= heap->slot_end);
+    EBBI_ASSERT(array >= heap->first_slots[0] && array + slots <= heap->slot_end);
     array[0] = heap->slot_free[log2_of(slots)];
     heap->slot_free[log2_of(slots)] = array;
 }
@@ -89,18 +91,25 @@ static void set_array(struct ebbi_heap *heap, unsigned number, void **array, siz
     heap->fast.limit[m->bin] = array + slots;
 }
 
+void ebbi_magazine_first(struct ebbi_heap *heap)
+{
+    for (size_t i = EBBI_FIRST_ARRAYS; i-- > 0;) {
+        array_give(heap, heap->first_slots[i], EBBI_LEAST_SLOTS);
+    }
+}
+
 void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
 {
     unsigned number = ebbi_tray_number(bin);
     struct ebbi_magazine *tray = &heap->magazines[number];
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(tray->slots == 0);
-    void **array = array_take(heap, LEAST_SLOTS);
+    void **array = array_take(heap, EBBI_LEAST_SLOTS);
     if (array != NULL) {
         tray->bin = (uint16_t)bin;
         tray->streak = 0;
         tray->busy = true;
-        set_array(heap, number, array, LEAST_SLOTS);
+        set_array(heap, number, array, EBBI_LEAST_SLOTS);
     }
 }
 

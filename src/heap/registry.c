@@ -14,8 +14,7 @@
 #include "os/options.h"
 
 #define SPARE_HEAPS 8 // at least; one for each processor
-#define COLOURS 61u   // lines, in the first page
-#define ARRAYS_ROOM ((size_t)30 << 10)
+#define COLOURS 31u   // lines, in half a page: what idle threads hold is in five pages
 
 static struct ebbi_lock registry = EBBI_LOCK(REGISTRY);
 // Under it.
@@ -26,8 +25,12 @@ static size_t thread_heaps; // made so far
 static unsigned next_heap;  // made so far, seats included; atomic
 static size_t ended_purged; // by owners of heaps that have ended; atomic
 
-_Static_assert(sizeof(struct ebbi_heap) <= EBBI_GRANULE - ARRAYS_ROOM,
-               "room for the magazines' arrays");
+_Static_assert(sizeof(struct ebbi_heap) + (COLOURS - 1) * EBBI_CACHE_LINE <= EBBI_GRANULE,
+               "a heap is one granule, wherever it starts in it");
+
+_Static_assert(offsetof(struct ebbi_heap, slots) - offsetof(struct ebbi_heap, outbox_count) >=
+                   EBBI_LATELY * sizeof(void *),
+               "what a free into the first array reads below it is the thread's");
 
 void ebbi_registry_lock(void) { ebbi_lock_take(&registry); }
 void ebbi_registry_unlock(void) { ebbi_lock_drop(&registry); }
@@ -58,8 +61,9 @@ static void prepare_bins(struct ebbi_heap *heap)
     }
 }
 
-// Its thread may look meanwhile: it finds the bin or 0, and both are right.
-static void set_lookup(struct ebbi_heap *heap)
+// Its thread may look meanwhile: it finds the bin or 0, and both are right. Inlined, its array would be a page of each
+// thread's stack.
+static EBBI_NOINLINE void set_lookup(struct ebbi_heap *heap)
 {
     uint16_t bins[EBBI_LOOKUP_COUNT] = {0};
     if (ebbi_profile_round() == 0 && !ebbi_check_is_on()) {
@@ -95,11 +99,10 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     heap->own.lane = heap->lane;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
     heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
-    // A free into the first array's first slot looks at words below it, which others do not write.
-    uintptr_t arrays = (uintptr_t)(heap + 1) + EBBI_LATELY * sizeof(void *);
-    heap->slot_next = (void **)ebbi_align_up(arrays, EBBI_CACHE_LINE);
-    heap->slot_end = (void **)(start + EBBI_GRANULE);
-    EBBI_ASSERT(heap->slot_next < heap->slot_end && (uintptr_t)heap % EBBI_CACHE_LINE == 0);
+    heap->slot_next = heap->slots;
+    heap->slot_end = heap->slots + EBBI_SLOTS;
+    EBBI_ASSERT((uintptr_t)heap % EBBI_CACHE_LINE == 0);
+    ebbi_magazine_first(heap);
     prepare_bins(heap);
     return heap;
 }

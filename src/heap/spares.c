@@ -40,7 +40,9 @@ static EBBI_NOINLINE bool give(struct ebbi_spares *spares)
         large->next = all;
         all = large;
     }
-    spares->puts = 0;
+    if (spares->puts != 0) { // a heap that never had any keeps its page untouched
+        spares->puts = 0;
+    }
     if (all != NULL) {
         ebbi_larges_free(all);
     }

@@ -231,6 +231,9 @@ static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferre
 void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                             struct ebbi_expired *expired)
 {
+    if (deferred->count == 0) { // the page of a heap that never had any is not written to
+        return;
+    }
     ebbi_deferred_seal(clock, deferred);
     (void)ebbi_deferred_take(clock, deferred, SIZE_MAX, expired);
     expired->waiting |= deferred->count > 0;

@@ -102,6 +102,7 @@ TEST_F(Heap, AMagazineGrowsWhenItTurnsAndShrinksWhenItOnlyFills)
 
 TEST_F(Heap, EveryClassIsServedWithoutRoomForArrays)
 {
+    std::memset(heap->slot_free, 0, sizeof heap->slot_free);
     heap->slot_next = heap->slot_end;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         void *p = ebb_malloc(ebbi_class_bytes(c));
