@@ -40,7 +40,8 @@ function(ebbtide_compile target)
   target_compile_options(${target} PRIVATE
     ${EBBTIDE_WARNINGS} ${EBBTIDE_NO_BUILTINS}
     $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
-    -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition)
+    -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition
+    -ffunction-sections -fdata-sections) # for packaging/order.ld
   # Tests read internal headers, whose structs know more in checked builds.
   target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:$<$<CONFIG:Debug>:EBB_ASSERT=1>>)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:ebbtide_sanitize>)

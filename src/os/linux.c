@@ -29,7 +29,7 @@
 #define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
 
 // Of start-up, constant afterwards.
-static EBBI_SPARSE uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
+static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
 static uint16_t cpu_rank[MOST_CPUS / 64];             // how many of them are in the words before
 static size_t cpu_count;                              // 0: unknown
 static bool huge_by_default, huge_on_request;

@@ -274,3 +274,8 @@ endforeach()
 hostile_program(small_process)
 hostile_case(small_process "" data)
 hostile_case(small_process "" chunk)
+hostile_case(small_process "" threads)
+# A checked build has more code; lld places .eh_frame in front of it.
+if(CMAKE_BUILD_TYPE STREQUAL "Release" AND NOT CMAKE_SHARED_LINKER_FLAGS MATCHES "lld")
+  hostile_case(small_process "" code)
+endif()
