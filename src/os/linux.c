@@ -30,8 +30,8 @@
 
 // Of start-up, constant afterwards.
 static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
-static uint16_t cpu_rank[MOST_CPUS / 64];             // how many of them are in the words before
-static size_t cpu_count;                              // 0: unknown
+static uint16_t cpu_rank[MOST_CPUS / 64]; // how many of them are in the words before
+static size_t cpu_count;                  // 0: unknown
 static bool huge_by_default, huge_on_request;
 
 // Reads at most size - 1 bytes of a small file into text; returns the length, 0 when unreadable. By
