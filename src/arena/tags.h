@@ -51,10 +51,9 @@ struct ebbi_tag {
 
 // Constant once there are granules: read by all without more ado. One cache line.
 struct ebbi_window {
-    uintptr_t base;  // a multiple of EBBI_CHUNK
-    size_t granules; // 0 before ebbi_window_open
-    size_t
-        fast_granules; // what free's fast path goes by: the same, or 0 where every free is to be looked at
+    uintptr_t base;       // a multiple of EBBI_CHUNK
+    size_t granules;      // 0 before ebbi_window_open
+    size_t fast_granules; // for free's fast path: the same, or 0 where each free is to be slow
     struct ebbi_tag *tags;
 } __attribute__((aligned(32)));
 extern EBBI_HIDDEN struct ebbi_window ebbi_window;

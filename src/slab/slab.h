@@ -177,8 +177,7 @@ EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 struct ebbi_division {
     uint64_t magic; // as in ebbi_classes
     uint64_t size, blocks;
-    uint64_t
-        near; // bits that are the same in the addresses of blocks that lie within 16 to 32 of each other
+    uint64_t near; // bits that are the same in addresses within 16 to 32 blocks of each other
     unsigned class_number;
 };
 EBBI_INLINE struct ebbi_division ebbi_division_of(unsigned class_number)
