@@ -162,7 +162,7 @@ def test_a_signal_ends_the_watch_and_shows_it(
 def test_what_was_asked_for_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
         live = HeapProfile(pid)
-        live.ask(4096, 0.3)
+        live.ask(4096, 3)
         live.close()
         assert mean(pid) == 4096
         end = time.monotonic() + 30
