@@ -25,7 +25,7 @@ static size_t thread_heaps; // made so far
 static unsigned next_heap;  // made so far, seats included; atomic
 static size_t ended_purged; // by owners of heaps that have ended; atomic
 
-_Static_assert(sizeof(struct ebbi_heap) + (COLOURS - 1) * EBBI_CACHE_LINE <= EBBI_GRANULE,
+_Static_assert(sizeof(struct ebbi_heap) + (COLOURS - 1) * (size_t)EBBI_CACHE_LINE <= EBBI_GRANULE,
                "a heap is one granule, wherever it starts in it");
 
 _Static_assert(offsetof(struct ebbi_heap, slots) - offsetof(struct ebbi_heap, outbox_count) >=
