@@ -5,13 +5,14 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help release run test test-all test-glibc nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-cores bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help release run test test-all test-glibc test-suites nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-cores bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
 	@echo 'make test                build and run the tests, plain and under sanitizers (20 to 40 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo "make test-glibc          glibc's own 400 programs for malloc and threads, preloaded (10 minutes)"
+	@echo "make test-suites         two dozen programs' own tests under EBB_CHECK=1, in which nothing may be reported (20 minutes)"
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make nightly             ten million random steps against the model (25 minutes)'
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
@@ -76,6 +77,10 @@ test-all: setup-test
 test-glibc: lib
 	@tools/setup glibc
 	@tests/glibc/run build/release/libebbtide.so build/glibc
+
+test-suites: lib
+	@tools/setup suites
+	@tests/suites/run build/release/libebbtide.so build/suites
 
 nightly: setup-test
 	@cmake --preset release >/dev/null && cmake --build --preset release --target random_random

@@ -95,7 +95,7 @@ class Setup(ToolTest, unittest.TestCase):
     def test_every_row_of_the_table_names_each_distribution(self):
         for row in table():
             self.assertEqual(len(row), 2 + len(FAMILIES), row)
-            self.assertIn(row[0], ("build", "test", "run", "release", "glibc"))
+            self.assertIn(row[0], ("build", "test", "run", "release", "glibc", "suites"))
 
     def test_what_is_there_without_a_package_is_not_asked_for(self):
         self.machine(user=0, absent=["clang-package-of-nobody"])
