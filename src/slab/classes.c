@@ -25,9 +25,8 @@ static uint64_t place_factor(const struct ebbi_class *c)
     uint64_t step = factor * c->size; // modulo 2^64: below size
     uint64_t least = (((uint64_t)1 << EBBI_PLACE_BITS) + c->blocks - 1) / c->blocks;
     factor += step < least ? (least - step + c->size - 1) / c->size : 0;
-    step = factor * c->size;
-    EBBI_ASSERT((c->blocks - 1) * step >> EBBI_PLACE_BITS == 0);
-    EBBI_ASSERT(c->blocks * step >> EBBI_PLACE_BITS != 0);
+    EBBI_ASSERT((c->blocks - 1) * (factor * c->size) >> EBBI_PLACE_BITS == 0);
+    EBBI_ASSERT(c->blocks * (factor * c->size) >> EBBI_PLACE_BITS != 0);
     return factor;
 }
 
