@@ -12,7 +12,7 @@ help:
 	@echo 'make test                build and run the tests, plain and under sanitizers (20 to 40 minutes)'
 	@echo 'make test-all            every test in every build (hours)'
 	@echo "make test-glibc          glibc's own 400 programs for malloc and threads, preloaded (10 minutes)"
-	@echo "make test-suites         two dozen programs' own tests under EBB_CHECK=1, in which nothing may be reported (20 minutes)"
+	@echo "make test-suites         two dozen programs' own tests under EBB_CHECK=1, in which nothing may be reported (up to an hour)"
 	@echo 'make soak                the reclamation tests thirty times as long: litmus, stalled readers, exits, forks (15 minutes)'
 	@echo 'make nightly             ten million random steps against the model (25 minutes)'
 	@echo 'make coverage            which lines and branches of src those reach (5 minutes)'
