@@ -272,6 +272,7 @@ foreach(kind IN ITEMS 0 1 2 3 4) # in a pin, a domain, a current region, a regio
 endforeach()
 
 hostile_program(small_process)
+target_compile_definitions(hostile_small_process PRIVATE DATA_PAGES=$<IF:$<CONFIG:Debug>,9,7>) # locks know their ranks
 hostile_case(small_process "" data)
 hostile_case(small_process "" chunk)
 hostile_case(small_process "" threads)

@@ -153,7 +153,7 @@ int main(int argc, char **argv)
     block[0] = 1;
     uintptr_t chunk = (uintptr_t)block / (uintptr_t)GIB * (uintptr_t)GIB;
     int data = strcmp(argv[1], "data") == 0;
-    long most = data ? 7 : 13;
+    long most = data ? DATA_PAGES : 13;
     struct library library = find_library();
     long pages = data ? written_pages(library.from, library.to)
                       : written_pages(chunk, chunk + (uintptr_t)GIB);
