@@ -102,11 +102,6 @@ static struct ebbi_range canary_behind(const struct check_header *h)
     return (struct ebbi_range){from, from + h->tail};
 }
 
-static uintptr_t place_of_call(ebbi_site site)
-{
-    return site & (((ebbi_site)1 << EBBI_SITE_FAMILY) - 1);
-}
-
 static uint32_t this_thread(void)
 {
     const struct ebb_participant *me = ebbi_self();
@@ -132,7 +127,7 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
     h->offset = (uint32_t)offset & 0xFFFFFFu;
     h->align_log2 = ebbi_lowest_bit(align) & 0x1Fu;
     h->family = ebbi_family_of(site) & 7u;
-    h->made = place_of_call(site);
+    h->made = ebbi_caller_of(site);
     h->made_by = this_thread();
     h->freed = h->freed_by = 0;
     h->sum = sum_of(h);
@@ -467,7 +462,7 @@ void *ebbi_check_free(void *p, ebbi_site site)
         return NULL;
     }
     (void)ebbi_fetch_sub_relaxed(&held_blocks.in_use, h->bytes); // relaxed: a number
-    h->freed = place_of_call(site);
+    h->freed = ebbi_caller_of(site);
     h->freed_by = this_thread();
     h->sum = sum_of(h);
     if (marred) {

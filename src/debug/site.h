@@ -28,5 +28,9 @@ EBBI_INLINE enum ebbi_family ebbi_family_of(ebbi_site site)
 {
     return (enum ebbi_family)(site >> EBBI_SITE_FAMILY);
 }
+EBBI_INLINE uintptr_t ebbi_caller_of(ebbi_site site)
+{
+    return site & (((ebbi_site)1 << EBBI_SITE_FAMILY) - 1);
+}
 
 #endif

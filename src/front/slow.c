@@ -13,9 +13,14 @@
 #define CHECKED_MOST                                                                               \
     ((size_t)16384) // bytes of what lies in a block of a class with EBB_CHECK, as long as others can be guarded
 
-static void *from_region(size_t align, size_t bytes)
+// Where the region gives way, the block is as one of the heap's of that family.
+static void *from_region(size_t align, size_t bytes, ebbi_site site)
 {
-    return ebbi_region_aligned(ebbi_heap_mine()->region, align, bytes);
+    struct ebb_region *region = ebbi_heap_mine()->region;
+    if (align <= EBBI_UNIT && ebbi_region_is_easy(region, bytes)) {
+        return (void *)ebbi_cursor_take(&region->front.cursor, bytes);
+    }
+    return ebbi_region_alloc(ebbi_heap_mine(), region, align, bytes, site);
 }
 
 // The first malloc of the process comes here before it is known.
@@ -187,7 +192,7 @@ static void *large_again(const struct ebbi_fast *source, size_t bytes)
 static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
 {
     if (ebbi_source_now() == &ebbi_heap_scoped) {
-        return from_region(1, bytes);
+        return from_region(1, bytes, site);
     }
     void *p = sample_of(bytes, 1, false, site);
     return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, 1, site);
@@ -253,7 +258,7 @@ void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site)
         return p;
     }
     if (ebbi_source_now() == &ebbi_heap_scoped) {
-        return from_region(align, bytes);
+        return from_region(align, bytes, site);
     }
     p = sample_of(bytes, align, false, site);
     return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, align, site);
@@ -368,5 +373,5 @@ EBBI_NOINLINE void ebbi_retire_slow(void *p)
 
 EBBI_NOINLINE void *ebbi_region_slow(struct ebb_region *region, size_t align, size_t bytes)
 {
-    return ebbi_region_alloc(ebbi_heap_get(), region, align, bytes, __builtin_return_address(0));
+    return ebbi_region_alloc(ebbi_heap_get(), region, align, bytes, EBBI_SITE(EBBI_BY_MALLOC));
 }

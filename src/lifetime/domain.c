@@ -242,13 +242,13 @@ static EBBI_NOINLINE struct ebbi_heap *find_seat(struct ebbi_heap *own, struct e
 }
 
 void *ebbi_domain_alloc(struct ebbi_heap *own, struct ebb_domain *domain, size_t align,
-                        size_t bytes, const void *caller)
+                        size_t bytes, ebbi_site site)
 {
     struct ebbi_heap *heap = own->seats;
     if (heap == NULL || heap->seat.domain != domain) {
         heap = find_seat(own, domain);
     }
-    return ebbi_heap_alloc(heap != NULL ? heap : own, align, bytes, (ebbi_site)caller);
+    return ebbi_heap_alloc(heap != NULL ? heap : own, align, bytes, site);
 }
 
 void ebbi_seat_abandon(struct ebbi_heap *heap)

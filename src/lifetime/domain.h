@@ -3,6 +3,7 @@
 #ifndef EBB_LIFETIME_DOMAIN_H
 #define EBB_LIFETIME_DOMAIN_H
 
+#include "debug/site.h"
 #include "heap/heap.h"
 
 #define EBBI_SCOPE_REGION ((uintptr_t)1)
@@ -13,7 +14,7 @@ bool ebbi_domain_set_policy(struct ebb_domain *domain, unsigned policy, size_t n
 void ebbi_domain_advance(struct ebbi_heap *own, struct ebb_domain *domain); // own: or NULL
 // As malloc, or aligned, with the domain current. Its label may be one of regions.
 void *ebbi_domain_alloc(struct ebbi_heap *own, struct ebb_domain *domain, size_t align,
-                        size_t bytes, const void *caller);
+                        size_t bytes, ebbi_site site);
 struct ebb_domain *ebbi_domain_of_label(struct ebbi_label *label); // NULL: memory refused
 const struct ebbi_label *ebbi_domain_label(const struct ebb_domain *domain);
 uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region);

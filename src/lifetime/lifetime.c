@@ -39,24 +39,24 @@ static void *take_large(struct ebb_region *region, size_t align, size_t bytes,
 }
 
 // In debug mode every block's stack is kept: no region has an owner then, so all come this way.
-static void *noted(void *p, const void *caller)
+static void *noted(void *p, ebbi_site site)
 {
     if (EBBI_UNLIKELY(ebbi_quarantine_is_on())) {
-        ebbi_stack_note(p, ebbi_stack_take(caller));
+        ebbi_stack_note(p, ebbi_stack_take((const void *)ebbi_caller_of(site)));
     }
     return p;
 }
 
 // A region that is closed passes on to its parent, the last one to the heap.
 void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_t align,
-                        size_t bytes, const void *caller)
+                        size_t bytes, ebbi_site site)
 {
     if (bytes > PTRDIFF_MAX || align > PTRDIFF_MAX) {
         return no_memory();
     }
     // A thread that is ending has no heap: it owns no region, and all that follows works without.
     if (region->gives_way != NULL && heap != NULL && ebbi_region_is_open(region)) {
-        return ebbi_domain_alloc(heap, region->gives_way, align, bytes, caller);
+        return ebbi_domain_alloc(heap, region->gives_way, align, bytes, site);
     }
     bool large = bytes > EBBI_SHEET_BLOCK_MOST || align > EBBI_GRANULE ||
                  (align > EBBI_UNIT && bytes + align > EBBI_SHEET_BLOCK_MOST);
@@ -65,10 +65,10 @@ void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_
         void *p = large ? take_large(r, align, bytes, &refusal)
                         : ebbi_region_take(r, bytes, align, &refusal);
         if (refusal != EBBI_REGION_IS_CLOSED) {
-            return p != NULL ? noted(p, caller) : no_memory();
+            return p != NULL ? noted(p, site) : no_memory();
         }
     }
-    return ebbi_heap_alloc(heap, align, bytes, (ebbi_site)caller);
+    return ebbi_heap_alloc(heap, align, bytes, site);
 }
 
 struct ebb_region *ebbi_region_of(const void *p)
@@ -109,7 +109,7 @@ int ebbi_region_cleanup(struct ebb_region *region, void (*call)(void *argument),
         return -EINVAL;
     }
     struct ebbi_cleanup *cleanup =
-        ebbi_region_alloc(ebbi_heap_mine(), region, 1, sizeof *cleanup, NULL);
+        ebbi_region_alloc(ebbi_heap_mine(), region, 1, sizeof *cleanup, 0);
     if (cleanup == NULL) {
         return -ENOMEM;
     }

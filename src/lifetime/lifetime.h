@@ -4,13 +4,14 @@
 #ifndef EBB_LIFETIME_LIFETIME_H
 #define EBB_LIFETIME_LIFETIME_H
 
+#include "debug/site.h"
 #include "heap/heap.h"
 #include "region/region.h"
 
-// What the fast path leaves. `caller`: who is noted as asking, in debug mode. A region that is closed passes
-// on to its parent, the last one to the heap. NULL and ENOMEM.
+// What the fast path leaves. `site`: who is noted as asking, in debug mode and where a block is the heap's. A region that is
+// closed passes on to its parent, the last one to the heap. NULL and ENOMEM.
 void *ebbi_region_alloc(struct ebbi_heap *heap, struct ebb_region *region, size_t align,
-                        size_t bytes, const void *caller);
+                        size_t bytes, ebbi_site site);
 struct ebb_region *ebbi_region_of(const void *p);
 void *ebbi_region_resize(void *p, size_t bytes);           // in place, or NULL
 void ebbi_region_promise_close(struct ebb_region *region); // it is new
