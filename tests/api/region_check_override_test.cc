@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// EBB_CHECK=1 with plain new inside regions: where one gives way, its block is the heap's, and of new's family.
+#include <cstdlib>
+#include <new>
+
+#include "anew.h"
+
+#include "ebbtide/region.h"
+
+namespace {
+
+using RegionCheckDeathTest = anew::DeathTest;
+
+void make_and_delete_all()
+{
+    constexpr std::align_val_t line{64};
+    ::operator delete(::operator new(867));
+    ::operator delete[](::operator new[](867));
+    ::operator delete(::operator new(867, line), line);
+    ::operator delete[](::operator new[](867, line), line);
+    ::operator delete(::operator new(867, std::nothrow));
+    std::free(std::aligned_alloc(64, 128));
+    std::free(std::malloc(867));
+}
+
+void inside_of_a_closed_region()
+{
+    anew::prepare();
+    ebb_region_options options = {};
+    options.closes = 1;
+    ebb_region *region = ebb_region_open(&options);
+    ebb_scope scope = ebb_region_enter(region);
+    make_and_delete_all();
+    ebb_region_close(region);
+    make_and_delete_all();
+    ebb_leave(scope);
+    std::exit(0);
+}
+
+void freed_by_another_family()
+{
+    anew::prepare();
+    ebb_region_options options = {};
+    options.closes = 1;
+    ebb_region *region = ebb_region_open(&options);
+    ebb_scope scope = ebb_region_enter(region);
+    ebb_region_close(region);
+    std::free(::operator new(867));
+    ebb_leave(scope);
+    std::exit(0);
+}
+
+TEST_F(RegionCheckDeathTest, WhatItGivesWayForIsOfItsCallersFamily)
+{
+    setenv("EBB_CHECK", "1", 1);
+    EXPECT_EXIT(inside_of_a_closed_region(), anew::Exited(0), "^$");
+    EXPECT_EXIT(freed_by_another_family(), anew::Killed(SIGABRT), "mismatched free: made by new");
+}
+
+} // namespace
