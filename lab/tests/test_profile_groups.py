@@ -130,7 +130,7 @@ def test_short_lived_is_what_was_freed_within_a_second(file: Path) -> None:
 
 
 def test_the_text_tells_who_has_what(file: Path) -> None:
-    text = told(file, "--by", "thread", "--top", 1)
+    text = " ".join(told(file, "--by", "thread", "--top", 1).split())
     assert "9.00 MiB in use, by 2 stacks." in text
     assert "worker (7)" in text
     assert "77.8%" in text
