@@ -105,7 +105,8 @@ TEST(ProfileCxx, ANewSessionInThePlaceOfOneGoesOn)
 
 TEST(ProfileCxx, WhatCannotBeDoneIsSaid)
 {
-    EXPECT_THROW(static_cast<void>(ebb::profile((std::size_t{1} << 40) + 1)), std::invalid_argument);
+    EXPECT_THROW(static_cast<void>(ebb::profile((std::size_t{1} << 40) + 1)),
+                 std::invalid_argument);
     EXPECT_FALSE(is_on());
     const ebb::profile session;
     EXPECT_EQ(std::errc::no_such_file_or_directory, session.write("/nowhere/at/all"));
