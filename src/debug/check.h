@@ -4,8 +4,8 @@
 //     | header | canary | what was asked for | canary |
 //              ^ 8 bytes, or up to align      ^ 16 bytes, or what the class has, up to CANARY_MOST
 //
-// While the mode is on no free takes the fast path (ebbi_window_slow_frees), no bag is ever made for a retire, and the size tables of all heaps lead every malloc to the slow one. Without it no path
-// is longer, but the slow ones by a look at a flag.
+// While the mode is on no free takes the fast path (ebbi_window_slow_frees), no bag is ever made for a retire, and the size
+// tables of all heaps lead every malloc to the slow one. Without it no path is longer, but the slow ones by a look at a flag.
 //
 //     in use --retire--> retired --grace period--> freed
 //     in use --free--> freed: filled, held back --oldest, too much is held--> free block, the header stays

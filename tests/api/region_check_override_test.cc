@@ -23,38 +23,29 @@ void make_and_delete_all()
     std::free(std::malloc(867));
 }
 
-void inside_of_a_closed_region()
+// In its scope, while it is open and once it is closed.
+template <typename Call> void around_the_close(Call call)
 {
     anew::prepare();
     ebb_region_options options = {};
     options.closes = 1;
     ebb_region *region = ebb_region_open(&options);
     ebb_scope scope = ebb_region_enter(region);
-    make_and_delete_all();
+    call();
     ebb_region_close(region);
-    make_and_delete_all();
+    call();
     ebb_leave(scope);
     std::exit(0);
 }
 
-void freed_by_another_family()
-{
-    anew::prepare();
-    ebb_region_options options = {};
-    options.closes = 1;
-    ebb_region *region = ebb_region_open(&options);
-    ebb_scope scope = ebb_region_enter(region);
-    ebb_region_close(region);
-    std::free(::operator new(867));
-    ebb_leave(scope);
-    std::exit(0);
-}
+void free_what_new_made() { std::free(::operator new(867)); }
 
 TEST_F(RegionCheckDeathTest, WhatItGivesWayForIsOfItsCallersFamily)
 {
     setenv("EBB_CHECK", "1", 1);
-    EXPECT_EXIT(inside_of_a_closed_region(), anew::Exited(0), "^$");
-    EXPECT_EXIT(freed_by_another_family(), anew::Killed(SIGABRT), "mismatched free: made by new");
+    EXPECT_EXIT(around_the_close(make_and_delete_all), anew::Exited(0), "^$");
+    EXPECT_EXIT(around_the_close(free_what_new_made), anew::Killed(SIGABRT),
+                "mismatched free: made by new");
 }
 
 } // namespace
