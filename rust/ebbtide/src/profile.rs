@@ -16,7 +16,7 @@ static IS_TAKEN: AtomicBool = AtomicBool::new(false);
 /// was allocated meanwhile. It is the process's: there is one at a time.
 ///
 /// Of all bytes that are allocated some are chosen at random, and the allocations that they fall into are the samples.
-/// What regions allocate is not sampled. While it is on, an allocation costs some 2 ns more, a sample up to 1 us.
+/// What regions allocate is not sampled. While it is on, an allocation costs some 2 ns more, a sample up to 2 us.
 ///
 /// ```
 /// # fn main() -> std::io::Result<()> {

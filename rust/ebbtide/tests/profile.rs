@@ -13,10 +13,20 @@ use ebbtide::Profile;
 #[global_allocator]
 static ALLOCATOR: ebbtide::Ebbtide = ebbtide::Ebbtide;
 
-const STACK: usize = 20; // bytes in the file, at least; times and sums change fewer
+const STACKS: usize = 32 * 20; // bytes in the file, at least; times, sums and ages change fewer
 
-fn allocate() {
+#[inline(never)]
+fn allocate_below(depth: usize) {
     drop(std::hint::black_box(Box::new([0_u8; 1000])));
+    if depth > 0 {
+        allocate_below(std::hint::black_box(depth - 1));
+        std::hint::black_box(depth); // no tail call
+    }
+}
+
+// By 32 stacks, which are others for each place of the call.
+fn allocate() {
+    allocate_below(31);
 }
 
 // Of what is known, whether the profile is on or not.
@@ -38,10 +48,10 @@ fn is_on_until_it_is_dropped() {
     let profile = Profile::start(1).unwrap(); // what was refused is none
     let before = length();
     allocate();
-    assert!(length() >= before + STACK);
+    assert!(length() >= before + STACKS);
     let path = env::temp_dir().join(format!("ebbtide-profile.{}.pb", process::id()));
     profile.write(&path).unwrap();
-    assert!(fs::read(&path).unwrap().len() >= before + STACK);
+    assert!(fs::read(&path).unwrap().len() >= before + STACKS);
     fs::remove_file(&path).unwrap();
 
     let second = Profile::start(0).unwrap_err();
@@ -54,9 +64,9 @@ fn is_on_until_it_is_dropped() {
     drop(profile);
     let after = length();
     allocate();
-    assert!(length() < after + STACK);
+    assert!(length() < after + STACKS);
     let again = Profile::start(1).unwrap();
     allocate();
-    assert!(length() >= after + STACK);
+    assert!(length() >= after + STACKS);
     drop(again);
 }
