@@ -10,9 +10,6 @@
 #include "os/options.h"
 #include "reclaim/reclaim.h"
 
-#define CHECKED_MOST                                                                               \
-    ((size_t)16384) // bytes of what lies in a block of a class with EBB_CHECK, as long as others can be guarded
-
 // Where the region gives way, the block is as one of the heap's of that family.
 static void *from_region(size_t align, size_t bytes, ebbi_site site)
 {
@@ -154,8 +151,7 @@ void *ebbi_large_zeroed(size_t bytes, ebbi_site site)
 // With EBB_CHECK=1. Large and empty ones are guarded, as long as there is room for that.
 static EBBI_NOINLINE void *checked(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
-    void *p = bytes == 0 || bytes > CHECKED_MOST ? ebbi_guard_make(bytes, align, zero, site, false)
-                                                 : NULL;
+    void *p = ebbi_check_guards(bytes) ? ebbi_guard_make(bytes, align, zero, site, false) : NULL;
     if (p != NULL || bytes > EBBI_CLASS_MAX || align > EBBI_CLASS_MAX) {
         return p != NULL ? p : large_object(bytes, align, zero);
     }

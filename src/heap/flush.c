@@ -265,6 +265,13 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
     magazine_push(heap, p, bin);
 }
 
+// Where a free of a block of that bin goes: to the heap that is current, if it is of its kind, or else the thread's own.
+static struct ebbi_heap *heap_for(struct ebbi_heap *current, unsigned bin)
+{
+    bool is_own = ebbi_class_bin(ebbi_tag_class(bin), current->lane) == bin;
+    return is_own ? current : (struct ebbi_heap *)ebbi_current();
+}
+
 // To the magazine of the heap that is current or, if it is not of its kind, of the thread's own; else by
 // way of a tray or the outbox.
 void ebbi_heap_free(struct ebbi_heap *heap, void *p)
@@ -275,9 +282,7 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
     if (EBBI_UNLIKELY(class_number == 0)) {
         ebbi_slab_report_no_block(ebbi_slab_of(p), p);
     }
-    if (ebbi_class_bin(class_number, heap->lane) != tag) {
-        heap = (struct ebbi_heap *)ebbi_current();
-    }
+    heap = heap_for(heap, tag);
     if (ebbi_class_bin(class_number, heap->lane) != tag) {
         free_foreign(heap, p, tag);
         return;
@@ -298,6 +303,7 @@ void ebbi_heap_check(struct ebbi_heap *heap, void *p)
 {
     unsigned bin = ebbi_tag_of(p);
     unsigned class_number = ebbi_tag_class(bin);
+    heap = heap_for(heap, bin);
     bool is_own = ebbi_class_bin(class_number, heap->lane) == bin;
     const struct ebbi_magazine *m = &heap->magazines[is_own ? class_number : ebbi_tray_number(bin)];
     if (m->slots != 0 && m->bin == bin) {

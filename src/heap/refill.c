@@ -7,6 +7,7 @@
 
 #include "base/probe.h"
 #include "debug/check.h"
+#include "debug/guard.h"
 #include "heap/registry.h"
 #include "os/wake.h"
 
@@ -96,7 +97,14 @@ static void *alloc_class(struct ebbi_heap *heap, unsigned class_number, size_t b
 
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site)
 {
-    bool checks = ebbi_check_is_on() && bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX;
+    bool checks = ebbi_check_is_on();
+    void *guarded = checks && ebbi_check_guards(bytes)
+                        ? ebbi_guard_make(bytes, align, false, site, false)
+                        : NULL;
+    if (guarded != NULL) {
+        return guarded;
+    }
+    checks = checks && bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX;
     size_t room = checks ? ebbi_check_room(align, bytes) : bytes;
     unsigned class_number = class_of(align, room);
     if (class_number == 0) {

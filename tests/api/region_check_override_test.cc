@@ -15,6 +15,7 @@ void make_and_delete_all()
 {
     constexpr std::align_val_t line{64};
     ::operator delete(::operator new(867));
+    ::operator delete(::operator new(200000));
     ::operator delete[](::operator new[](867));
     ::operator delete(::operator new(867, line), line);
     ::operator delete[](::operator new[](867, line), line);
@@ -39,13 +40,14 @@ template <typename Call> void around_the_close(Call call)
 }
 
 void free_what_new_made() { std::free(::operator new(867)); }
+void free_what_new_made_large() { std::free(::operator new(200000)); }
 
 TEST_F(RegionCheckDeathTest, WhatItGivesWayForIsOfItsCallersFamily)
 {
     setenv("EBB_CHECK", "1", 1);
     EXPECT_EXIT(around_the_close(make_and_delete_all), anew::Exited(0), "^$");
-    EXPECT_EXIT(around_the_close(free_what_new_made), anew::Killed(SIGABRT),
-                "mismatched free: made by new");
+    for (auto *call : {free_what_new_made, free_what_new_made_large})
+        EXPECT_EXIT(around_the_close(call), anew::Killed(SIGABRT), "mismatched free: made by new");
 }
 
 } // namespace
