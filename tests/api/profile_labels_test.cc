@@ -71,6 +71,19 @@ Bytes by(const std::string &name, unsigned value = 3)
 std::string me() { return std::to_string(gettid()); }
 std::string me(const std::string &name) { return name + " (" + me() + ")"; }
 
+// Runs it in a thread: its number. The kernel may know a thread for a moment after its join.
+std::string in_another(const std::function<void()> &body)
+{
+    std::string number;
+    std::thread([&] {
+        number = me();
+        body();
+    }).join();
+    while (access(("/proc/self/task/" + number).c_str(), F_OK) == 0)
+        std::this_thread::yield();
+    return number;
+}
+
 class ProfileLabels : public testing::Test {
 protected:
     void SetUp() override
@@ -86,15 +99,13 @@ TEST_F(ProfileLabels, WhoAllocatedIsTold)
 {
     void *mine = block(1000);
     std::array<void *, 2> theirs{};
-    std::string ended;
-    std::thread([&] {
+    const std::string ended = in_another([&] {
         pthread_setname_np(pthread_self(), "a worker");
         theirs = {block(200), block(300)};
-        ended = me();
         EXPECT_EQ((Bytes{{me("a worker"), 500},
                          {"first of all (" + std::to_string(getpid()) + ")", 1000}}),
                   by("thread"));
-    }).join();
+    });
     EXPECT_EQ((Bytes{{ended, 500}, {me("first of all"), 1000}}), by("thread"));
     ebb_free(theirs[0]); // by another thread than it was allocated by
     EXPECT_EQ((Bytes{{ended, 300}, {me("first of all"), 1000}}), by("thread"));
@@ -112,11 +123,10 @@ struct Made {
 Made in_a_thread()
 {
     Made made;
-    std::thread([&] {
-        made.thread = me();
+    made.thread = in_another([&] {
         for (void *&p : made.blocks)
             p = block(1000);
-    }).join();
+    });
     return made;
 }
 
@@ -139,11 +149,7 @@ TEST_F(ProfileLabels, ThreadsWithTheSameStacksAreToldApart)
 TEST_F(ProfileLabels, WhoResizesABlockAllocatesIt)
 {
     void *p = block(200000); // stays where it is
-    std::string other;
-    std::thread([&] {
-        other = me();
-        p = ebb_realloc(p, 199000);
-    }).join();
+    const std::string other = in_another([&] { p = ebb_realloc(p, 199000); });
     const profile_file::Profile profile = written();
     double found = 0;
     for (const profile_file::Sample &sample : profile.samples)
@@ -341,15 +347,16 @@ TEST(ProfileLabelsSums, AreRightOnTheAverage)
     std::vector<void *> kept;
     std::map<std::string, double> live; // blocks by thread
     double freed = 0;
-    for (std::size_t count = 10000; count <= 40000; count *= 2)
-        std::thread([&] {
+    for (std::size_t count = 10000; count <= 40000; count *= 2) {
+        const std::string thread = in_another([&] {
             for (std::size_t i = 0; i < count; i++) {
                 kept.push_back(block(bytes));
                 ebb_free(block(bytes));
             }
-            live[me()] = static_cast<double>(count);
-            freed += static_cast<double>(count);
-        }).join();
+        });
+        live[thread] = static_cast<double>(count);
+        freed += static_cast<double>(count);
+    }
     const double odds = -std::expm1(-static_cast<double>(bytes) / mean);
     const auto expect = [=](double told, double blocks) {
         EXPECT_NEAR(blocks * bytes, told, 5 * bytes * std::sqrt(blocks * (1 - odds) / odds));
