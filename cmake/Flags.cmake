@@ -42,6 +42,7 @@ function(ebbtide_compile target)
     $<$<COMPILE_LANGUAGE:C>:-Wmissing-prototypes>
     -fvisibility=hidden -ftls-model=initial-exec -fno-semantic-interposition
     -ffunction-sections -fdata-sections) # for packaging/order.ld
+  target_compile_definitions(${target} PRIVATE EBB_INSIDE)
   # Tests read internal headers, whose structs know more in checked builds.
   target_compile_definitions(${target} PUBLIC $<BUILD_INTERFACE:$<$<CONFIG:Debug>:EBB_ASSERT=1>>)
   target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:ebbtide_sanitize>)
@@ -60,7 +61,7 @@ function(ebbtide_link_shared target)
   target_link_options(${target} PRIVATE
     -Wl,--version-script=${map} -Wl,--dynamic-list=${preempted} -Wl,-T,${order}
     -Wl,--no-undefined -Wl,--as-needed -Wl,--hash-style=gnu
-    -Wl,-O1 -Wl,-Bsymbolic-functions -Wl,-z,noexecstack -Wl,-z,nodelete
+    -Wl,-O1 -Wl,-Bsymbolic -Wl,-z,noexecstack -Wl,-z,nodelete
     -Wl,-z,noseparate-code -Wl,-z,norelro -nostartfiles
     -Wl,--defsym=__dso_handle=ebbi_start)
   ebbtide_link_glibc(${target})

@@ -7,6 +7,7 @@
 // With -DEBB_NO_OVERRIDE, ebb_* alone; with -DEBB_STATIC, what may be linked statically; C++
 // programs then want override/cxx.c, with -DEBB_STATIC, as a second file.
 #define _GNU_SOURCE
+#define EBB_INSIDE
 // clang-format off
 #include "os/linux.c"
 #include "os/thread.c"

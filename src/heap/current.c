@@ -14,5 +14,7 @@ struct ebbi_fast ebbi_heap_none = {.pin = NO_PIN, .top = {NO_BLOCK}, .limit = {N
 EBBI_SPARSE struct ebbi_fast ebbi_heap_gone;
 EBBI_SPARSE struct ebbi_fast ebbi_heap_scoped;
 _Thread_local char *ebb_self = (char *)&ebbi_heap_none;
+extern _Thread_local char *programs_self __asm__("ebb_self")
+    __attribute__((alias("ebbi_mine"), visibility("default"), tls_model("initial-exec")));
 _Thread_local struct ebbi_fast *ebbi_source = &ebbi_heap_none;
 bool ebbi_dying;

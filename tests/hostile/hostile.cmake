@@ -252,6 +252,12 @@ hostile_case(region_loops "" handed_over 1)
 hostile_case(region_loops "" retire_and_reset 6)
 hostile_case(region_loops "" retire_and_reset 300)
 
+hostile_program(second_copy ebbtide_core)
+set_target_properties(hostile_second_copy PROPERTIES ENABLE_EXPORTS ON)
+foreach(environment IN ITEMS "" EBB_CHECK=1 EBB_GUARD=1000 EBB_PURGE_THREAD=0)
+  hostile_case(second_copy "${environment}")
+endforeach()
+
 hostile_program(threads_odd)
 hostile_case(threads_odd "" small_stack)
 hostile_case(threads_odd "" no_keys)

@@ -125,8 +125,13 @@ EBBI_INLINED void ebbi_repin(struct ebb_participant *me)
 #ifndef EBB_MODEL
 // The calling thread's heap: its record in the default collector lies EBB_SELF_PIN bytes in. Before
 // the thread's first call, and after its last, one that only leads to the slow functions.
+#ifdef EBB_INSIDE // by a name of its own, so that another copy of the library in the process has another
+extern __attribute__((visibility("hidden"))) __thread char *ebb_self __asm__("ebbi_mine")
+    __attribute__((tls_model("initial-exec")));
+#else
 extern __attribute__((visibility("default"))) __thread char *ebb_self
     __attribute__((tls_model("initial-exec")));
+#endif
 #define EBB_SELF_PIN 4096
 EBBI_INLINED struct ebb_participant *ebbi_self(void)
 {
