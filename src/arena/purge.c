@@ -37,8 +37,9 @@ static void purge_rooms(const struct ebbi_chunk *chunk, size_t index, size_t gra
 }
 
 // The span is in no list: nobody else can reach it, so the lock is not needed for madvise. Memory
-// that the kernel will not take (locked pages) stays dirty. Returns the granules given back.
-static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
+// that the kernel will not take (locked pages) stays dirty. Ends with the unit in which `most` granules have been
+// given back. Returns their number.
+static size_t purge_span(struct ebbi_free_span *span, size_t most, size_t *calls)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t end = ebbi_span_index(&span->head) + span->head.granules;
@@ -47,9 +48,10 @@ static size_t purge_span(struct ebbi_free_span *span, size_t *calls)
     EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE);
     for (size_t at = ebbi_span_index(&span->head);;) {
         size_t run = next_dirty_run(chunk, &at, end);
-        if (run == 0) {
+        if (run == 0 || total >= most) {
             return total;
         }
+        run = ebbi_min(run, ebbi_align_up(at + most - total, EBBI_UNIT_GRANULES) - at);
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         ebbi_lock_drop(&ebbi_arena_mutex);
         ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
@@ -96,16 +98,17 @@ void ebbi_arena_forked(void)
     EBBI_ARENA_AUDIT();
 }
 
-static size_t purge_dirty_first(uint64_t now_ms)
+static size_t purge_dirty_first(uint64_t now_ms, size_t limit_bytes)
 {
     struct ebbi_free_span *span = ebbi_dirty_first;
     EBBI_ASSERT(span->dirty > 0);
     ebbi_span_remove(span);
     span->head.state = EBBI_SPAN_NONE;
     purging_add(span);
-    size_t granules = purge_span(span, &purge_calls);
+    size_t most = limit_bytes >> EBBI_GRANULE_SHIFT;
+    size_t granules = purge_span(span, most, &purge_calls);
     purging_remove(span);
-    ebbi_span_restore(span, now_ms);
+    ebbi_span_restore(span, granules >= most ? span->freed_ms : now_ms);
     return granules << EBBI_GRANULE_SHIFT;
 }
 
@@ -121,7 +124,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
             break;
         }
         if (bytes == 0) {
-            bytes = purge_dirty_first(now_ms);
+            bytes = purge_dirty_first(now_ms, limit_bytes);
             refused = bytes == 0; // locked memory: not worth another try soon
         }
         purged_bytes += bytes;

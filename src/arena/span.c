@@ -4,6 +4,7 @@
 #include "base/list.h"
 
 #define SCAN_LIMIT 16
+#define LEAST_REUSED 16 // granules of an object that takes another's pages
 
 struct ebbi_free_span *ebbi_bins[EBBI_BINS];
 uint64_t ebbi_bins_used[2];
@@ -263,6 +264,34 @@ static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
     return committed_fit(granules, align_granules);
 }
 
+// Where most of so many granules have pages already, at least half, of the dirty spans freed last; of several such the
+// shortest. So a large object takes another's place, and what is kept for that is not passed by for a clean hole.
+static struct ebbi_spot dirty_fit(size_t granules)
+{
+    struct ebbi_free_span *best = NULL;
+    size_t best_dirty = (granules - 1) / 2;
+    int looks = SCAN_LIMIT;
+    for (struct ebbi_free_span *s = ebbi_dirty_last; s != NULL && looks > 0;
+         s = s->dirty_previous, looks--) {
+        size_t dirty = ebbi_min(s->dirty, granules);
+        bool shorter = best != NULL && s->head.granules < best->head.granules;
+        if (s->head.granules >= granules && ebbi_dense_rest(s) == 0 &&
+            (dirty > best_dirty || (dirty == best_dirty && shorter))) {
+            best = s;
+            best_dirty = dirty;
+        }
+    }
+    if (best == NULL) {
+        return (struct ebbi_spot){NULL, 0};
+    }
+    const uint64_t *map = ebbi_span_chunk(&best->head)->dirty_map;
+    size_t first = ebbi_span_index(&best->head), last = first + best->head.granules - granules;
+    while (first < last && !ebbi_bits_test(map, first)) {
+        first++;
+    }
+    return (struct ebbi_spot){best, first};
+}
+
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
                                   enum ebbi_fill fill)
 {
@@ -271,7 +300,13 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_spot spot = find_committed(granules, align_granules);
+    struct ebbi_spot spot = {NULL, 0};
+    if (fill == EBBI_FILL_OBJECT && granules >= LEAST_REUSED) {
+        spot = dirty_fit(granules);
+    }
+    if (spot.span == NULL || !ebbi_spot_commit(&spot, granules)) {
+        spot = find_committed(granules, align_granules);
+    }
     if (spot.span == NULL && ebbi_release_free()) {
         spot = find_committed(granules, align_granules);
     }
@@ -356,7 +391,8 @@ static struct ebbi_free_span *coalesce(struct ebbi_free_span *span, struct ebbi_
     return span;
 }
 
-// At the end of the dirty list, which is in order, a span is at least as young as the last.
+// In the dirty list, which is in order, what is as old as the first goes before it, all else to the end, as young as
+// the last.
 void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
 {
     struct ebbi_free_span *before;
@@ -364,8 +400,12 @@ void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
     span->head.state = EBBI_SPAN_FREE;
     span->freed_ms = freed_ms;
     span = coalesce(span, &before);
-    if (before == NULL && ebbi_dirty_last != NULL) {
-        span->freed_ms = ebbi_max(span->freed_ms, ebbi_dirty_last->freed_ms);
+    if (before == NULL && ebbi_dirty_first != NULL) {
+        if (span->freed_ms <= ebbi_dirty_first->freed_ms) {
+            before = ebbi_dirty_first;
+        } else {
+            span->freed_ms = ebbi_max(span->freed_ms, ebbi_dirty_last->freed_ms);
+        }
     }
     span_insert(span, before);
 }

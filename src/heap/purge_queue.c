@@ -22,8 +22,9 @@
 #define BLOCKS_KEPT ((size_t)8 << 20)
 #define BLOCKS_KEPT_AMONG                                                                          \
     ((size_t)2 << 20) // without a helper, of several threads: there are several owners
-#define SPANS_PART 4  // of the peak, what may stay beyond it
+#define SPANS_PART 2  // of the peak, what may stay beyond it
 #define BLOCKS_PART 2 // the same, and of what is in use
+#define MOST_LOST 3   // of the peak, without a helper: in use is less than one in so many
 #define AMOUNT_STEP ((size_t)64 << 10) // freed between two looks at the amounts
 
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -155,13 +156,23 @@ static size_t below_peak(size_t peak, size_t used, size_t part, size_t least)
     return most > used ? most - used : 0;
 }
 
+// A program that replaces large objects one by one has holes as large as half of what it uses. Without a helper
+// nobody may come later: what has lost most of its peak keeps no more than it uses.
+static size_t spans_kept(size_t peak, size_t used)
+{
+    size_t kept = below_peak(peak, used, SPANS_PART, SPANS_KEPT);
+    if (ebbi_helper_is_there()) {
+        return kept;
+    }
+    size_t alone = ebbi_max(used, SPANS_KEPT_ALONE);
+    return used < peak / MOST_LOST ? alone : ebbi_max(kept, SPANS_KEPT_ALONE);
+}
+
 void ebbi_purge_spans(void)
 {
     size_t dirty = ebbi_arena_dirty_bytes();
     size_t used = ebbi_arena_used_bytes();
-    size_t allowed = ebbi_helper_is_there()
-                         ? below_peak(ebbi_arena_peak_bytes(), used, SPANS_PART, SPANS_KEPT)
-                         : ebbi_max(used, SPANS_KEPT_ALONE);
+    size_t allowed = spans_kept(ebbi_arena_peak_bytes(), used);
     // relaxed: set by this thread, which may hold the arena's lock, or of no matter
     if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying)) {
         (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);

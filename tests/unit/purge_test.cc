@@ -143,7 +143,7 @@ TEST_F(Purge, WhatDoesNotFitIsBoundedByThePeak)
         p = ebb_malloc((random.chance(8) ? 33 : 5) * MiB + random.below(20 * MiB));
         most = std::max(most, ebbi_arena_used_bytes());
         ASSERT_LE(ebbi_arena_used_bytes() + ebbi_arena_dirty_bytes(),
-                  most + std::max(most / 4, 32 * MiB));
+                  most + std::max(most / 2, 32 * MiB));
     }
 }
 

@@ -162,6 +162,42 @@ TEST_F(Span, PurgeStopsAtItsLimit)
     EXPECT_EQ(10 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
 }
 
+TEST_F(Span, OfAPurgedSpanTheRestStaysTheOldest)
+{
+    ebbi_span *large = take(200), *g1 = take(1), *young = take(4), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(large);
+    fake_os_clock(2000);
+    ebbi_span_free(young);
+    for (std::size_t left = 204; left >= 44;) {
+        EXPECT_TRUE(ebbi_arena_purge(9000, 0, 40 * EBBI_GRANULE));
+        const std::size_t now = ebbi_arena_dirty_bytes() / EBBI_GRANULE;
+        EXPECT_GE(left - now, 40U);
+        EXPECT_LT(left - now, 40U + EBBI_UNIT_GRANULES) << "to the end of a unit at most";
+        EXPECT_EQ(young, &ebbi_dirty_last->head);
+        ASSERT_ARENA_WHOLE();
+        left = now;
+    }
+}
+
+TEST_F(Span, AnObjectTakesThePagesOfAnother)
+{
+    const auto object = [](std::size_t granules) {
+        return ebbi_span_alloc_dense(granules, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT);
+    };
+    ebbi_span *clean = take(100), *g1 = take(1), *dirty = take(150), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(clean);
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    ebbi_span_free(dirty);
+    ebbi_span *got = object(100); // although a clean hole fits exactly
+    EXPECT_EQ(dirty, got);
+    EXPECT_FALSE(got->zeroed);
+    EXPECT_EQ(clean, object(100)) << "of the rest too little has pages";
+    EXPECT_EQ(50 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+}
+
 TEST_F(Span, MemoryThatTheKernelKeepsStaysDirty)
 {
     ebbi_span *span = take(2), *guard = take(1);
