@@ -69,6 +69,18 @@ class LintLayers(ToolTest, unittest.TestCase):
         self.source("src/heap/heap.h", "#include <sys/mman.h>")
         self.fails("<sys/mman.h> belongs to src/os")
 
+    def test_form_that_is_not_compiled(self):
+        asks = "#ifdef EBB_STATIC"
+        self.source("src/heap/heap_audit.c", asks)
+        self.source("src/one.c", '#include "heap/heap.c"', '#include "heap/heap_audit.c"', asks)
+        self.passes()
+        for name in ("src/heap/heap.c", "src/os/os.h", "include/ebbtide/queue.h"):
+            with self.subTest(name):
+                before = (self.root / name).read_text()
+                self.plant(name, before + asks)
+                self.fails(f"{name}: asks for EBB_STATIC, and is compiled once for all forms")
+                self.plant(name, before)
+
     def test_file_missing_from_one(self):
         self.source("src/os/linux.c")
         self.fails('src/one.c: does not include "os/linux.c"')
