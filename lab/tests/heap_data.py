@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass, Totals
-from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.labels import Label
 
 GROWS = """
 #include <pthread.h>

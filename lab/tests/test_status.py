@@ -17,9 +17,10 @@ from test_stalls import WAITS, build, started
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.inspect import lifetimes
+from ebbtide_lab.inspect import labels, lifetimes
 from ebbtide_lab.inspect.image import Torn
-from ebbtide_lab.inspect.lifetimes import HEAD, ROW, Label, Status
+from ebbtide_lab.inspect.labels import HEAD, ROW, Label
+from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show.status import Look, human_age, human_bytes, print_status
 
 BOARD = 0x1000
@@ -46,13 +47,13 @@ def row(label: str = "requests", **numbers: int) -> bytes:
 
 def read(*rows: bytes, version: int = 1, count: int | None = None) -> list[Label]:
     head = HEAD.pack(version, len(rows) if count is None else count)
-    return lifetimes.read_labels(Bytes(head + b"".join(rows)), BOARD, NOW_MS)
+    return labels.read(Bytes(head + b"".join(rows)), BOARD, NOW_MS).found
 
 
 def shown(*rows: bytes) -> str:
     text = io.StringIO()
     found = read(*rows)
-    full = len(found) == lifetimes.MOST_ROWS
+    full = len(found) == labels.ROWS
     status = Status(7, "server", "/lib/libebbtide.so.0.1.0", "0.1.0", 3 << 20, found, full)
     print_status(Look(status, None, "it sleeps"), Console(width=160, file=text))
     return text.getvalue()
@@ -105,8 +106,8 @@ def test_labels_of_any_bytes_are_shown() -> None:
 
 
 def test_a_board_of_another_kind_is_an_error() -> None:
-    with pytest.raises(LabError, match="writes version 2"):
-        read(version=2)
+    with pytest.raises(LabError, match="writes version 3"):
+        read(version=3)
     with pytest.raises(LabError, match="counts 65 rows"):
         read(count=65)
     with pytest.raises(Torn):
@@ -134,7 +135,7 @@ def test_what_went_wrong_and_what_is_missing_is_said() -> None:
         *(row(f"label{at}", late=3 * (at == 5), refused=2 * (at == 5)) for at in range(64))
     )
     assert "label5: 3 allocations after a close, 2 refused by a hard limit." in text
-    assert "Only the first 64 labels are shown." in text
+    assert "Only the first 64 labels are known." in text
     assert "No region or domain has been used." in shown()
 
 

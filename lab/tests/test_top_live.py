@@ -99,7 +99,7 @@ def test_what_cannot_be_watched_is_told_in_a_line(
     with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
         assert f"process {pid} does not answer" in fault(pid)
 
-        def refuse(pid: int) -> None:
+        def refuse(pid: int, _: int) -> None:
             raise LabError(f"not allowed to write the memory of process {pid}")
 
         monkeypatch.setattr(top_verb, "Subject", refuse)

@@ -13,7 +13,7 @@ from dataclasses import replace
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.inspect.heap import Heap, SizeClass, Totals
-from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show.top.app import Top
 from ebbtide_lab.show.top.feed import News, Sampler

@@ -6,19 +6,11 @@
 #include "arena/arena.h"
 #include "os/lock.h"
 
-// Labels beyond the board lie in granules of their own.
-#define LABELS_A_GRANULE ((EBBI_GRANULE - sizeof(void *)) / sizeof(struct ebbi_label))
+#define LABELS_A_PART ((EBBI_GRANULE - sizeof(struct ebbi_more_labels)) / sizeof(struct ebbi_label))
 
-struct more {
-    struct more *next;
-    struct ebbi_label labels[LABELS_A_GRANULE];
-};
-_Static_assert(sizeof(struct more) <= EBBI_GRANULE, "a granule each");
-
-struct ebbi_board ebb_lifetime_board = {.version = 1};
+// What follows the rows is written under the lock.
+struct ebbi_board ebb_lifetime_board = {.version = 2, .labels_a_part = LABELS_A_PART};
 static struct ebbi_lock labels_lock = EBBI_LOCK(LABEL);
-static struct more *more_labels; // written under the lock; the first of the chain
-static size_t label_count;       // of labels; written under the lock
 
 static struct ebbi_label *label_at(size_t index)
 {
@@ -27,11 +19,11 @@ static struct ebbi_label *label_at(size_t index)
     }
     index -= EBBI_BOARD_LABELS;
     // acquire[label-read <- label-add]: the granule
-    struct more *part = ebbi_load_acquire(&more_labels);
-    for (; index >= LABELS_A_GRANULE; index -= LABELS_A_GRANULE) {
+    struct ebbi_more_labels *part = ebbi_load_acquire(&ebb_lifetime_board.more);
+    for (; index >= LABELS_A_PART; index -= LABELS_A_PART) {
         part = part->next;
     }
-    return &part->labels[index];
+    return &part->label[index];
 }
 
 static bool has_name(const struct ebbi_label *label, const char *name, bool is_domain)
@@ -42,16 +34,16 @@ static bool has_name(const struct ebbi_label *label, const char *name, bool is_d
 // Room for one more. Under the lock.
 static bool room_for_label(void)
 {
+    size_t count = ebb_lifetime_board.labels;
     ebbi_assert_held(&labels_lock);
-    if (label_count < EBBI_BOARD_LABELS ||
-        (label_count - EBBI_BOARD_LABELS) % LABELS_A_GRANULE != 0) {
+    if (count < EBBI_BOARD_LABELS || (count - EBBI_BOARD_LABELS) % LABELS_A_PART != 0) {
         return true;
     }
-    struct more *part = ebbi_own_take();
+    struct ebbi_more_labels *part = ebbi_own_take();
     if (part == NULL) {
         return false;
     }
-    struct more **end = &more_labels;
+    struct ebbi_more_labels **end = &ebb_lifetime_board.more;
     while (*end != NULL) {
         end = &(*end)->next;
     }
@@ -67,15 +59,16 @@ static struct ebbi_label *add_label(const char *name, bool is_domain)
     if (!room_for_label()) {
         return NULL;
     }
-    struct ebbi_label *label = label_at(label_count);
+    uint64_t count = ebb_lifetime_board.labels;
+    struct ebbi_label *label = label_at(count);
     EBBI_ASSERT(label->name[0] == 0);
     strncpy(label->name, name, EBBI_LABEL_BYTES - 1);
     label->is_domain = is_domain;
     // release[label-add -> label-read]: the name
-    ebbi_store_release(&label_count, label_count + 1);
-    if (label_count <= EBBI_BOARD_LABELS) {
+    ebbi_store_release(&ebb_lifetime_board.labels, count + 1);
+    if (count < EBBI_BOARD_LABELS) {
         // release[label-add -> label-read]: the row, for another process
-        ebbi_store_release(&ebb_lifetime_board.rows, (uint32_t)label_count);
+        ebbi_store_release(&ebb_lifetime_board.rows, (uint32_t)count + 1);
     }
     return label;
 }
@@ -84,7 +77,7 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
 {
     struct ebbi_label *found = NULL;
     ebbi_lock_take(&labels_lock);
-    for (size_t i = 0; i < label_count && found == NULL; i++) {
+    for (size_t i = 0; i < ebb_lifetime_board.labels && found == NULL; i++) {
         struct ebbi_label *label = label_at(i);
         found = has_name(label, name, is_domain) ? label : NULL;
     }
@@ -98,7 +91,7 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label)
 {
     // acquire[label-read <- label-add]: the first of the labels
-    size_t known = ebbi_load_acquire(&label_count);
+    size_t known = ebbi_load_acquire(&ebb_lifetime_board.labels);
     size_t next = 0;
     while (label != NULL && label_at(next++) != label) {
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer region: labels, the names under which regions and domains are counted. A label is made at its
 // first use and stays. The first EBBI_BOARD_LABELS of them lie on a board, an exported symbol that
-// other processes read out of this one's memory (`ebb status`).
+// other processes read out of this one's memory (`ebb status`); it leads to the others.
 //
 // All numbers are atomic and relaxed: they order nothing and may be out of date by each thread's last
-// slow call. The name and `is_domain` are written before `ebb_lifetime_board.rows` counts the row.
+// slow call. The name and `is_domain` are written before `ebb_lifetime_board.labels` and `rows` count it.
 #ifndef EBB_REGION_LABEL_H
 #define EBB_REGION_LABEL_H
 
@@ -34,10 +34,20 @@ struct ebbi_label {
     uint64_t demoted_bytes;
 };
 
+// Labels beyond the board: a granule of them.
+struct ebbi_more_labels {
+    struct ebbi_more_labels *next;
+    struct ebbi_label label[];
+};
+
+// Changes go with `version`; since 2 there is what follows the rows.
 struct ebbi_board {
     uint32_t version;
     uint32_t rows;
     struct ebbi_label row[EBBI_BOARD_LABELS];
+    uint64_t labels;        // with those beyond the board
+    uint64_t labels_a_part; // of these
+    struct ebbi_more_labels *more;
 };
 
 extern __attribute__((visibility("default"))) struct ebbi_board ebb_lifetime_board;

@@ -12,6 +12,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap import Subject
+from ebbtide_lab.inspect.labels import SHOWN
 from ebbtide_lab.show import status
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.status import Look, print_status, render_status
@@ -31,12 +32,13 @@ def status_command(pid: int, as_json: bool, watch_s: float | None) -> None:
     """Show who holds memory in the process PID, which has Ebbtide loaded.
 
     Where its resident memory is, the block sizes with the most free memory, and one line for
-    each label of regions and each domain. The process is not stopped. It is asked for its
-    accounts, which takes up to a second; where it cannot be asked, or does not answer, the
-    labels alone are shown, as of each thread's last slow call.
+    each label of regions and each domain; of more than 64 those that hold most, and what the
+    others hold (--json has all). The process is not stopped. It is asked for its accounts, which
+    takes up to a second; where it cannot be asked, or does not answer, the labels alone are
+    shown, as of each thread's last slow call.
     """
     lifetimes.examine(pid)  # what is wrong with it, before anything else is
-    asked = _Asked(pid)
+    asked = _Asked(pid, None if as_json else SHOWN)
     try:
         if watch_s is None:
             _print(asked.look(), as_json, open_console())
@@ -52,12 +54,12 @@ def status_command(pid: int, as_json: bool, watch_s: float | None) -> None:
 class _Asked:
     """A process that is looked at again and again, with its help where it gives that."""
 
-    def __init__(self, pid: int) -> None:
-        self.pid = pid
+    def __init__(self, pid: int, most_labels: int | None) -> None:
+        self.pid, self._most_labels = pid, most_labels
         self._subject: Subject | None = None
         self._why = ""
         try:
-            self._subject = Subject(pid)
+            self._subject = Subject(pid, most_labels)
         except LabError as error:
             self._why = str(error)
 
@@ -73,7 +75,7 @@ class _Asked:
                 return Look(heap.status, heap, "")
             except LabError as error:
                 why = str(error)
-        return Look(lifetimes.examine(self.pid), None, why)
+        return Look(lifetimes.examine(self.pid, self._most_labels), None, why)
 
     def look_again(self, after_s: float) -> Look | None:
         """None when the process has ended meanwhile."""

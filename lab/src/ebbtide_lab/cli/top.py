@@ -12,6 +12,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap import Subject
+from ebbtide_lab.inspect.labels import SHOWN
 from ebbtide_lab.show.top.feed import Sampler
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ def top_command(pid: int, interval: float) -> None:
         raise LabError("ebb top needs a terminal; ebb status --watch does without")
     top = _screen()
     lifetimes.examine(pid)  # what is wrong with it, before anything else is
-    subject = Subject(pid)
+    subject = Subject(pid, SHOWN)
     try:
         first = subject.look()
     except BaseException:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import control, lifetimes, stalls
+from ebbtide_lab.inspect import control, labels, lifetimes, stalls
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, Torn, told
-from ebbtide_lab.inspect.lifetimes import MOST_ROWS, Label, Status
+from ebbtide_lab.inspect.labels import NO_REST, Board, Label, Rest
+from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.inspect.stalls import Stalls
 
 SYMBOL = "ebb_snapshot_board"
@@ -83,7 +84,8 @@ class Totals:
 class Heap:
     """`classes`: those that have slabs, the smallest blocks first. Faults: of the process since
     its start, without and with the disk. `start_ticks`: when it began, in the kernel's ticks since
-    the machine's start; with the number it tells a process from the next that has it."""
+    the machine's start; with the number it tells a process from the next that has it. `rest`,
+    `is_full`: of the labels, as in labels.py."""
 
     pid: int
     name: str
@@ -98,6 +100,8 @@ class Heap:
     classes: list[SizeClass]
     labels: list[Label]
     start_ticks: int = 0  # 0: not known
+    rest: Rest = NO_REST
+    is_full: bool = False
 
     @property
     def status(self) -> Status:
@@ -109,21 +113,24 @@ class Heap:
             self.version,
             self.resident_bytes,
             self.labels,
-            len(self.labels) == MOST_ROWS,
+            self.is_full,
+            self.rest,
         )
 
 
 class Subject:
     """A process that is asked again and again. Close it. LabError: there is none, it may not be
-    written, it has no Ebbtide or one of another version; from `look` also that it has ended."""
+    written, it has no Ebbtide or one of another version; from `look` also that it has ended.
+    `most_labels`: those that hold most; None: all."""
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, most_labels: int | None = None) -> None:
         self._process = Process(pid, writes=True)
         self._stalls_at: int | None = None
         try:
             self._control = Control(self._process)
             self._at = self._process.require(SYMBOL, LACK)
-            self._labels_at = self._process.require(lifetimes.SYMBOL, LACK)
+            labels_at = self._process.require(labels.SYMBOL, LACK)
+            self._labels = Board(self._process, labels_at, most_labels)
         except BaseException:
             self.close()
             raise
@@ -137,7 +144,7 @@ class Subject:
         with told(pid):
             totals, classes = self._board()
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
-            labels = lifetimes.read_labels(self._process, self._labels_at, now_ms)
+            held = self._labels.read(now_ms)
             library = lifetimes.file_at(self._process, self._at)
             minor, major, threads, began = _of_the_kernel(pid)
             return Heap(
@@ -152,8 +159,10 @@ class Subject:
                 major,
                 totals,
                 classes,
-                labels,
+                held.found,
                 began,
+                held.rest,
+                held.is_full,
             )
 
     def stalls(self) -> Stalls:

@@ -1,74 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Who holds memory in a process that has Ebbtide loaded, read from its memory.
-
-The library's data symbol `ebb_lifetime_board` is a table with a row for each label of
-regions or domains. Its slow paths write the numbers one by one and without order, so
-that two of them may be a moment apart. The first 64 labels of a process are on it.
-"""
+"""Who holds memory in a process that has Ebbtide loaded, without its help."""
 
 import os
 import re
-import struct
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Memory, Process, Torn
+from ebbtide_lab.inspect import labels
+from ebbtide_lab.inspect.image import Process, Torn
+from ebbtide_lab.inspect.labels import NO_REST, SYMBOL, Label, Rest
 
-SYMBOL = "ebb_lifetime_board"
 ANY_SYMBOL = "ebb_version"  # what every Ebbtide exports, also one without the board
-VERSION = 1
-HEAD = struct.Struct("<II")
-ROW = struct.Struct("<32s15Q")
-MOST_ROWS = 64
 FILE_VERSION = re.compile(r"\.so\.(\d+\.\d+\.\d+)$")
-
-
-class Row(NamedTuple):
-    """As it lies in memory."""
-
-    label: bytes
-    is_domain: int
-    open: int
-    opened: int
-    closed: int
-    drained: int
-    released: int
-    held_bytes: int
-    peak_bytes: int
-    live_bytes: int
-    slabs: int
-    demoted: int
-    late: int
-    refused: int
-    oldest_since_ms: int
-    demoted_bytes: int
-
-
-@dataclass(frozen=True)
-class Label:
-    """All regions of one label, or a domain. `live_bytes` is None for regions that hold memory
-    but that the process itself has not measured: counting would cost them. `oldest_ms`: for how
-    long the oldest slab that survivors pin has been there; None when there is none."""
-
-    label: str
-    is_domain: bool
-    open: int
-    opened: int
-    closed: int
-    drained: int
-    drain_share: float | None  # of the closes; None before the first
-    released: int
-    held_bytes: int
-    peak_bytes: int
-    live_bytes: int | None
-    slabs: int
-    demoted: int
-    late: int
-    refused: int
-    oldest_ms: int | None
 
 
 @dataclass(frozen=True)
@@ -82,19 +27,20 @@ class Status:
     version: str
     resident_bytes: int
     labels: list[Label]
-    is_full: bool  # the board has no row left: later labels are not on it
+    is_full: bool  # later labels are not known (labels.py)
+    rest: Rest = NO_REST
 
 
-def examine(pid: int) -> Status:
+def examine(pid: int, most_labels: int | None = None) -> Status:
     process = _open(pid)
     try:
         address = _board_address(process, pid)
         now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
-        labels = read_labels(process, address, now_ms)
+        found = labels.read(process, address, now_ms, most_labels)
         library = file_at(process, address)
         version = version_of(library)
         name, resident = process.thread_name(pid), resident_bytes(process.folder)
-        return Status(pid, name, library, version, resident, labels, len(labels) == MOST_ROWS)
+        return Status(pid, name, library, version, resident, found.found, found.is_full, found.rest)
     except Torn as error:
         raise LabError(f"process {pid} ended, or became another program, just now") from error
     finally:
@@ -108,43 +54,6 @@ def is_running(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(") ")[2][:1] not in ("Z", "X")
-
-
-def read_labels(memory: Memory, address: int, now_ms: int) -> list[Label]:
-    """The rows of the board at this address; raises Torn when it is gone."""
-    version, rows = HEAD.unpack(memory.read(address, HEAD.size))
-    if version != VERSION:
-        raise LabError(f"its Ebbtide writes version {version} of {SYMBOL}, not {VERSION}")
-    if rows > MOST_ROWS:
-        raise LabError(f"{SYMBOL} counts {rows} rows, more than it has: not a library of Ebbtide?")
-    text = memory.read(address + HEAD.size, rows * ROW.size) if rows else b""
-    labels = [_label(Row(*fields), now_ms) for fields in ROW.iter_unpack(text)]
-    return sorted(labels, key=lambda each: -each.held_bytes)
-
-
-def _label(row: Row, now_ms: int) -> Label:
-    # Read one after the other: a close may be in one of them and not yet in the other.
-    share = min(1.0, row.drained / row.closed) if row.closed else None
-    since_ms = row.oldest_since_ms
-    is_measured = row.is_domain or row.live_bytes or not row.held_bytes
-    return Label(
-        label=row.label.partition(b"\0")[0].decode(errors="replace"),
-        is_domain=row.is_domain != 0,
-        open=row.open,
-        opened=row.opened,
-        closed=row.closed,
-        drained=row.drained,
-        drain_share=share,
-        released=row.released,
-        held_bytes=row.held_bytes,
-        peak_bytes=max(row.peak_bytes, row.held_bytes),
-        live_bytes=row.live_bytes if is_measured else None,
-        slabs=row.slabs,
-        demoted=row.demoted,
-        late=row.late,
-        refused=row.refused,
-        oldest_ms=max(0, now_ms - since_ms) if since_ms else None,
-    )
 
 
 def _open(pid: int) -> Process:

@@ -16,6 +16,7 @@ from ebbtide_lab.inspect import control, heap, lifetimes, processes
 from ebbtide_lab.inspect.control import NoAnswer
 from ebbtide_lab.inspect.heap import Heap, Subject
 from ebbtide_lab.inspect.image import Torn
+from ebbtide_lab.inspect.labels import SHOWN
 from ebbtide_lab.inspect.stalls import Stalls
 
 ENDED, SILENT, SLOW, DENIED, UNREADABLE = REASONS = (
@@ -67,7 +68,7 @@ class Watch:
         self._is_closed = False
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE)
         if pid is not None:
-            self._targets[pid] = Subject(pid)
+            self._targets[pid] = Subject(pid, SHOWN)
             self._start = heap.start_ticks(pid)
 
     def close(self) -> None:
@@ -141,7 +142,7 @@ class Watch:
             return found
         if self._pid is not None and heap.start_ticks(pid) != self._start:
             raise Ended(f"process {pid} has ended")
-        opened = Subject(pid)
+        opened = Subject(pid, SHOWN)
         with self._lock:
             self._targets[pid] = opened
         return opened

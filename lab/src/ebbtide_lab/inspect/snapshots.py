@@ -10,11 +10,12 @@ from typing import TypeVar, get_type_hints
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.heap import Heap, SizeClass, Totals
-from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.labels import NO_REST, Label
 
 SCHEMA = 1
 MARK = "ebbtide_heap_snapshot"  # its value is the schema
 SUFFIX = ".ebb.json"
+OF_A_LOOK = {"rest": NO_REST, "is_full": False}  # in a file there are all labels
 MOST = 1 << 64  # no number of a process is as large
 
 Record = TypeVar("Record", Heap, Totals, SizeClass, Label)
@@ -25,7 +26,8 @@ def file_name(heap: Heap) -> str:
 
 
 def to_text(heap: Heap) -> str:
-    return json.dumps({MARK: SCHEMA, **asdict(heap)}, indent=1) + "\n"
+    facts = {name: value for name, value in asdict(heap).items() if name not in OF_A_LOOK}
+    return json.dumps({MARK: SCHEMA, **facts}, indent=1) + "\n"
 
 
 def read(path: Path) -> Heap:
@@ -45,7 +47,8 @@ def read(path: Path) -> Heap:
         totals = _made(Totals, facts["totals"])
         classes = [_made(SizeClass, each) for each in facts["classes"]]
         labels = [_made(Label, each) for each in facts["labels"]]
-        return _made(Heap, facts, totals=totals, classes=classes, labels=labels)
+        facts |= OF_A_LOOK
+        return _made(Heap, facts, totals=totals, classes=classes, labels=labels, rest=NO_REST)
     except KeyError as error:
         raise LabError(f"{path} is a damaged snapshot: it has no {error.args[0]}") from error
     except TypeError as error:

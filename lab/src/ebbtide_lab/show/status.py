@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass
-from ebbtide_lab.inspect.lifetimes import MOST_ROWS, Label, Status
+from ebbtide_lab.inspect.labels import ROWS, Label, Rest
+from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show import waterfall
 from ebbtide_lab.show.units import ABSENT, short
 
@@ -61,13 +62,15 @@ def render_status(look: Look) -> RenderableType:
         parts.extend(_note(each) for each in found.labels if each.late or each.refused)
     else:
         parts.append("No region or domain has been used.")
+    if found.rest.labels:
+        parts.append(f"[yellow]{rest_of(found.rest)}.[/]")
     if found.is_full:
-        parts.append(f"[yellow]Only the first {MOST_ROWS} labels are shown.[/]")
+        parts.append(f"[yellow]Only the first {ROWS} labels are known.[/]")
     return Group(*parts)
 
 
 def _head(found: Status) -> str:
-    held = sum(each.held_bytes for each in found.labels)
+    held = sum(each.held_bytes for each in found.labels) + found.rest.held_bytes
     who = f"Process {found.pid} ({escape(found.name)})"
     what = f"Ebbtide {found.version}".strip()
     return (
@@ -137,6 +140,11 @@ def _note(each: Label) -> str:
         f"[yellow]{escape(each.label)}[/]: {each.late} allocations after a close, "
         f"{each.refused} refused by a hard limit."
     )
+
+
+def rest_of(rest: Rest) -> str:
+    more = "label" if rest.labels == 1 else "labels"
+    return f"{rest.labels:,} more {more}, {rest.open:,} open, hold {human_bytes(rest.held_bytes)}"
 
 
 def share(part: int, whole: int) -> str:

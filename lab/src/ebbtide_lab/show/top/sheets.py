@@ -3,11 +3,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from rich.cells import cell_len
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass
-from ebbtide_lab.inspect.lifetimes import Label
+from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show.status import human_age, human_bytes, share
 from ebbtide_lab.show.units import ABSENT
@@ -16,6 +17,7 @@ GAP = 2
 BYTES, COUNT, SHARE = 9, 8, 6  # columns that most of them take
 LEAST_NAME = 12
 Value = float | str
+NO_LABEL = Label("", False, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, 0, None)
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,7 @@ def classes(heap: Heap, mark: Heap | None, compares: bool) -> Sheet:
     return Sheet(CLASSES, rows, note, 3)
 
 
+@lru_cache(256)  # many are what they were a second ago
 def _class_row(now: SizeClass, then: SizeClass | None, compares: bool) -> list[Cell]:
     def number(name: str, write: Callable[[int], str]) -> Cell:
         return _number(
@@ -179,21 +182,40 @@ LIFETIMES = (
 def lifetimes(heap: Heap, mark: Heap | None, compares: bool) -> Sheet:
     before = {(each.label, each.is_domain): each for each in mark.labels} if mark else {}
     rows = [
-        _label_row(each, before.get((each.label, each.is_domain)), mark is not None, compares)
+        _label_row(each, _label_then(each, mark, before), mark is not None, compares)
         for each in heap.labels
     ]
-    held = sum(each.held_bytes for each in heap.labels)
-    note = f"{len(rows)} labels hold {human_bytes(held)} of address space"
-    return Sheet(LIFETIMES, rows, note if rows else "no region or domain has been used", 6)
+    return Sheet(LIFETIMES, rows, _labels_noted(heap), 6)
+
+
+def _label_then(
+    now: Label, mark: Heap | None, before: dict[tuple[str, bool], Label]
+) -> Label | None:
+    """None: not known, as it was not among those that held most."""
+    if mark is None:
+        return None
+    then = before.get((now.label, now.is_domain))
+    return then or (None if mark.rest.labels else NO_LABEL)
+
+
+def _labels_noted(heap: Heap) -> str:
+    shown, rest = len(heap.labels), heap.rest
+    held = human_bytes(sum(each.held_bytes for each in heap.labels))
+    if not shown:
+        return "no region or domain has been used"
+    if rest.labels:
+        all_labels, others = shown + rest.labels, human_bytes(rest.held_bytes)
+        return f"{shown} of {all_labels:,} labels hold {held}, the others {others}"
+    more = "; later labels are not known" if heap.is_full else ""
+    return f"{shown} labels hold {held} of address space{more}"
 
 
 def _label_row(now: Label, then: Label | None, is_marked: bool, compares: bool) -> list[Cell]:
     def number(name: str, write: Callable[[int], str] = _count) -> Cell:
         value = getattr(now, name)
-        if value is None:
+        if value is None or (is_marked and compares and then is None):
             return Cell(ABSENT, -1)
-        base = (getattr(then, name) or 0) if then else 0
-        return _number(value, base if is_marked and compares else None, write)
+        return _number(value, (getattr(then, name) or 0) if then and compares else None, write)
 
     drained = now.drain_share
     return [
@@ -207,7 +229,7 @@ def _label_row(now: Label, then: Label | None, is_marked: bool, compares: bool) 
         number("slabs"),
         number("demoted"),
         Cell(human_age(now.oldest_ms), -1 if now.oldest_ms is None else now.oldest_ms),
-        _change(now.held_bytes, (then.held_bytes if then else 0) if is_marked else None),
+        _change(now.held_bytes, then.held_bytes if then else None),
     ]
 
 
