@@ -23,6 +23,7 @@ NOTHING, PROFILE, TRIM, SNAPSHOT = range(4)
 ASKED_AT, WHAT_AT = 12, 24
 ANSWERS_WITHIN_S = 5.0
 LOOK_S = 0.005
+MOST_REST_S = 0.1  # from one look to the next
 
 
 class NoAnswer(LabError):
@@ -47,9 +48,11 @@ class Control:
             question = QUESTION.pack(what, with_, round(seconds * 1000))
             number = self._put(question)
             end = time.monotonic() + (ANSWERS_WITHIN_S if within_s is None else within_s)
+            rest_s = LOOK_S
             try:
                 while not self._is_done(number) and time.monotonic() < end:
-                    time.sleep(LOOK_S)
+                    time.sleep(rest_s)
+                    rest_s = min(2 * rest_s, MOST_REST_S)  # each look costs, and most wait for long
                     if self._state()[0] != number:  # another tool asks as well
                         number = self._put(question)
             except KeyboardInterrupt:

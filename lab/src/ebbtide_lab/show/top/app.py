@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from rich.text import Text
+from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.message import Message
@@ -16,6 +16,7 @@ from ebbtide_lab.inspect.heap import Heap
 from ebbtide_lab.inspect.stalls import Stalls
 from ebbtide_lab.show.status import human_age, human_bytes
 from ebbtide_lab.show.top import panels, sheets
+from ebbtide_lab.show.top.canvas import Line
 from ebbtide_lab.show.top.dialogs import Confirm, Filter, Help
 from ebbtide_lab.show.top.feed import Feed, News, Sampler, Source
 from ebbtide_lab.show.top.grid import Grid, Lines
@@ -23,6 +24,7 @@ from ebbtide_lab.show.top.history import History
 from ebbtide_lab.show.top.sheets import Sheet, StackSum
 
 TABS = {"classes": "Classes", "lifetimes": "Lifetimes", "threads": "Threads", "stacks": "Stacks"}
+ENDED, ODD = Style(color="red", bold=True), Style(color="yellow", bold=True)
 PROFILED = "sampled: some 2 ns a malloc, and off again when you leave"
 
 
@@ -210,23 +212,21 @@ class Top(App[None]):
         self._accounts.show(accounts)
         self._draw_table()
 
-    def _state(self) -> Text:
+    def _state(self) -> Line:
         """What is not as it should be; empty when all is."""
         if self._has_ended:
-            text = (
-                f"Process {self._shown.heap.pid} has ended. What is below was its last. q leaves."
-            )
-            return Text(text, "bold red")
+            pid = self._shown.heap.pid
+            return ((f"Process {pid} has ended. What is below was its last. q leaves.", ENDED),)
         if self._trouble:
-            return Text(self._trouble, "bold yellow")
-        return Text("Frozen. The space bar goes on.", "bold yellow") if self._is_frozen else Text()
+            return ((self._trouble, ODD),)
+        return (("Frozen. The space bar goes on.", ODD),) if self._is_frozen else ()
 
     def _draw_table(self) -> None:
         sheet, order = self._sheet(), self._orders[self._tab]
         sort = self._sort_of(sheet)
         rows = sheets.arranged(sheet, sort, order.is_reversed, self._wanted)
         self._grid.show(sheet, rows, sort, order.is_reversed)
-        self._note.show(Text(self._noted(sheet)))
+        self._note.show([((self._noted(sheet), Style()),)])
 
     def _sort_of(self, sheet: Sheet) -> int:
         sort = self._orders[self._tab].sort

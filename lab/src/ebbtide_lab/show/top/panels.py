@@ -1,27 +1,29 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The upper lines of `ebb top`: which process it is, and where its resident memory is."""
 
-from rich.text import Text
+from rich.style import Style
 
 from ebbtide_lab.inspect.heap import Heap
 from ebbtide_lab.show.status import human_bytes, share
+from ebbtide_lab.show.top.canvas import Line
 from ebbtide_lab.show.top.history import RESIDENT, History, lines_of
 from ebbtide_lab.show.top.sheets import GAP, signed
 
 NAME_WIDTH, BYTES_WIDTH, SHARE_WIDTH = 29, 11, 8
 MOST_BARS = 60  # two seconds each
+PLAIN, BOLD, BARS = Style(), Style(bold=True), Style(color="steel_blue")
 
 
-def head(heap: Heap, earlier: Heap | None, state: Text) -> Text:
-    first = Text.assemble(
-        (f"{heap.name} {heap.pid}", "bold"),
-        f"   {f'Ebbtide {heap.version}'.strip()}",
-        f"   {human_bytes(heap.resident_bytes)} resident",
-        f"   {heap.threads:,} thread{'s' if heap.threads != 1 else ''}",
+def head(heap: Heap, earlier: Heap | None, state: Line) -> list[Line]:
+    """`state` takes the place of the second line, unless it is empty."""
+    first = (
+        f"   {f'Ebbtide {heap.version}'.strip()}"
+        f"   {human_bytes(heap.resident_bytes)} resident"
+        f"   {heap.threads:,} thread{'s' if heap.threads != 1 else ''}"
     )
     returned = human_bytes(heap.totals.purged_bytes)
-    second = Text(f"{_faults(heap, earlier)} faults/s   {returned} returned to the OS so far")
-    return Text("\n").join([first, state if state.plain else second])
+    second = f"{_faults(heap, earlier)} faults/s   {returned} returned to the OS so far"
+    return [((f"{heap.name} {heap.pid}", BOLD), (first, PLAIN)), state or ((second, PLAIN),)]
 
 
 def _faults(heap: Heap, earlier: Heap | None) -> str:
@@ -31,15 +33,15 @@ def _faults(heap: Heap, earlier: Heap | None) -> str:
     return f"{count / (heap.taken - earlier.taken):,.0f}"
 
 
-def waterfall(heap: Heap, mark: Heap | None, history: History, width: int) -> Text:
+def waterfall(heap: Heap, mark: Heap | None, history: History, width: int) -> list[Line]:
     """With a mark: what has changed since; shares are of the present."""
     bars = min(width - NAME_WIDTH - BYTES_WIDTH - SHARE_WIDTH - GAP, MOST_BARS)
     before = lines_of(mark) if mark else None
-    lines = []
+    lines: list[Line] = []
     for at, (name, count) in enumerate(lines_of(heap)):
         told = signed(count - before[at][1], human_bytes) if before else human_bytes(count)
         of_all = share(count, heap.resident_bytes)
         text = f"{name:<{NAME_WIDTH}}{told:>{BYTES_WIDTH}}{of_all:>{SHARE_WIDTH}}{'':{GAP}}"
-        line = Text(text, "bold" if name == RESIDENT else "")
-        lines.append(line.append(history.line(at, bars, heap.taken), "not bold steel_blue"))
-    return Text("\n").join(lines)
+        style = BOLD if name == RESIDENT else PLAIN
+        lines.append(((text, style), (history.line(at, bars, heap.taken), BARS)))
+    return lines
