@@ -49,6 +49,13 @@ def test_more_samples_than_blocks_share_what_there_is() -> None:
     assert keeps(found.profile) == [6400, 19200]
 
 
+def test_rounded_sums_are_of_their_class() -> None:
+    """48 bytes each, of 82,663.4 objects."""
+    found = added(recorded((82_663, 3_967_843)), heap(SizeClass(48, 1, 90_000, 0, 1 << 24)))
+    assert keeps(found.profile) == [90_000 * PAGE * 82_663 // 90_000]
+    assert found.unseen == 7_337 * PAGE
+
+
 def test_large_and_freed_objects_keep_nothing() -> None:
     found = added(recorded((1, 1 << 20), (0, 0)), heap(SizeClass(64, 1, 40, 0, 400)))
     assert keeps(found.profile) == [0, 0]

@@ -76,7 +76,8 @@ def _class_of(objects: int, size: int, classes: Iterable[SizeClass]) -> SizeClas
     if objects == 0:
         return None
     mean = size / objects
-    above = (each for each in classes if each.block_bytes >= mean)
+    least = size / (objects + 0.5)  # both were rounded: blocks of 48 bytes may be 48.001 on average
+    above = (each for each in classes if each.block_bytes >= least)
     found = min(above, key=lambda each: each.block_bytes, default=None)
     is_near = found is not None and found.block_bytes <= max(mean * WIDEST, mean + LEAST)
     return found if is_near else None
