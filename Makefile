@@ -5,7 +5,7 @@ EBB := build/venv/bin/ebb
 RESULTS := $(or $(RESULTS),build/results/$(shell date +%Y-%m-%d-%H%M%S))
 
 .DEFAULT_GOAL := help
-.PHONY: help release run test test-all test-glibc test-suites nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-cores bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
+.PHONY: help release run test test-all test-glibc test-suites nightly coverage soak lib install bench bench-corpus bench-seeds bench-hours bench-full bench-cores bench-observed bench-programs traces charts docs check clean setup-build setup-test setup-run setup-lab
 
 help:
 	@echo 'make run                 build, then run real programs under Ebbtide and its peers (5 minutes)'
@@ -26,6 +26,7 @@ help:
 	@echo 'make bench-hours         those of its rows that take an hour for each allocator (a day)'
 	@echo 'make bench-full          every set but those (hours)'
 	@echo 'make bench-cores         locks, waits and lines that move on up to 128 simulated cores (a minute)'
+	@echo 'make bench-observed      what ebb top and ebb profile cost a process, and whether they are right (half an hour)'
 	@echo "make charts              the README's charts and figures, from the sessions that results/ keeps"
 	@echo 'make docs                the documentation site, in build/site'
 	@echo 'make check               the quick door before a commit: format, lints, unit, API, models, golden (3 minutes)'
@@ -57,6 +58,10 @@ bench-cores: setup-build
 	@cmake --preset release >/dev/null
 	@cmake --build --preset release --target bench_cores_cores
 	bench/cores/report build/release/bench/cores/cores
+
+bench-observed: setup-run lib setup-lab
+	@cmake --build --preset release --target bench_observed
+	@for part in top switch pinned; do build/venv/bin/python bench/observed/report $$part || exit; done
 
 bench-full: setup-run lib bench-programs setup-lab
 	$(EBB) bench full --out $(RESULTS); status=$$?; $(EBB) report $(RESULTS) && exit $$status
