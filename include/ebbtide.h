@@ -72,7 +72,8 @@ EBB_EXPORT int ebb_posix_memalign(void **out, size_t align, size_t bytes) EBB_NO
 // NULL. O(1).
 EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 
-// Returns everything to the OS that is free now, without waiting for the delay. Bytes returned.
+// Returns everything to the OS that is free now, without waiting for the delay, but for what other threads keep in
+// their caches for domains (ebbtide/region.h). Bytes returned.
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
 // Defragmentation, for programs that can move what they hold: after much has been freed, they ask for each block that is

@@ -102,15 +102,15 @@ static void check_one(const struct ebbi_bag *bag, size_t i)
 }
 
 // A bag that goes home is checked there, block by block. This is for those that refill malloc: no
-// block is in it twice, and all lie where blocks of the class may start. Blocks that meet in one
+// block is in it twice, and at each a block begins. Blocks that meet in one
 // place of a small table, rarely, are compared one by one. The table is not cleared between bags: it
 // holds the number of the check, in a byte.
 void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
 {
     EBBI_ASSERT(bag->queue != EBBI_MIXED && bag->count <= EBBI_BAG_BLOCKS);
-    size_t align = ebbi_classes[bag->queue].align;
-    unsigned shift = ebbi_lowest_bit(align);
-    uintptr_t bits = 0;
+    unsigned shift = ebbi_lowest_bit(ebbi_classes[bag->queue].align);
+    uint64_t factor = ebbi_place_factor[ebbi_class_bin(bag->queue, 0)];
+    uint64_t product = 0; // of all, as in ebbi_slab_has_place
     if (++limbo->check == 0) {
         memset(limbo->seen, 0, sizeof limbo->seen);
         limbo->check = 1;
@@ -118,13 +118,14 @@ void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
     for (size_t i = 0; i < bag->count; i++) {
         uintptr_t p = (uintptr_t)bag->blocks[i];
         uint8_t *seen = &limbo->seen[(p >> shift) % EBBI_SEEN];
-        bits |= p;
+        int64_t tag = ebbi_tag_load(ebbi_tag_at(bag->blocks[i]));
+        product |= (uint64_t)((int64_t)(p % EBBI_GRANULE) + ebbi_tag_ahead(tag)) * factor;
         if (EBBI_UNLIKELY(*seen == limbo->check)) {
             check_one(bag, i);
         }
         *seen = limbo->check;
     }
-    for (size_t i = 0; EBBI_UNLIKELY((bits & (align - 1)) != 0) && i < bag->count; i++) {
+    for (size_t i = 0; EBBI_UNLIKELY(product >> EBBI_PLACE_BITS != 0) && i < bag->count; i++) {
         check_one(bag, i);
     }
 }

@@ -129,20 +129,27 @@ TEST_F(ReclaimDeathTest, RetireOfForeignPointers)
     ebb_collector_destroy(other);
 }
 
+void expect_interior_found(std::size_t bytes, std::size_t offset)
+{
+    auto *block = static_cast<char *>(ebb_malloc(bytes));
+    char *inside = block + offset;
+    expect_death((std::to_string(offset) + " into " + std::to_string(bytes)).c_str(),
+                 [=] {
+                     ebb_retire(inside);
+                     drive(bytes);
+                 },
+                 line_about(inside));
+    ebb_free(block);
+}
+
 TEST_F(ReclaimDeathTest, RetireOfTheInteriorOfABlock)
 {
-    for (std::size_t bytes : sizes) {
-        auto *block = static_cast<char *>(ebb_malloc(bytes));
-        char *inside = block + bytes / 2;
-        expect_death(
-            std::to_string(bytes).c_str(),
-            [=] {
-                ebb_retire(inside);
-                drive(bytes);
-            },
-            line_about(inside));
-        ebb_free(block);
-    }
+    for (std::size_t bytes : sizes)
+        expect_interior_found(bytes, bytes / 2);
+    for (std::size_t bytes : {48, 80, 112, 144, 208, 320, 448, 1280, 5120, 20000, 80000})
+        for (std::size_t offset : {16, 32, 64}) // as a block of the class may be aligned
+            if (offset < bytes)
+                expect_interior_found(bytes, offset);
 }
 
 TEST_F(ReclaimDeathTest, RetireTwiceInARow)
