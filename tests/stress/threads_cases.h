@@ -124,7 +124,8 @@ TEST(Threads, ThatOnlyFreeReturnEverything)
         if (round == rounds / 4)
             early = support::resident_bytes();
     }
-    support::expect_resident_at_most(early + 8 * MiB, "remote frees are not reused");
+    // 150 MB would be; what is kept for reuse may grow to its 32 MiB meanwhile.
+    support::expect_resident_at_most(early + 32 * MiB, "remote frees are not reused");
 }
 
 TEST(Threads, FreeingThreadThatNeverAllocatesSurvivesLarge)
