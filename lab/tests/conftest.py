@@ -2,6 +2,7 @@
 """Shared by the tests: made-up arms and rows, the real programs of bench/, a browser."""
 
 import shutil
+import signal
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -30,6 +31,11 @@ PROGRAMS = (
     *("burst_idle", "tail", "soak", "request", "phase_shift", "asymmetric_free", "touch_cold"),
     *("half_freed", *PATTERNS),
 )
+
+
+# In the background, or under nohup, these are ignored, and what is started inherits that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 def arm(name: str, problem: str = "") -> Allocator:

@@ -21,6 +21,7 @@ from ebbtide_lab.cli import status as status_verb
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import heap as heaps
 from ebbtide_lab.inspect.heap import Heap
+from ebbtide_lab.inspect.labels import SHOWN
 from ebbtide_lab.inspect.lifetimes import is_running
 from ebbtide_lab.show.status import Look, human_bytes, print_status
 from ebbtide_lab.show.waterfall import LARGEST, accounts, most_idle
@@ -112,7 +113,7 @@ def test_one_that_does_not_answer_is_told_of_as_before(
 def test_one_that_may_not_be_written_is_told_of_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(pid: int) -> None:
+    def refused(pid: int, most_labels: int | None) -> None:
         raise LabError(f"not allowed to write the memory of process {pid}")
 
     monkeypatch.setattr(status_verb, "Subject", refused)
@@ -126,8 +127,9 @@ def test_a_watch_opens_the_process_once(tmp_path: Path, monkeypatch: pytest.Monk
     opened: list[int] = []
 
     class Once:
-        def __init__(self, pid: int) -> None:
+        def __init__(self, pid: int, most_labels: int | None) -> None:
             self.pid, self.looks = pid, 0
+            assert most_labels == SHOWN
             opened.append(pid)
 
         def look(self) -> Heap:
