@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // pinning: three functions allocate many small blocks, free nearly all of them and leave some that keep the others'
-// pages. What each leaves lies as far apart as an option says, and all have allocated before any frees. Answers "ready"; "0", "1" or "2" frees what the first,
-// second or third has left, and the answer is how many bytes that were.
+// pages. What each leaves lies as far apart as an option says, and all have allocated before any frees. Answers
+// "ready"; "0", "1" or "2" frees what the first, second or third has left, and the answer is how many bytes that were.
 #include "told.h"
 
 #include <pthread.h>

@@ -24,8 +24,8 @@
 // A realloc counts as a free and an allocation of the new size, whether or not the block moves. A block that is retired
 // is in use until it is freed, after its grace period.
 //
-// Not sampled: what regions allocate, or leave to the heap once they are closed, what Ebbtide needs for itself, and allocations before the profile began, although they
-// may be in use. Everything is thread-safe, and none of it is for signal
+// Not sampled: what regions allocate, or leave to the heap once they are closed, what Ebbtide needs for itself, and
+// allocations before the profile began, although they may be in use. Everything is thread-safe, and none of it is for signal
 // handlers. The child of a fork() goes on with the profile, but where another thread was in dlopen or dlclose at the fork it must not
 // write one: the loader's lock is never free there again.
 #ifndef EBBTIDE_PROFILE_H
@@ -51,8 +51,8 @@ EBB_EXPORT void ebb_profile_stop(void) EBB_NOEXCEPT;
 // inuse_objects, inuse_space. They are split by pprof's labels: what is in use by `thread` (which allocated it: its number, and
 // its name if it still runs), `label` (of the domain that it is of) and `age`; what was freed by `lifetime`, from its
 // allocation to its free. Both are lengths of time: <1ms, <10ms, <100ms, <1s, <10s, <1min, <1h, >=1h. Beyond 524,287 samples in
-// use, what is in use more has none of these, nor has what came meanwhile. Functions have no names in it: whoever reads it finds them in the programs and libraries,
-// whose build ids are in it (of a library that has been closed meanwhile it does not). Other threads go on meanwhile, and what they change may be in it. An
+// use, what is in use more has none of these, nor has what came meanwhile. Functions have no names in it: whoever reads
+// it finds them in the programs and libraries, whose build ids are in it (of a library that has been closed meanwhile it does not). Other threads go on meanwhile, and what they change may be in it. An
 // empty profile before the first start. 0; or -1 with errno: ENOMEM, EFAULT for NULL, or as open(2) and write(2) say. O(stacks).
 EBB_EXPORT int ebb_profile_write(const char *file) EBB_NOEXCEPT;
 

@@ -110,22 +110,21 @@ void ebbi_bag_check(struct ebbi_limbo *limbo, const struct ebbi_bag *bag)
     EBBI_ASSERT(bag->queue != EBBI_MIXED && bag->count <= EBBI_BAG_BLOCKS);
     unsigned shift = ebbi_lowest_bit(ebbi_classes[bag->queue].align);
     uint64_t factor = ebbi_place_factor[ebbi_class_bin(bag->queue, 0)];
-    uint64_t product = 0; // of all, as in ebbi_slab_has_place
+    uint64_t places = 0; // of all
     if (++limbo->check == 0) {
         memset(limbo->seen, 0, sizeof limbo->seen);
         limbo->check = 1;
     }
     for (size_t i = 0; i < bag->count; i++) {
-        uintptr_t p = (uintptr_t)bag->blocks[i];
-        uint8_t *seen = &limbo->seen[(p >> shift) % EBBI_SEEN];
-        int64_t tag = ebbi_tag_load(ebbi_tag_at(bag->blocks[i]));
-        product |= (uint64_t)((int64_t)(p % EBBI_GRANULE) + ebbi_tag_ahead(tag)) * factor;
+        const void *p = bag->blocks[i];
+        uint8_t *seen = &limbo->seen[((uintptr_t)p >> shift) % EBBI_SEEN];
+        places |= ebbi_slab_place(p, ebbi_tag_load(ebbi_tag_at(p)), factor);
         if (EBBI_UNLIKELY(*seen == limbo->check)) {
             check_one(bag, i);
         }
         *seen = limbo->check;
     }
-    for (size_t i = 0; EBBI_UNLIKELY(product >> EBBI_PLACE_BITS != 0) && i < bag->count; i++) {
+    for (size_t i = 0; EBBI_UNLIKELY(places >> EBBI_PLACE_BITS != 0) && i < bag->count; i++) {
         check_one(bag, i);
     }
 }

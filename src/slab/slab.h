@@ -98,11 +98,18 @@ EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
 // p lies in a granule whose tag is a bin.
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 
-// Whether a block starts at p, which lies in a granule with this tag (ebbi_tag_load) of a class.
-EBBI_INLINE bool ebbi_slab_has_place(const void *p, int64_t tag)
+// Less than 2^EBBI_PLACE_BITS if a block starts at p, which lies in a granule with this tag (ebbi_tag_load) of a class
+// with this ebbi_place_factor.
+EBBI_INLINE uint64_t ebbi_slab_place(const void *p, int64_t tag, uint64_t factor)
 {
     int64_t offset = (int64_t)((uintptr_t)p % EBBI_GRANULE) + ebbi_tag_ahead(tag);
-    return (uint64_t)offset * ebbi_place_factor[ebbi_tag_bin(tag)] >> EBBI_PLACE_BITS == 0;
+    return (uint64_t)offset * factor;
+}
+
+EBBI_INLINE bool ebbi_slab_has_place(const void *p, int64_t tag)
+{
+    uint64_t factor = ebbi_place_factor[ebbi_tag_bin(tag)];
+    return ebbi_slab_place(p, tag, factor) >> EBBI_PLACE_BITS == 0;
 }
 
 // The number of the block that starts at p; aborts when none does ("interior pointer"), or when the slab

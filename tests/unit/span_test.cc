@@ -193,7 +193,7 @@ TEST_F(Span, AnObjectTakesThePagesOfAnother)
     ebbi_span *got = object(100); // although a clean hole fits exactly
     EXPECT_EQ(dirty, got);
     EXPECT_FALSE(got->zeroed);
-    EXPECT_EQ(clean, object(100)) << "of the rest too little has pages";
+    EXPECT_EQ(clean, object(100)) << "the rest is too short";
     EXPECT_EQ(50 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
     ASSERT_ARENA_WHOLE();
 }
