@@ -54,6 +54,7 @@ struct Outcome {
 
 template <typename Body> Outcome in_process(unsigned seconds, bool quiet, Body body)
 {
+    board().said[0] = '\0';
     const pid_t child = fork();
     if (child == 0) {
         if (quiet && freopen("/dev/null", "w", stderr) == nullptr)
@@ -69,8 +70,8 @@ template <typename Body> Outcome in_process(unsigned seconds, bool quiet, Body b
         return {"hung"};
     if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
         return {};
-    return {WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status))
-                              : "signal " + std::to_string(WTERMSIG(status))};
+    return {board().said + (WIFEXITED(status) ? "exit " + std::to_string(WEXITSTATUS(status))
+                                              : "signal " + std::to_string(WTERMSIG(status)))};
 }
 
 Outcome replay(const Bytes &bytes, bool quiet)
@@ -144,20 +145,18 @@ constexpr std::uint64_t batch = 50; // runs in one process: what one leaves behi
 
 Outcome try_batch(unsigned mode, std::uint64_t first)
 {
-    board().said[0] = '\0';
     const Outcome outcome = in_process(240, false, [=] {
         for (std::uint64_t seed = first; seed < first + batch; seed++)
             run_seed(mode, seed);
     });
     if (outcome.good())
         return outcome;
-    const std::string said = board().said;
     const std::uint64_t seed = board().seed;
     const Bytes bytes = make_stream(seed, mode, records_of(seed));
     const bool alone = fails(bytes);
     if (alone)
         keep(bytes, mode, seed);
-    return {said + "seed " + std::to_string(seed) + ": " + outcome.text + "; alone it " +
+    return {"seed " + std::to_string(seed) + ": " + outcome.text + "; alone it " +
             (alone ? "fails as well" : "passes") + " (batch from " + std::to_string(first) + ")"};
 }
 
