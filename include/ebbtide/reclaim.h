@@ -21,8 +21,8 @@
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND;
 // nothing else here may, and on aarch64, where the delivery of a signal is no full fence, not these
 // either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
-// what these had retired is the child's to free. Where one of them was running destructors, up to 40
-// that came next are lost to the child, and 40 more for each destructor that it was in. A thread
+// what these had retired is the child's to free. Where one of them was running destructors, up to 32
+// that came next are lost to the child, and 32 more for each destructor that it was in. A thread
 // that ends while pinned is no longer pinned. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
@@ -47,7 +47,7 @@ extern "C" {
 // Where memory for the thread's record is refused, pins of that thread go through a lock.
 EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // Ends the innermost pin. Ending the outermost one may run some destructors that this thread has
-// passed to ebb_retire_with or ebb_retire_hooked: 80 of a collector, or twice as many as it has passed to that since its unpins
+// passed to ebb_retire_with or ebb_retire_hooked: 64 of a collector, or twice as many as it has passed to that since its unpins
 // last looked (its destructors' included), if that is more; what is left goes on at the thread's next
 // unpins. In a process without the library's helper thread it also frees a little of what the thread
 // has retired (16 batches or large blocks; once a purge delay all that can go), until nothing waits that
@@ -192,9 +192,9 @@ EBB_EXPORT size_t ebb_collector_reclaim(struct ebb_collector *collector) EBB_NOE
 // A reader that may stop for long (Michael 2004): it protects one block a hazard pointer instead of
 // everything, and every block that comes from `ebb_retire` and the like honours it, whether or not
 // the writer knows. However long it stops, what a hazard pointer holds back is the block that it points
-// into and what waits in one container with that: at most 125 blocks (regions', a collector's: 40), of
+// into and what waits in one container with that: at most 125 blocks (regions', a collector's: 32), of
 // together less than 64 KiB and one more block, or four of one size; above 128 KiB, but in a collector,
-// the block alone; of destructors 40, whatever they free. (Where memory for the container was refused,
+// the block alone; of destructors 32, whatever they free. (Where memory for the container was refused,
 // everything that this befell.) What has a destructor is held back by a pointer to p itself, not by one
 // into it. `*source` must be a link of something that cannot be retired meanwhile or that a second hazard
 // pointer protects and is checked to be still linked after the load.

@@ -28,9 +28,21 @@ static int result(bool done)
     return done ? 0 : -1;
 }
 
+// me: NULL for the default one.
+static EBBI_NOINLINE int retire_with_slow(struct ebb_participant *me, void *p,
+                                          void (*run)(void *p, void *context), void *context)
+{
+    return result(ebbi_retire_with(ebbi_heap_get(), me, (struct ebbi_call){run, p, context}));
+}
+
 int ebb_retire_with(void *p, void (*run)(void *p, void *context), void *context)
 {
-    return result(ebbi_retire_with(ebbi_heap_get(), NULL, (struct ebbi_call){run, p, context}));
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    if (heap != NULL &&
+        ebbi_defer_append(&heap->deferred, (struct ebbi_call){run, p, context}, 0)) {
+        return 0;
+    }
+    return retire_with_slow(NULL, p, run, context);
 }
 
 void ebb_retire_hooked(struct ebb_hook *hook, void *p, void (*run)(void *p, struct ebb_hook *hook))
@@ -112,13 +124,16 @@ int ebb_participant_retire(struct ebb_participant *me, void *p)
         ebbi_retire(p);
         return 0;
     }
-    return result(ebbi_retire_into(ebbi_heap_get(), me, p));
+    return ebbi_retire_easily(me, p) ? 0 : result(ebbi_retire_into(ebbi_heap_get(), me, p));
 }
 
 int ebb_participant_retire_with(struct ebb_participant *me, void *p,
                                 void (*run)(void *p, void *context), void *context)
 {
-    return result(ebbi_retire_with(ebbi_heap_get(), me, (struct ebbi_call){run, p, context}));
+    if (ebbi_defer_to(me, (struct ebbi_call){run, p, context}, 0)) {
+        return 0;
+    }
+    return retire_with_slow(me, p, run, context);
 }
 
 void ebb_collector_synchronize(struct ebb_collector *collector)

@@ -311,12 +311,18 @@ void ebbi_heap_check(struct ebbi_heap *heap, void *p)
     }
 }
 
-// Whether the fast free (front/fast.h) would do.
-static bool is_easy_free(const struct ebbi_heap *heap, const void *p, unsigned tag)
+// As the fast free (front/fast.h) does; false: it would not do.
+static bool push_easily(struct ebbi_heap *heap, void *p)
 {
-    ebbi_slot *top = heap->fast.top[tag];
-    return top != heap->fast.limit[tag] && ebbi_slab_has_place(p, ebbi_tag_load(ebbi_tag_at(p))) &&
-           !ebbi_was_freed_lately(top, p);
+    int64_t tag = ebbi_tag_load(ebbi_tag_at(p));
+    unsigned bin = (unsigned)ebbi_tag_bin(tag);
+    ebbi_slot *top = heap->fast.top[bin];
+    bool is_easy = top != heap->fast.limit[bin] && ebbi_slab_has_place(p, tag) &&
+                   !ebbi_was_freed_lately(top, p);
+    if (is_easy) {
+        magazine_push(heap, p, bin);
+    }
+    return is_easy;
 }
 
 void ebbi_class_free(void *p, ebbi_site site)
@@ -345,9 +351,7 @@ void ebbi_own_free(void *p)
     struct ebbi_heap *inside = ebbi_inside();
     if (heap == NULL) {
         ebbi_give_one(p);
-    } else if (is_easy_free(heap, p, ebbi_tag_of(p))) {
-        magazine_push(heap, p, ebbi_tag_of(p));
-    } else {
+    } else if (!push_easily(heap, p)) {
         ebbi_heap_free(heap, p);
     }
     ebbi_outside(inside);

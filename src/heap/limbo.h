@@ -21,10 +21,23 @@
 //     heap's lock, so that any thread can empty the queues of one that sleeps.
 // R3  the stamps of a queue do not decrease but for bags that a hazard pointer held back.
 //
+// The record that fills is written to without a lock. Its `state` is the count of its calls, and three bits:
+//
+//     0, 1, .. --append: call, then count + 1--> n --CLOSED--> queue --> taken --> run --DONE--.
+//                                                |                                             +--> free
+//                                                '--the next append fails: another one --LEFT--'
+//
+// F1  the thread it belongs to appends: it writes the call behind the last, and then raises the count by a
+//     compare-and-swap, which fails once the record is CLOSED. What it wrote then is in no call's place.
+// F2  who closes it, under the lock, puts it into the queue. `count` is what `state` said.
+// F3  that thread may write to it until it has LEFT, others read it until they are DONE: who is second frees it.
+//     `filling` is changed by that thread alone, under the lock.
+// Without an owner, for threads that have no heap, all append under the lock.
+//
 // Objects that bring a hook (ebb_retire_hooked) need no memory to wait in: they are chained. A chain has one
 // stamp, and two of them are enough:
 //
-//     filling --40: stamp--> young --> old --stamp passed--> passed --no hazard pointer--> taken --> begun --> run
+//     filling --32: stamp--> young --> old --stamp passed--> passed --no hazard pointer--> taken --> begun --> run
 //                                                               ^------ held <------|
 //
 // H1  a hook that waits is in one chain.
@@ -42,7 +55,10 @@
 #include "slab/classes.h"
 
 #define EBBI_BAG_BLOCKS 125
-#define EBBI_CALLS 40
+#define EBBI_CALLS 32
+#define EBBI_CALLS_CLOSED ((uint32_t)1 << 8) // F2; the count lies below
+#define EBBI_CALLS_LEFT ((uint32_t)1 << 9)   // F3
+#define EBBI_CALLS_DONE ((uint32_t)1 << 10)
 #define EBBI_LIMBO_BYTES                                                                           \
     65536u // in a bag or a record, of known size: the last block, or the least number of them, may go beyond
 #define EBBI_SEEN 1024
@@ -94,13 +110,11 @@ struct ebbi_calls {
     struct ebbi_calls *next;
     struct ebbi_clock *clock; // of its collector
     uint64_t stamp;
-    uint32_t count;
-    uint16_t begun; // of them, once it runs
-    bool runs;      // under the lock of those taken, see deferred.c
-    union {
-        size_t bytes;  // while it fills: of blocks that its calls free
-        uint64_t turn; // while it is taken: of the barriers, when it was
-    };
+    uint32_t state;  // F1 to F3
+    uint8_t count;   // once it is closed
+    uint8_t begun;   // of them, once it runs
+    bool runs;       // under the lock of those taken, see deferred.c
+    uint64_t turn;   // while it is taken: of the barriers, when it was
     uintptr_t taker; // while it is taken, under that lock, as are these:
     struct ebbi_calls *taken_next, **taken_link;
     struct ebbi_call calls[EBBI_CALLS];
@@ -134,13 +148,14 @@ struct ebbi_hooks_taken {
 
 // Under the lock of the heap that it belongs to.
 struct ebbi_deferred {
-    struct ebbi_calls *filling;
+    struct ebbi_calls *filling; // F1
+    size_t filling_bytes; // of blocks that its calls free; the thread's, and 0 where there are none
     struct ebbi_calls *first, *last;
     struct ebbi_hooked hooked; // of the default collector alone
-    size_t count;              // of calls, hooked ones included
-    size_t blocks, bytes;      // that some of the calls will free
+    size_t count;              // of calls that are closed, and of all hooked ones
+    size_t blocks, bytes;      // that some of the calls will free, the closed ones
     size_t sealed;             // records in the queue
-    uint32_t turns;            // calls added
+    uint32_t turns;            // calls that were closed, and hooks
     uint32_t turns_seen;       // when its unpins last looked
 };
 

@@ -204,7 +204,8 @@ static bool is_empty(const struct ebbi_heap *heap)
 {
     ebbi_assert_held(&heap->own.lock);
     return heap->own.slab_count == 0 && heap->spares.sizes == 0 && heap->limbo.blocks == 0 &&
-           heap->deferred.count == 0 && heap->records == NULL && !heap->had_regions;
+           heap->deferred.count == 0 && heap->deferred.filling == NULL && heap->records == NULL &&
+           !heap->had_regions;
 }
 
 struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))

@@ -14,6 +14,14 @@ static void taken_begin(struct ebbi_calls *calls)
     ebbi_lock_drop(&ebbi_calls_taken.lock);
 }
 
+static void calls_end(struct ebbi_calls *calls)
+{
+    ebbi_taken_remove(calls, false);
+    if (ebbi_record_let_go(calls, EBBI_CALLS_DONE)) {
+        ebbi_give_one(calls);
+    }
+}
+
 // The first record of the list, where it stays until all its calls have run.
 static void run_record(struct ebbi_calls **list)
 {
@@ -25,8 +33,7 @@ static void run_record(struct ebbi_calls **list)
         call->run(call->p, call->context);
     }
     *list = calls->next;
-    ebbi_taken_remove(calls, false);
-    ebbi_give_one(calls);
+    calls_end(calls);
 }
 
 // A call may run others (ebb_reclaim): they come first in the list, and are out of it in the end.
@@ -85,7 +92,7 @@ void ebbi_calls_run(struct ebbi_expired *expired)
 static void put_back(struct ebbi_calls *calls)
 {
     EBBI_ASSERT(calls->begun < calls->count && calls->count <= EBBI_CALLS);
-    calls->count -= calls->begun;
+    calls->count = (uint8_t)(calls->count - calls->begun);
     memmove(calls->calls, calls->calls + calls->begun, calls->count * sizeof calls->calls[0]);
     calls->begun = 0;
     ebbi_late_put(calls);
@@ -108,8 +115,7 @@ void ebbi_calls_abandon(struct ebbi_heap *heap)
         if (calls->begun < calls->count) {
             put_back(calls);
         } else {
-            ebbi_taken_remove(calls, false);
-            ebbi_give_one(calls);
+            calls_end(calls);
         }
     }
     ebbi_hooks_abandon(heap);

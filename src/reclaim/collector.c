@@ -149,10 +149,8 @@ static void unlink_of_heap(struct ebbi_record *record)
 
 static void record_destroy(struct ebbi_record *record)
 {
-    EBBI_ASSERT(!record->joined || record->deferred.count == 0);
-    if (record->deferred.filling != NULL) {
-        ebbi_give_one(record->deferred.filling);
-    }
+    EBBI_ASSERT(!record->joined || ebbi_deferred_count(&record->deferred) == 0);
+    ebbi_deferred_leave(&record->deferred);
     ebbi_give_one(record);
 }
 
@@ -160,10 +158,13 @@ void ebbi_records_discard(struct ebbi_heap *heap)
 {
     EBBI_ASSERT_REGISTRY();
     ebbi_assert_held(&heap->own.lock);
+    if (ebbi_deferred_count(&heap->deferred) == 0) {
+        ebbi_deferred_leave(&heap->deferred);
+    }
     struct ebbi_record *next;
     for (struct ebbi_record *r = heap->records; r != NULL; r = next) {
         next = r->next_of_heap;
-        if (!r->joined && r->deferred.count == 0) {
+        if (!r->joined && ebbi_deferred_count(&r->deferred) == 0) {
             unlink_of_collector(r);
             unlink_of_heap(r);
             record_destroy(r);

@@ -45,65 +45,141 @@ void ebbi_taken_remove(struct ebbi_calls *calls, bool returns)
 // ---- calls that free a block -------------------------------------------------------------------------
 // Their context is its bytes. Those that wait for the default clock are under its limit.
 
-static size_t call_bytes(const struct ebbi_call *call)
+// Of the first `count`.
+static struct ebbi_limbo_totals sum_of_calls(const struct ebbi_calls *calls, size_t count)
 {
-    bool is_block = call->run == ebbi_free_passed || call->run == ebbi_free_passed_of_region;
-    return is_block ? (size_t)call->context : 0;
+    struct ebbi_limbo_totals sum = {.calls = count};
+    for (size_t i = 0; i < count; i++) {
+        size_t bytes = ebbi_call_bytes(&calls->calls[i]);
+        sum.blocks += bytes != 0;
+        sum.bytes += bytes;
+    }
+    return sum;
 }
 
-static void count_in(struct ebbi_deferred *deferred, size_t bytes)
+static struct ebbi_limbo_totals count_in(struct ebbi_deferred *deferred,
+                                         const struct ebbi_calls *calls, bool any_blocks)
 {
-    deferred->blocks += bytes != 0;
-    deferred->bytes += bytes;
+    struct ebbi_limbo_totals sum = sum_of_calls(calls, any_blocks ? calls->count : 0);
+    deferred->count += calls->count;
+    deferred->blocks += sum.blocks;
+    deferred->bytes += sum.bytes;
+    return sum;
 }
 
 // Bytes.
 static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls *calls)
 {
-    size_t bytes = 0;
-    size_t most = deferred->blocks > 0 ? calls->count : 0;
-    for (size_t i = 0; i < most; i++) {
-        size_t more = call_bytes(&calls->calls[i]);
-        bytes += more;
-        deferred->blocks -= more != 0;
+    struct ebbi_limbo_totals sum = sum_of_calls(calls, deferred->blocks > 0 ? calls->count : 0);
+    EBBI_ASSERT(sum.bytes <= deferred->bytes && calls->count <= deferred->count);
+    deferred->count -= calls->count;
+    deferred->blocks -= sum.blocks;
+    deferred->bytes -= sum.bytes;
+    if (sum.bytes > 0 && calls->clock == &ebbi_clock) {
+        ebbi_limbo_count(0, sum.bytes);
     }
-    EBBI_ASSERT(bytes <= deferred->bytes);
-    deferred->bytes -= bytes;
-    if (bytes > 0 && calls->clock == &ebbi_clock) {
-        ebbi_limbo_count(0, bytes);
-    }
-    return bytes;
+    return sum.bytes;
 }
 
 // ---- in and out ------------------------------------------------------------------------------------
+
+// Relaxed: at least the sum of those calls that have been seen, as their thread stored it before.
+static bool fills_with_blocks(const struct ebbi_deferred *deferred)
+{
+    return ebbi_load_relaxed(&deferred->filling_bytes) != 0; // relaxed: as above
+}
+
+size_t ebbi_deferred_count(const struct ebbi_deferred *deferred)
+{
+    return deferred->count + ebbi_record_count(deferred->filling);
+}
+
+struct ebbi_limbo_totals ebbi_deferred_totals(const struct ebbi_deferred *deferred)
+{
+    size_t count = ebbi_record_count(deferred->filling);
+    struct ebbi_limbo_totals sum = {0};
+    if (count > 0 && fills_with_blocks(deferred)) {
+        sum = sum_of_calls(deferred->filling, count);
+    }
+    sum.blocks += deferred->blocks;
+    sum.bytes += deferred->bytes;
+    sum.calls = deferred->count + count;
+    sum.calls_for_blocks = sum.blocks;
+    return sum;
+}
+
+uint32_t ebbi_deferred_turns(const struct ebbi_deferred *deferred)
+{
+    return deferred->turns + (uint32_t)ebbi_record_count(deferred->filling);
+}
 
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred)
 {
     struct ebbi_calls *calls = deferred->filling;
     ebbi_hooks_seal(clock, &deferred->hooked);
-    if (calls == NULL || calls->count == 0) {
+    if (ebbi_record_count(calls) == 0) {
         return;
     }
+    ebbi_record_close(calls);
     EBBI_ASSERT(calls->clock == clock && calls->count <= EBBI_CALLS && calls->begun == 0);
+    (void)count_in(deferred, calls, fills_with_blocks(deferred));
+    deferred->turns += calls->count;
     calls->stamp = ebbi_clock_stamp(clock);
     calls->next = NULL;
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
     deferred->last = calls;
-    deferred->filling = NULL;
     ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
+}
+
+static void open_record(struct ebbi_deferred *deferred, struct ebbi_clock *clock,
+                        struct ebbi_calls *calls)
+{
+    calls->clock = clock;
+    calls->begun = 0;
+    ebbi_store_relaxed(&calls->state, 0u);                   // relaxed: under the lock
+    ebbi_store_relaxed(&deferred->filling_bytes, (size_t)0); // relaxed: as above
+    deferred->filling = calls;
+}
+
+// True: a record is open. One that is closed has been left, or is open again when its calls have run.
+static bool has_open(struct ebbi_deferred *deferred, struct ebbi_clock *clock)
+{
+    struct ebbi_calls *calls = deferred->filling;
+    if (calls == NULL || ebbi_record_is_open(calls)) {
+        return calls != NULL;
+    }
+    deferred->filling = NULL;
+    if (!ebbi_record_let_go(calls, EBBI_CALLS_LEFT)) {
+        return false;
+    }
+    open_record(deferred, clock, calls);
+    return true;
+}
+
+void ebbi_deferred_leave(struct ebbi_deferred *deferred)
+{
+    struct ebbi_calls *calls = deferred->filling;
+    deferred->filling = NULL;
+    if (calls == NULL) {
+        return;
+    }
+    EBBI_ASSERT(ebbi_record_count(calls) == 0);
+    if (ebbi_record_is_open(calls) || ebbi_record_let_go(calls, EBBI_CALLS_LEFT)) {
+        ebbi_give_one(calls);
+    }
 }
 
 // Whether the record is full now and has been sealed.
 static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct ebbi_call call)
 {
-    EBBI_ASSERT(deferred->filling != NULL && deferred->filling->count < EBBI_CALLS);
-    EBBI_ASSERT(deferred->filling->clock == clock);
     struct ebbi_calls *calls = deferred->filling;
-    calls->calls[calls->count++] = call;
-    deferred->count++;
-    calls->bytes += call_bytes(&call);
-    count_in(deferred, call_bytes(&call));
-    if (calls->count < EBBI_CALLS && calls->bytes < EBBI_LIMBO_BYTES) {
+    uint32_t count = ebbi_load_relaxed(&calls->state); // relaxed: under the lock
+    EBBI_ASSERT(count < EBBI_CALLS && calls->clock == clock);
+    size_t bytes = deferred->filling_bytes + ebbi_call_bytes(&call);
+    calls->calls[count] = call;
+    ebbi_store_relaxed(&deferred->filling_bytes, bytes); // relaxed: as above
+    ebbi_store_relaxed(&calls->state, count + 1);        // relaxed: as above
+    if (count + 1 < EBBI_CALLS && bytes < EBBI_LIMBO_BYTES) {
         return false;
     }
     ebbi_deferred_seal(clock, deferred);
@@ -114,26 +190,23 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call)
 {
     struct ebbi_calls *fresh = NULL;
-    size_t bytes = clock == &ebbi_clock ? call_bytes(&call) : 0;
+    size_t bytes = clock == &ebbi_clock ? ebbi_call_bytes(&call) : 0;
     if (bytes > 0) { // may call the program, so without a lock, and before they can be counted out
         ebbi_limbo_count(bytes, 0);
     }
     ebbi_lock_take(lock);
-    if (deferred->filling == NULL) {
+    if (!has_open(deferred, clock)) {
         ebbi_lock_drop(lock);
         fresh = ebbi_own_alloc(sizeof *fresh);
         if (fresh == NULL) {
             ebbi_limbo_count(0, bytes);
             return EBBI_REFUSED;
         }
-        fresh->count = fresh->begun = 0;
-        fresh->bytes = 0;
-        fresh->clock = clock;
         ebbi_lock_take(lock);
-    }
-    if (deferred->filling == NULL) { // no other thread of its kind was faster
-        deferred->filling = fresh;
-        fresh = NULL;
+        if (!has_open(deferred, clock)) { // no other thread of its kind was faster
+            open_record(deferred, clock, fresh);
+            fresh = NULL;
+        }
     }
     bool sealed = add(clock, deferred, call);
     ebbi_lock_drop(lock);
@@ -147,6 +220,7 @@ enum ebbi_deferral ebbi_defer_hook(struct ebbi_lock *lock, struct ebbi_clock *cl
     ebbi_lock_take(lock);
     bool sealed = ebbi_hooks_add(clock, &deferred->hooked, hook);
     deferred->count++;
+    deferred->turns++;
     ebbi_lock_drop(lock);
     return sealed ? EBBI_SEALED : EBBI_ADDED;
 }
@@ -169,7 +243,7 @@ static EBBI_NOINLINE bool holds_protected(const struct ebbi_calls *calls)
     for (size_t i = 0; i < calls->count; i++) {
         const struct ebbi_call *call = &calls->calls[i];
         if (call->p != NULL) {
-            ebbi_suspects_add(&suspects, call->p, ebbi_max(call_bytes(call), 1));
+            ebbi_suspects_add(&suspects, call->p, ebbi_max(ebbi_call_bytes(call), 1));
         }
     }
     return ebbi_suspects_any(&suspects);
@@ -188,9 +262,7 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
             continue;
         }
         most -= calls->count;
-        EBBI_ASSERT(deferred->count >= calls->count && deferred->sealed > 0 &&
-                    calls->clock == clock);
-        deferred->count -= calls->count;
+        EBBI_ASSERT(deferred->sealed > 0 && calls->clock == clock);
         expired->bytes += count_out(deferred, calls);
         ebbi_store_relaxed(&deferred->sealed, deferred->sealed - 1); // relaxed: a hint outside
         taken_add(calls);
@@ -231,7 +303,8 @@ static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferre
 void ebbi_deferred_take_all(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                             struct ebbi_expired *expired)
 {
-    if (deferred->count == 0) { // the page of a heap that never had any is not written to
+    if (ebbi_deferred_count(deferred) ==
+        0) { // the page of a heap that never had any is not written to
         return;
     }
     ebbi_deferred_seal(clock, deferred);
@@ -248,15 +321,9 @@ static void deferred_put(struct ebbi_deferred *deferred, struct ebbi_calls *call
     deferred->last = deferred->first == NULL ? calls : deferred->last;
     calls->next = deferred->first;
     deferred->first = calls;
-    deferred->count += calls->count;
-    size_t bytes = 0;
-    for (size_t i = 0; i < calls->count; i++) {
-        size_t more = call_bytes(&calls->calls[i]);
-        bytes += more;
-        count_in(deferred, more);
-    }
+    struct ebbi_limbo_totals sum = count_in(deferred, calls, true);
     if (calls->clock == &ebbi_clock) {
-        ebbi_limbo_add(bytes);
+        ebbi_limbo_add(sum.bytes);
     }
     ebbi_store_relaxed(&deferred->sealed, deferred->sealed + 1); // relaxed: a hint outside
 }
@@ -323,7 +390,7 @@ void ebbi_late_seal(struct ebbi_collector *collector)
 size_t ebbi_late_count(struct ebbi_collector *collector)
 {
     ebbi_lock_take(&nobody.lock);
-    size_t count = late_deferred(collector)->count;
+    size_t count = ebbi_deferred_count(late_deferred(collector));
     ebbi_lock_drop(&nobody.lock);
     return count;
 }

@@ -4,7 +4,6 @@
 #include "os/wake.h"
 #include "reclaim/queues.h"
 
-#define TURNS 16
 #define PRESSING_RECORDS 16
 #define CALLS_AT_ONCE ((size_t)2 * EBBI_CALLS) // of a collector, by one unpin
 #define RECORDS_KEPT 4                         // too young, that are no reason to come back
@@ -82,17 +81,16 @@ static void attend_at(struct ebb_participant *me, enum due due)
 static void turn_to_calls(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
                           struct turn *turn)
 {
-    EBBI_ASSERT(deferred->turns_seen <= deferred->turns || deferred->turns < UINT32_MAX / 2);
     // Twice what has come since the last time, if that is more: what waits shrinks again.
-    uint32_t fresh = deferred->turns - deferred->turns_seen;
+    uint32_t turns = ebbi_deferred_turns(deferred);
+    uint32_t fresh = turns - deferred->turns_seen;
     size_t most = ebbi_max(CALLS_AT_ONCE, (size_t)2 * fresh);
     turn->more |= ebbi_deferred_take(clock, deferred, most, &turn->expired);
     // The last few wait for the next ones, or a helper; sealed for those who wait for what they free.
-    if (turn->alone && deferred->first == NULL && deferred->hooked.sealed == 0 &&
-        deferred->turns == deferred->turns_seen) {
+    if (turn->alone && deferred->first == NULL && deferred->hooked.sealed == 0 && fresh == 0) {
         ebbi_deferred_seal(clock, deferred);
     }
-    deferred->turns_seen = deferred->turns;
+    deferred->turns_seen = turns;
     turn->waits |= ebbi_deferred_records(deferred) > RECORDS_KEPT;
 }
 
@@ -101,7 +99,7 @@ static void turn_to_records(struct ebbi_heap *heap, struct turn *turn)
 {
     ebbi_assert_held(&heap->own.lock);
     for (struct ebbi_record *r = heap->records; r != NULL; r = r->next_of_heap) {
-        if (r->deferred.count > 0 && ebbi_pin_depth(&r->participant) == 0) {
+        if (ebbi_deferred_count(&r->deferred) > 0 && ebbi_pin_depth(&r->participant) == 0) {
             (void)ebbi_clock_advance(&r->collector->clock, turn->alone);
             turn_to_calls(&r->collector->clock, &r->deferred, turn);
         }
@@ -265,24 +263,11 @@ void ebbi_pin_attend_later(void)
     }
 }
 
-// The last few, of no full record, are left to the helper. Without one they are sealed every n-th
-// time, so that they go on with the others.
-EBBI_INLINE bool is_due(const struct own *own, enum ebbi_deferral deferral)
+// The last few, of no full record, are left to the helper, or wait for the next ones.
+static void look_after(struct ebb_participant *me, const struct own *own,
+                       enum ebbi_deferral deferral)
 {
-    uint32_t turns = ++own->deferred->turns;
-    if (deferral == EBBI_SEALED || ebbi_helper_is_there() || turns % TURNS != 0) {
-        return deferral == EBBI_SEALED;
-    }
-    ebbi_lock_take(&own->heap->own.lock);
-    ebbi_deferred_seal(own->clock, own->deferred);
-    ebbi_lock_drop(&own->heap->own.lock);
-    return true;
-}
-
-EBBI_INLINE void look_after(struct ebb_participant *me, const struct own *own,
-                            enum ebbi_deferral deferral)
-{
-    if (deferral != EBBI_REFUSED && is_due(own, deferral)) {
+    if (deferral == EBBI_SEALED) {
         attend(me, own);
     }
     ebbi_helper_kick();

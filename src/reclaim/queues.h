@@ -47,6 +47,13 @@ enum ebbi_deferral { EBBI_REFUSED, EBBI_ADDED, EBBI_SEALED }; // sealed: with it
 // Adds a call under `lock`, which it takes.
 enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call);
+// All that wait, those of the filling record, too; under the lock.
+size_t ebbi_deferred_count(const struct ebbi_deferred *deferred);
+struct ebbi_limbo_totals ebbi_deferred_totals(const struct ebbi_deferred *deferred);
+// All that have come so far.
+uint32_t ebbi_deferred_turns(const struct ebbi_deferred *deferred);
+// By its thread, or behind its end; under the lock.
+void ebbi_deferred_leave(struct ebbi_deferred *deferred);
 // Under the lock.
 void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred);
 // Takes records that may go, of at most `most` calls. True: another one may.
@@ -107,6 +114,11 @@ size_t ebbi_calls_returned(void);
 // The call of a block that waits as one; `bytes` is the block's size.
 void ebbi_free_passed(void *p, void *bytes);
 void ebbi_free_passed_of_region(void *p, void *bytes);
+EBBI_INLINE size_t ebbi_call_bytes(const struct ebbi_call *call) // 0: of another kind
+{
+    bool is_block = call->run == ebbi_free_passed || call->run == ebbi_free_passed_of_region;
+    return is_block ? (size_t)call->context : 0;
+}
 
 EBBI_INLINE uint64_t ebbi_pin_state(const struct ebb_participant *me)
 {

@@ -6,11 +6,14 @@
 
 #include "heap/heap.h"
 #include "reclaim/hazards.h"
+#include "reclaim/record.h"
 
 // ---- retire.c ------------------------------------------------------------------------------------
 void ebbi_retire_to(struct ebbi_heap *heap, void *p);
 // Into the participant's collector, by a call. False: refused; a large block has left its region all the same.
 bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *p);
+// The same of a block of a class, without a lock, where that is all there is to do; false: nothing is done.
+bool ebbi_retire_easily(struct ebb_participant *me, void *p);
 // Whether a block of a region has ever been retired.
 bool ebbi_regions_may_wait(void);
 
@@ -36,6 +39,15 @@ void ebbi_pin_slow(struct ebb_participant *me);
 bool ebbi_unpin_slow(struct ebb_participant *me); // true: it has taken home some of what waits
 // For ebb_retire_with: of the calling thread's record, NULL for the default one.
 bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call);
+// The same by ebbi_defer_append, where that is all there is to do; false: nothing is done.
+EBBI_INLINE bool ebbi_defer_to(struct ebb_participant *me, struct ebbi_call call, size_t bytes)
+{
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    bool is_default = me->now == &ebbi_clock.now;
+    return heap != NULL &&
+           ebbi_defer_append(is_default ? &heap->deferred : &((struct ebbi_record *)me)->deferred,
+                             call, bytes);
+}
 void ebbi_retire_hooked(struct ebbi_heap *heap, struct ebb_hook *hook);
 // Something of the calling thread waits. Where no helper will come its unpins take it home, a little
 // each. Not in a signal handler.

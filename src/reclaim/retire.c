@@ -233,6 +233,19 @@ void ebbi_retire_to(struct ebbi_heap *heap, void *p)
     }
 }
 
+bool ebbi_retire_easily(struct ebb_participant *me, void *p)
+{
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules || me->now == &ebbi_clock.now)) {
+        return false;
+    }
+    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]);
+    unsigned class_number = ebbi_tag_class((unsigned)ebbi_tag_bin(tag));
+    size_t bytes = ebbi_classes[class_number].size;
+    return EBBI_LIKELY(class_number != 0 && ebbi_slab_has_place(p, tag)) &&
+           ebbi_defer_to(me, (struct ebbi_call){ebbi_free_passed, p, (void *)bytes}, bytes);
+}
+
 bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *p)
 {
     if (p == NULL || ebbi_tag_of(p) == EBBI_TAG_REGION) {

@@ -254,10 +254,11 @@ static void walk_totals(struct ebbi_heap *heap, void *context)
     if (deferred == NULL) { // the thread has no part in this collector
         return;
     }
-    walk->totals.calls += deferred->count;
-    walk->totals.calls_for_blocks += deferred->blocks;
-    walk->totals.blocks += deferred->blocks;
-    walk->totals.bytes += deferred->bytes;
+    struct ebbi_limbo_totals more = ebbi_deferred_totals(deferred);
+    walk->totals.calls += more.calls;
+    walk->totals.calls_for_blocks += more.calls_for_blocks;
+    walk->totals.blocks += more.blocks;
+    walk->totals.bytes += more.bytes;
     if (walk->collector == NULL) {
         walk->totals.bytes += heap->limbo.bytes;
         walk->totals.blocks += heap->limbo.blocks;

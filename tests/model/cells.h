@@ -224,6 +224,7 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
 #undef ebbi_fetch_add_relaxed
 #undef ebbi_fetch_add_acq_rel
 #undef ebbi_fetch_sub_relaxed
+#undef ebbi_fetch_or_acquire
 #undef ebbi_fetch_or_release
 #undef ebbi_fetch_or_acq_rel
 #undef ebbi_cas_relaxed
@@ -246,6 +247,8 @@ bool cas_any(T *p, T *expected, V value, rl::memory_order order, rl::debug_info_
 #define ebbi_fetch_add_acq_rel(p, v)                                                               \
     model::change((p), (v), model::ADD, EBB_MODEL_BOTH("fetch_add"), $)
 #define ebbi_fetch_sub_relaxed(p, v) model::change((p), (v), model::SUBTRACT, rl::mo_relaxed, $)
+#define ebbi_fetch_or_acquire(p, v)                                                                \
+    model::change((p), (v), model::OR, EBB_MODEL_ORDER("fetch_or_acquire", rl::mo_acquire), $)
 #define ebbi_fetch_or_release(p, v) model::change((p), (v), model::OR, rl::mo_release, $)
 #define ebbi_fetch_or_acq_rel(p, v)                                                                \
     model::change((p), (v), model::OR, EBB_MODEL_BOTH("fetch_or"), $)

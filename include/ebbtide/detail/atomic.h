@@ -34,6 +34,7 @@
 #define ebbi_exchange_acquire(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQUIRE)
 #define ebbi_exchange_release(p, v) __atomic_exchange_n((p), (v), __ATOMIC_RELEASE)
 #define ebbi_exchange_acq_rel(p, v) __atomic_exchange_n((p), (v), __ATOMIC_ACQ_REL)
+#define ebbi_fetch_or_acquire(p, v) __atomic_fetch_or((p), (v), __ATOMIC_ACQUIRE)
 #define ebbi_fetch_or_release(p, v) __atomic_fetch_or((p), (v), __ATOMIC_RELEASE)
 #define ebbi_fetch_and_relaxed(p, v) __atomic_fetch_and((p), (v), __ATOMIC_RELAXED)
 #define ebbi_fetch_or_acq_rel(p, v) __atomic_fetch_or((p), (v), __ATOMIC_ACQ_REL)

@@ -3,10 +3,15 @@
 
 use core::ffi::{c_int, c_uint, c_void};
 use core::marker::{PhantomData, PhantomPinned};
+use core::mem::{self, MaybeUninit};
 use core::sync::atomic::{AtomicPtr, AtomicU64};
 
 /// What runs after a grace period.
 pub type ebb_destructor = unsafe extern "C" fn(p: *mut c_void, context: *mut c_void);
+/// What is passed through unread: as large as a pointer, and perhaps not initialised.
+pub type ebb_word = MaybeUninit<*mut c_void>;
+/// An [`ebb_destructor`] of two such words.
+pub type ebb_words_destructor = unsafe extern "C" fn(p: ebb_word, context: ebb_word);
 /// The same for an object with a hook.
 pub type ebb_hooked_destructor = unsafe extern "C" fn(p: *mut c_void, hook: *mut ebb_hook);
 /// What is called when more waits than the limit says.
@@ -182,4 +187,35 @@ extern "C" {
     pub fn ebb_reclaim_stats_get(collector: *mut ebb_collector, stats: *mut ebb_reclaim_stats);
     /// Calls `notify` each time that more than `limit` bytes wait in the default collector.
     pub fn ebb_reclaim_set_limit(limit: usize, notify: Option<ebb_notify>, context: *mut c_void);
+}
+
+/// [`ebb_retire_with`] for two words that need not be pointers, nor initialised.
+///
+/// # Safety
+/// `run(p, context)` may be called in another thread after the grace period.
+#[inline]
+pub unsafe fn ebb_retire_words(p: ebb_word, run: ebb_words_destructor, context: ebb_word) -> c_int {
+    type Pointers = unsafe extern "C" fn(*mut c_void, Option<ebb_destructor>, *mut c_void) -> c_int;
+    type Words = unsafe extern "C" fn(ebb_word, ebb_words_destructor, ebb_word) -> c_int;
+    // SAFETY: a word is passed as its pointer is, which the library hands on unread; then the caller's word.
+    unsafe { mem::transmute::<Pointers, Words>(ebb_retire_with)(p, run, context) }
+}
+
+/// As [`ebb_retire_words`], into the record's collector.
+///
+/// # Safety
+/// As there; `me` is the calling thread's.
+#[inline]
+pub unsafe fn ebb_participant_retire_words(
+    me: *mut ebb_participant,
+    p: ebb_word,
+    run: ebb_words_destructor,
+    context: ebb_word,
+) -> c_int {
+    type Me = *mut ebb_participant;
+    type Pointers =
+        unsafe extern "C" fn(Me, *mut c_void, Option<ebb_destructor>, *mut c_void) -> c_int;
+    type Words = unsafe extern "C" fn(Me, ebb_word, ebb_words_destructor, ebb_word) -> c_int;
+    // SAFETY: as above.
+    unsafe { mem::transmute::<Pointers, Words>(ebb_participant_retire_with)(me, p, run, context) }
 }

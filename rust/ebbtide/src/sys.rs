@@ -8,14 +8,16 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::ffi::{c_int, c_uint, c_void};
+use std::mem;
 use std::ptr;
 use std::sync::atomic::{fence, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 
 pub use ebbtide_sys::{
-    ebb_collector, ebb_destructor, ebb_participant, ebb_reclaim_stats, ebb_stats,
-    EBB_COLLECTOR_FENCED, EBB_PIN_ATTENTION, EBB_PIN_DEEPEST, EBB_PIN_DEPTH, EBB_PIN_NONE,
+    ebb_collector, ebb_destructor, ebb_participant, ebb_reclaim_stats, ebb_stats, ebb_word,
+    ebb_words_destructor, EBB_COLLECTOR_FENCED, EBB_PIN_ATTENTION, EBB_PIN_DEEPEST, EBB_PIN_DEPTH,
+    EBB_PIN_NONE,
 };
 
 // ---- memory: a header of {layout's size, alignment} before each block ---------------------------
@@ -98,9 +100,9 @@ pub unsafe fn ebb_stats_get(stats: &mut ebb_stats) {
 // ---- collectors ---------------------------------------------------------------------------------
 
 struct Call {
-    p: *mut c_void,
-    run: ebb_destructor,
-    context: *mut c_void,
+    p: ebb_word,
+    run: ebb_words_destructor,
+    context: ebb_word,
 }
 
 struct Contents {
@@ -296,6 +298,22 @@ pub unsafe fn ebb_participant_retire_with(
     context: *mut c_void,
 ) -> c_int {
     let run = destroy.expect("a destructor");
+    // A word is as its pointer in every way, calls included.
+    let run = unsafe { mem::transmute::<ebb_destructor, ebb_words_destructor>(run) };
+    let (p, context) = (ebb_word::new(p), ebb_word::new(context));
+    unsafe { ebb_participant_retire_words(me, p, run, context) }
+}
+
+pub unsafe fn ebb_retire_words(p: ebb_word, run: ebb_words_destructor, context: ebb_word) -> c_int {
+    unsafe { ebb_participant_retire_words(current(), p, run, context) }
+}
+
+pub unsafe fn ebb_participant_retire_words(
+    me: *mut ebb_participant,
+    p: ebb_word,
+    run: ebb_words_destructor,
+    context: ebb_word,
+) -> c_int {
     let state = unsafe { &(*me).state };
     unsafe { &*(*me).now.cast::<Collector>() }
         .lock()

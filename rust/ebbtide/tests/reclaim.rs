@@ -243,6 +243,43 @@ fn flush_runs_what_waits_as_the_guard_ends() {
     }
 }
 
+/// Within its call and in a block of its own: none, one and two words, padding, more, an alignment of its own.
+#[test]
+fn a_deferred_function_may_have_any_size() {
+    #[derive(Clone, Copy)]
+    #[repr(align(64))]
+    struct Aligned(u8);
+    static NOTHING: AtomicUsize = AtomicUsize::new(0);
+
+    let _alone = alone();
+    let sum = Arc::new(AtomicUsize::new(0));
+    let own = Collector::new();
+    let local = own.register();
+    for guard in [epoch::pin(), local.pin()] {
+        guard.defer(|| NOTHING.fetch_add(1, SeqCst));
+        let one = sum.clone();
+        guard.defer(move || one.fetch_add(1, SeqCst));
+        let (two, ten) = (sum.clone(), 10_usize);
+        guard.defer(move || two.fetch_add(ten, SeqCst));
+        let (padded, hundred) = (sum.clone(), 100_u8);
+        guard.defer(move || padded.fetch_add(hundred.into(), SeqCst));
+        let (three, more) = (sum.clone(), [400_usize, 600]);
+        guard.defer(move || three.fetch_add(more[0] + more[1], SeqCst));
+        let aligned = Aligned(50);
+        let (byte, at) = (sum.clone(), aligned);
+        guard.defer(move || {
+            assert_eq!(std::ptr::from_ref(&at) as usize % 64, 0);
+            byte.fetch_add(usize::from(at.0) * 200, SeqCst)
+        });
+        drop(guard);
+    }
+    epoch::default_collector().barrier();
+    own.barrier();
+    assert_eq!(NOTHING.load(SeqCst), 2);
+    assert_eq!(sum.load(SeqCst), 2 * 11_111);
+    assert_eq!(Arc::strong_count(&sum), 1);
+}
+
 #[test]
 fn a_deferred_function_may_pin_and_defer() {
     let _alone = alone();

@@ -5,6 +5,7 @@ use std::alloc::{handle_alloc_error, Layout};
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::fmt;
+use std::mem;
 use std::ptr::{self, NonNull};
 
 use super::block::{self, Pointable};
@@ -158,11 +159,17 @@ impl Guard {
             drop(f());
             return;
         }
-        let at = block::room::<F>();
-        // SAFETY: fresh room for an F.
+        // SAFETY: room for an F: in the call itself, or a fresh block.
         unsafe {
-            at.write(f);
-            self.retire_with(at.cast(), call::<F, R>);
+            if fits_in_call::<F>() {
+                let mut words = [sys::ebb_word::uninit(); 2];
+                words.as_mut_ptr().cast::<F>().write(f);
+                self.call_with(words, call_within::<F, R>);
+            } else {
+                let at = block::room::<F>();
+                at.write(f);
+                self.retire_with(at.cast(), call::<F, R>);
+            }
         }
     }
 
@@ -217,6 +224,22 @@ impl Guard {
                     ptr::null_mut(),
                 ),
                 _ => sys::ebb_retire_with(at, Some(run), ptr::null_mut()),
+            });
+        }
+    }
+
+    /// # Safety
+    /// `run(words[0], words[1])` may be called in another thread after the grace period.
+    unsafe fn call_with(&self, words: Words, run: sys::ebb_words_destructor) {
+        let [first, second] = words;
+        // SAFETY: the caller's word.
+        unsafe {
+            demand(match self.place {
+                Place::Registered(local) => {
+                    let me = local.as_ref().participant();
+                    sys::ebb_participant_retire_words(me, first, run, second)
+                }
+                _ => sys::ebb_retire_words(first, run, second),
             });
         }
     }
@@ -361,6 +384,15 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// What a call is made with.
+type Words = [sys::ebb_word; 2];
+
+/// Whether a call has room for the function, which needs no block then.
+const fn fits_in_call<F>() -> bool {
+    mem::size_of::<F>() <= mem::size_of::<Words>()
+        && mem::align_of::<F>() <= mem::align_of::<Words>()
+}
+
 type Destructor = unsafe extern "C" fn(*mut c_void, *mut c_void);
 
 /// The outcome of a call that fails when memory for its record is refused.
@@ -387,4 +419,13 @@ unsafe extern "C" fn call<F: FnOnce() -> R, R>(at: *mut c_void, _: *mut c_void) 
         block::leave_room(at);
         drop(f());
     }
+}
+
+/// # Safety
+/// The words are a function that `defer_unchecked` kept in them.
+unsafe extern "C" fn call_within<F: FnOnce() -> R, R>(first: sys::ebb_word, second: sys::ebb_word) {
+    let words: Words = [first, second];
+    // SAFETY: the function moves out of the words.
+    let f = unsafe { words.as_ptr().cast::<F>().read() };
+    drop(f());
 }
