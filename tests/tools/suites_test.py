@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """tests/suites/run: a fault of each kind, in programs that are lines of shell, ends it with 1; a library that finds nothing, too."""
 import json
+import pathlib
+import signal
 import subprocess
+import time
 import unittest
 
 from planted import TOOLS, ToolTest
@@ -65,6 +68,26 @@ class Suites(ToolTest, unittest.TestCase):
 
     def test_a_program_that_is_not_there(self):
         self.assertIn("skipped: /nowhere/sh", self.assert_passes(*self.table("true", program="/nowhere/sh")))
+
+    def test_its_end_is_that_of_its_tests(self):
+        mark = self.root / "pid"
+        command = [RUN, *self.table(f"echo $$ >{mark}; exec sleep 300")]
+        for number in (signal.SIGTERM, signal.SIGINT):
+            mark.unlink(missing_ok=True)
+            runner = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+            while not mark.exists() or not mark.read_text().endswith("\n"):
+                self.assertIsNone(runner.poll())
+                time.sleep(0.05)
+            test = int(mark.read_text())
+            runner.send_signal(number)
+            self.assertEqual(128 + number, runner.wait(60))
+            for _ in range(1000):
+                status = pathlib.Path(f"/proc/{test}/status")
+                if not status.exists() or "State:\tZ" in status.read_text():
+                    break
+                time.sleep(0.05)
+            else:
+                self.fail("the test goes on")
 
     def test_planted_faults(self):
         fault = ["sh", "-c", FOUND, "{fault}"]
