@@ -88,6 +88,7 @@ struct ebbi_bag_top {
 
 struct ebbi_limbo {
     struct ebbi_bag *filling[EBBI_CLASS_COUNT];
+    size_t filling_count;   // that are not NULL, or one more for a moment; the thread's
     size_t mixed_bytes;     // in filling[EBBI_MIXED]; the thread's
     struct ebbi_bag *spare; // one empty bag
     struct ebbi_bag_queue queues[EBBI_CLASS_COUNT];

@@ -45,6 +45,7 @@ struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     }
     ebbi_lock_take(&heap->own.lock);
     limbo->filling[bag->queue] = NULL;
+    limbo->filling_count--; // under the lock, which fork() takes
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
     bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->stamp);
@@ -73,7 +74,7 @@ void ebbi_limbo_seal(struct ebbi_heap *heap)
     if (mixed != NULL) {
         (void)ebbi_bag_seal(heap, mixed);
     }
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT && heap->limbo.filling_count > 0; c++) {
         if (heap->limbo.filling[c] != NULL) {
             (void)ebbi_bag_close(heap, c);
         }

@@ -63,6 +63,13 @@ static void settle(struct ebbi_heap *heap, unsigned queue, struct ebbi_sealed se
     ebbi_helper_kick();
 }
 
+static void start_filling(struct ebbi_limbo *limbo, struct ebbi_bag *bag)
+{
+    limbo->filling_count++;
+    ebbi_compiler_fence(); // another thread's fork() must not find a bag that is not counted
+    limbo->filling[bag->queue] = bag;
+}
+
 static void retire_mixed(struct ebbi_heap *heap, void *p, unsigned class_number)
 {
     struct ebbi_bag *bag = heap->limbo.filling[EBBI_MIXED];
@@ -72,7 +79,7 @@ static void retire_mixed(struct ebbi_heap *heap, void *p, unsigned class_number)
             ebbi_strand(p);
             return;
         }
-        heap->limbo.filling[EBBI_MIXED] = bag;
+        start_filling(&heap->limbo, bag);
         heap->limbo.mixed_bytes = 0;
     }
     EBBI_ASSERT(bag->queue == EBBI_MIXED && bag->count < EBBI_BAG_BLOCKS);
@@ -97,7 +104,7 @@ static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
     }
     struct ebbi_bag_top *room = &heap->fast.limbo[ebbi_class_bin(class_number, heap->lane)];
     bag->blocks[0] = p;
-    heap->limbo.filling[class_number] = bag;
+    start_filling(&heap->limbo, bag);
     EBBI_ASSERT(room->top == room->limit && bag->count == 0);
     room->limit = bag->blocks + bag_room(ebbi_classes[class_number].size);
     ebbi_compiler_fence(); // as in retire_mixed

@@ -207,10 +207,15 @@ inline void require_nothing_left(Run &run)
     RANDOM_CHECK(sums.live_blocks <= own_records, "%zu live blocks at the end", sums.live_blocks);
 }
 
-// Without membarrier a close by another thread than the owner ends a second later (region.h).
-inline void await_closes(const Run &run)
+// Without membarrier a close by another thread than the owner ends a second later (region.h). What the helper has
+// taken out of the queues and is sending home counts as live.
+inline void await_others(const Run &run)
 {
-    for (unsigned i = 0; i < 200 && run.filtered && take_sums().open != 0; i++) {
+    const auto waits = [&] {
+        const Sums sums = take_sums();
+        return (run.filtered && sums.open != 0) || sums.live_blocks > own_records;
+    };
+    for (unsigned i = 0; i < 200 && waits(); i++) {
         usleep(50000);
         ebb_trim();
     }
@@ -236,7 +241,7 @@ inline void finish_run(Worker &w)
     ebb_barrier();
     ebb_reclaim();
     ebb_trim();
-    await_closes(run);
+    await_others(run);
     check_sums();
     require_nothing_left(run);
     require_no_samples(w);
