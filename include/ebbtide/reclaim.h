@@ -85,7 +85,7 @@ EBB_EXPORT void ebb_retire(void *p) EBB_NOEXCEPT;
 // After the grace period calls destroy(p, context), which owns p then. Runs in the thread that
 // retired, here or when it ends an outermost pin (so many each time as ebb_unpin says), in the functions
 // below, or in the library's helper thread, which both run all that can (and which a process with one
-// thread does not have: there the last few, 200 at most, wait for the next of these calls): never inside a
+// thread does not have: there the last few of each collector, 200 at most, wait for the next of these calls): never inside a
 // pin of the default collector, and with no lock of Ebbtide held, so it may allocate, free, pin and retire. It
 // must return, and end the pins that it begins: what is left by longjmp or an exception counts as
 // running for ever. (In C it may end its thread, by pthread_exit or cancellation: the calls behind it
@@ -157,8 +157,9 @@ EBB_EXPORT void ebb_collector_destroy(struct ebb_collector *collector) EBB_NOEXC
 EBB_EXPORT int ebb_collector_is_fenced(const struct ebb_collector *collector) EBB_NOEXCEPT;
 
 // The calling thread's record in a collector: found, or made at the thread's first call. For this
-// thread alone, until it ends or the collector is destroyed. O(collectors that the thread uses).
-// NULL with errno = ENOMEM when refused.
+// thread alone, until its end begins or the collector is destroyed: what runs behind the first round of its
+// pthread_key destructors (those that another one has set again) must not use it any more. ebb_pin, ebb_retire and ebb_retire_with
+// go on working there. O(collectors that the thread uses). NULL with errno = ENOMEM when refused, and there.
 EBB_EXPORT struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
     EBB_NOEXCEPT;
 

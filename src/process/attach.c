@@ -267,10 +267,14 @@ static void end_round(struct ebbi_heap *heap)
 {
     // What is abandoned may run destructors, and one of them end the thread once more: back to here.
     (void)ebbi_os_word_set((uintptr_t)heap);
-    if (heap->runs_calls) {
+    bool amid_calls = heap->runs_calls != 0;
+    if (amid_calls) {
         ebbi_helper_abandon();
     }
     ebbi_calls_abandon(heap);
+    if (amid_calls) {
+        ebbi_helper_hand_on();
+    }
     EBBI_ASSERT(heap->exit_rounds > 0 && heap->attached);
     if (--heap->exit_rounds == 0) {
         (void)ebbi_os_word_set(0);

@@ -205,6 +205,19 @@ static bool helper_try(void)
 
 void ebbi_helper_start(void) { (void)helper_try(); }
 
+void ebbi_helper_hand_on(void)
+{
+    // Who has the lock starts one, or waits for the end of this one.
+    if (ebbi_helper_state() != EBBI_HELPER_WANTED || may_end() || must_end() ||
+        !ebbi_lock_try(&thread_lock)) {
+        return;
+    }
+    if (ebbi_helper_state_move(EBBI_HELPER_WANTED, EBBI_HELPER_NAPS)) {
+        (void)helper_create();
+    }
+    ebbi_lock_drop(&thread_lock);
+}
+
 void ebbi_helper_look(void)
 {
     if (ebbi_helper_state() == EBBI_HELPER_WANTED && !may_end()) {

@@ -77,5 +77,7 @@ bool ebbi_threads_hold(void);
 void ebbi_threads_go_on(void);
 // A destructor ends this thread: another helper may start, if it is one.
 void ebbi_helper_abandon(void);
+// Behind that, and what was put back: another one is wanted, and nobody else may come by to start it.
+void ebbi_helper_hand_on(void);
 
 #endif

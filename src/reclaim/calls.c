@@ -53,13 +53,14 @@ static void run_taken(struct ebbi_heap *heap, struct ebbi_calls **list,
     struct ebbi_calls *calls = expired->calls;
     struct ebbi_calls **end = expired->calls_end;
     size_t hooks = expired->hooks;
+    ebbi_hooks_claim(heap, expired);
     expired->calls = NULL;
     expired->calls_end = &expired->calls;
     expired->hooks = 0;
     if (calls != NULL) {
         run_list(list, calls, end);
     }
-    ebbi_hooks_run(heap, expired->hooks_at, hooks);
+    ebbi_hooks_run(heap, hooks);
 }
 
 bool ebbi_calls_may_nest(const struct ebbi_heap *heap)

@@ -211,9 +211,11 @@ size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken
 
 // ---- as they run -----------------------------------------------------------------------------------
 
-// The helper may have come by its heap since it took them.
-static void move_hooks_to_heap(struct ebbi_heap *heap)
+void ebbi_hooks_claim(struct ebbi_heap *heap, const struct ebbi_expired *expired)
 {
+    if (heap == NULL || expired->hooks == 0 || expired->hooks_at == &heap->hooks) {
+        return;
+    }
     ebbi_lock_take(&ebbi_calls_taken.lock);
     hooks_taken_less(&nobodys_hooks, nobodys_hooks.waits.count);
     if (nobodys_hooks.waits.count > 0) {
@@ -244,14 +246,11 @@ static void run_hook(struct ebb_hook *hook)
 }
 
 // Others without a heap may have run some of them.
-void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t count)
+void ebbi_hooks_run(struct ebbi_heap *heap, size_t count)
 {
     struct ebbi_chain late = {0};
     struct ebbi_hooks_taken *own = heap != NULL ? &heap->hooks : &nobodys_hooks;
     struct ebbi_chain *begun = heap != NULL ? &own->begun : &late;
-    if (heap != NULL && at != own && count > 0) {
-        move_hooks_to_heap(heap);
-    }
     size_t runs = 0;
     while (count > 0 || runs > 0) {
         runs = hooks_go_on(own, begun, runs, ebbi_min(count, EBBI_CALLS));

@@ -94,10 +94,11 @@ size_t ebbi_hooks_take(struct ebbi_clock *clock, struct ebbi_hooked *hooked, siz
                        struct ebbi_expired *expired);
 // Back, in front: their time has come before. Under the lock of those taken, too. How many.
 size_t ebbi_hooks_put(struct ebbi_hooked *hooked, struct ebbi_hooks_taken *taken);
-// No lock held: runs as many as were taken.
-void ebbi_hooks_run(struct ebbi_heap *heap, struct ebbi_hooks_taken *at, size_t count);
-void ebbi_hooks_abandon(struct ebbi_heap *heap); // as ebbi_calls_abandon
-void ebbi_hooks_forked(struct ebbi_heap *heap);  // as ebbi_calls_forked
+// No lock held. The helper may have come by its heap since it took them: they become its, before a call ends it.
+void ebbi_hooks_claim(struct ebbi_heap *heap, const struct ebbi_expired *expired);
+void ebbi_hooks_run(struct ebbi_heap *heap, size_t count); // as many as were taken
+void ebbi_hooks_abandon(struct ebbi_heap *heap);           // as ebbi_calls_abandon
+void ebbi_hooks_forked(struct ebbi_heap *heap);            // as ebbi_calls_forked
 
 // ---- calls.c -------------------------------------------------------------------------------------
 // No lock held: runs what has been taken. What has been begun and what not is in memory at any time: a call

@@ -407,4 +407,40 @@ TEST(Collector, ManyOfThemLeaveNothing)
     EXPECT_EQ(2100, calls.load());
 }
 
+// The last rounds of a thread's end, in which its records are gone.
+void retire_behind_the_end(bool blocks)
+{
+    struct Late {
+        pthread_key_t key;
+        int rounds;
+        bool blocks;
+        ebb_participant *me;
+    };
+    static Late late = {};
+    late.blocks = blocks;
+    pthread_key_create(&late.key, [](void *) {
+        if (late.rounds++ < 3) {
+            pthread_setspecific(late.key, &late);
+        } else if (late.blocks) {
+            ebb_participant_retire(late.me, ebb_malloc(64));
+        } else {
+            ebb_participant_retire_with(
+                late.me, nullptr, [](void *, void *) {}, nullptr);
+        }
+    });
+    in_thread([] {
+        late.me = ebb_collector_attach(ebb_collector_create(0));
+        ebb_participant_retire_with(
+            late.me, nullptr, [](void *, void *) {}, nullptr);
+        pthread_setspecific(late.key, &late);
+    });
+}
+
+TEST(CollectorMisuse, OfARecordBehindTheEndOfItsThread)
+{
+    const char *const line = "^ebbtide: .*used behind the end of its thread";
+    EXPECT_DEATH(retire_behind_the_end(false), line);
+    EXPECT_DEATH(retire_behind_the_end(true), line);
+}
+
 } // namespace

@@ -270,6 +270,33 @@ TEST(Destructors, ADestructorMayEndTheHelper)
     ebb_barrier();
 }
 
+// Objects with hooks and calls, of which the first ends it: another helper runs the others, and nobody has to ask.
+TEST(Destructors, WhatTheHelperTookGoesOnWithoutIt)
+{
+    static std::atomic<int> ends, calls, hooked;
+    ebb_hook hooks[10] = {};
+    for (int round = 1; round <= 3; round++) {
+        ASSERT_EQ(0, ebb_retire_with(
+                         nullptr,
+                         [](void *, void *) {
+                             ends.fetch_add(1);
+                             pthread_exit(nullptr);
+                         },
+                         nullptr));
+        for (ebb_hook &hook : hooks) {
+            ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
+            ebb_retire_hooked(&hook, nullptr, [](void *, ebb_hook *) { hooked.fetch_add(1); });
+        }
+        ASSERT_EQ(0, ebb_helper_start());
+        ASSERT_TRUE(eventually([=] {
+            return ends.load() == round && calls.load() == 10 * round &&
+                   hooked.load() == 10 * round;
+        })) << ends.load()
+            << ", " << calls.load() << ", " << hooked.load();
+        ebb_barrier(); // does not hang
+    }
+}
+
 TEST(Destructors, ADestructorMayEndItsThread)
 {
     // Not in the helper, which is not the program's to end.
