@@ -207,9 +207,9 @@ void ebbi_helper_start(void) { (void)helper_try(); }
 
 void ebbi_helper_hand_on(void)
 {
+    bool wanted = ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && !may_end() && !must_end();
     // Who has the lock starts one, or waits for the end of this one.
-    if (ebbi_helper_state() != EBBI_HELPER_WANTED || may_end() || must_end() ||
-        !ebbi_lock_try(&thread_lock)) {
+    if (!wanted || !ebbi_lock_try(&thread_lock)) {
         return;
     }
     if (ebbi_helper_state_move(EBBI_HELPER_WANTED, EBBI_HELPER_NAPS)) {

@@ -83,10 +83,11 @@ static size_t count_out(struct ebbi_deferred *deferred, const struct ebbi_calls 
 
 // ---- in and out ------------------------------------------------------------------------------------
 
-// Relaxed: at least the sum of those calls that have been seen, as their thread stored it before.
+// Whether any of the calls that have been seen may: their thread stored the bytes before.
 static bool fills_with_blocks(const struct ebbi_deferred *deferred)
 {
-    return ebbi_load_relaxed(&deferred->filling_bytes) != 0; // relaxed: as above
+    // relaxed: behind the acquire of the count
+    return ebbi_load_relaxed(&deferred->filling_bytes) != 0;
 }
 
 size_t ebbi_deferred_count(const struct ebbi_deferred *deferred)
@@ -159,11 +160,11 @@ static bool has_open(struct ebbi_deferred *deferred, struct ebbi_clock *clock)
 void ebbi_deferred_leave(struct ebbi_deferred *deferred)
 {
     struct ebbi_calls *calls = deferred->filling;
-    deferred->filling = NULL;
     if (calls == NULL) {
         return;
     }
     EBBI_ASSERT(ebbi_record_count(calls) == 0);
+    deferred->filling = NULL;
     if (ebbi_record_is_open(calls) || ebbi_record_let_go(calls, EBBI_CALLS_LEFT)) {
         ebbi_give_one(calls);
     }

@@ -275,8 +275,8 @@ static void look_after(struct ebb_participant *me, const struct own *own,
 
 bool ebbi_retire_with(struct ebbi_heap *heap, struct ebb_participant *me, struct ebbi_call call)
 {
-    if (heap == NULL && me != NULL &&
-        !is_default(me)) { // its collector, and its pins, would not hold the call back
+    // Its collector's pins would not hold the call back.
+    if (heap == NULL && me != NULL && !is_default(me)) {
         ebbi_fatal("record %p of a collector used behind the end of its thread", (void *)me);
     }
     if (heap == NULL) {
