@@ -253,17 +253,22 @@ void expect_barrier_after(void *(*ends)(void *), ebb_collector *collector)
 }
 
 // One call makes no full record: no unpin and no retire of this thread runs it.
+void retire_one_that_ends(std::atomic<int> *ends)
+{
+    ASSERT_EQ(0, ebb_retire_with(
+                     nullptr,
+                     [](void *, void *count) {
+                         static_cast<std::atomic<int> *>(count)->fetch_add(1);
+                         pthread_exit(nullptr);
+                     },
+                     ends));
+}
+
 TEST(Destructors, ADestructorMayEndTheHelper)
 {
     static std::atomic<int> calls;
     for (int round = 1; round <= 3; round++) {
-        ASSERT_EQ(0, ebb_retire_with(
-                         nullptr,
-                         [](void *, void *) {
-                             calls.fetch_add(1);
-                             pthread_exit(nullptr);
-                         },
-                         nullptr));
+        retire_one_that_ends(&calls);
         // The next one, as soon as the last has ended.
         ASSERT_TRUE(eventually([=] { return ebb_helper_start() == 0 && calls.load() == round; }));
     }
@@ -274,15 +279,9 @@ TEST(Destructors, ADestructorMayEndTheHelper)
 TEST(Destructors, WhatTheHelperTookGoesOnWithoutIt)
 {
     static std::atomic<int> ends, calls, hooked;
-    ebb_hook hooks[10] = {};
+    static ebb_hook hooks[10];
     for (int round = 1; round <= 3; round++) {
-        ASSERT_EQ(0, ebb_retire_with(
-                         nullptr,
-                         [](void *, void *) {
-                             ends.fetch_add(1);
-                             pthread_exit(nullptr);
-                         },
-                         nullptr));
+        retire_one_that_ends(&ends);
         for (ebb_hook &hook : hooks) {
             ASSERT_EQ(0, ebb_retire_with(nullptr, count_call, &calls));
             ebb_retire_hooked(&hook, nullptr, [](void *, ebb_hook *) { hooked.fetch_add(1); });

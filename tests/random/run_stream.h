@@ -213,7 +213,7 @@ inline void await_others(const Run &run)
 {
     const auto waits = [&] {
         const Sums sums = take_sums();
-        return run.complete && ((run.filtered && sums.open != 0) || sums.live_blocks > own_records);
+        return (run.filtered && sums.open != 0) || (run.complete && sums.live_blocks > own_records);
     };
     for (unsigned i = 0; i < 200 && waits(); i++) {
         usleep(50000);
