@@ -93,7 +93,7 @@ _Static_assert(sizeof(struct ebbi_span) == 8, "what a slab and a sheet leave of 
 
 struct ebbi_large {
     struct ebbi_span head;
-    size_t bytes;            // that the program may use: whole pages, but of a guarded one
+    size_t bytes;            // that were asked for
     struct ebbi_large *next; // of those that a heap keeps, or frees
     uint32_t shift;          // bytes from the span's start to the object
     uint32_t guard;          // 0, or its record (debug/guard.h)
@@ -170,8 +170,9 @@ bool ebbi_dense_is(const void *start, size_t bytes);
 bool ebbi_dense_everywhere(void); // the kernel gives huge pages wherever a chunk is touched
 void ebbi_dense_split(const void *start, size_t bytes);
 
-// Huge objects: mappings of their own, anywhere. `align` is a power of two.
-void *ebbi_huge_alloc(size_t bytes, size_t align);
+// Huge objects: mappings of their own, anywhere. `align` is a power of two. They read as zero; `zero`: as that is
+// wanted, no huge pages are asked for.
+void *ebbi_huge_alloc(size_t bytes, size_t align, bool zero);
 bool ebbi_huge_free(void *p); // its mapping ends; false: no such object
 bool ebbi_huge_keep(void *p); // its mapping is kept for the next; false: as above
 // The same as ebbi_huge_alloc of a mapping that was kept; NULL: none fits. Reads as zero if `zero`.
@@ -247,6 +248,12 @@ EBBI_INLINE struct ebbi_large *ebbi_large_of(const void *p) // that starts at p;
     }
     struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
     return (uintptr_t)p % EBBI_GRANULE == large->shift ? large : NULL;
+}
+
+// Bytes that the program may use: whole pages, but of a guarded one.
+EBBI_INLINE size_t ebbi_large_room(const struct ebbi_large *large)
+{
+    return large->guard != 0 ? large->bytes : ebbi_align_up(large->bytes, ebbi_os_page_size());
 }
 
 EBBI_INLINE size_t ebbi_span_index(const struct ebbi_span *span)

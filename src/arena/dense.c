@@ -9,7 +9,8 @@
 // the more of them the more often that happens. A huge page comes as a whole, so granules of a unit that nobody
 // has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it
-// huge until it is free, clean and filled again. Chunks are asked not to be huge where the kernel needs no request.
+// huge until it is free, clean and filled again. A mapping of its own is asked for as a whole, unless it is to read as
+// zero: who wants it so may touch little of it. Chunks are asked not to be huge where the kernel needs no request.
 #include "arena/internal.h"
 
 #define LEAST_GROWN (EBBI_UNIT_GRANULES / 2)
@@ -70,6 +71,15 @@ static void make_dirty(struct ebbi_free_span *span, size_t from, size_t to)
     }
 }
 
+// As far as is known; false: so many are left out.
+static bool comes_quickly(size_t granules)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    bool quickly = left_out == 0;
+    left_out -= ebbi_min(granules, left_out);
+    return quickly;
+}
+
 static bool is_wanted(size_t granules, enum ebbi_fill fill)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
@@ -77,12 +87,8 @@ static bool is_wanted(size_t granules, enum ebbi_fill fill)
     bool grows = fill == EBBI_FILL_GROWS && ebbi_grown_granules >= LEAST_GROWN;
     bool covers =
         fill == EBBI_FILL_OBJECT && ebbi_used_granules + granules >= units * EBBI_UNIT_GRANULES;
-    if (!(grows || covers || fill == EBBI_FILL_MUCH) || !ebbi_chunk_is_automatic()) {
-        return false;
-    }
-    bool wanted = left_out == 0;
-    left_out -= ebbi_min(granules, left_out);
-    return wanted;
+    return (grows || covers || fill == EBBI_FILL_MUCH) && ebbi_chunk_is_automatic() &&
+           comes_quickly(granules);
 }
 
 static bool is_rest(const struct ebbi_free_span *span)
@@ -175,21 +181,41 @@ bool ebbi_dense_forget(void)
     return was_there;
 }
 
-static void note_touch(uint64_t ns)
+static void note_touch(bool slow)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    bool slow = ns > SLOW_NS;
     left_out = slow ? next_left_out : left_out;
     next_left_out = slow ? ebbi_min(next_left_out * 2, MOST_LEFT_OUT)
                          : ebbi_max(next_left_out / 2, LEAST_LEFT_OUT);
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
-void ebbi_dense_touch(void *start)
+bool ebbi_dense_touch(void *start)
 {
     uint64_t before = ebbi_os_now_ns();
     *(volatile unsigned char *)start = 0; // as it is
-    note_touch(ebbi_os_now_ns() - before);
+    bool slow = ebbi_os_now_ns() - before > SLOW_NS;
+    note_touch(slow);
+    return !slow;
+}
+
+bool ebbi_dense_ask(void *start, size_t bytes, void *first)
+{
+    if (!ebbi_chunk_is_automatic() || ebbi_os_huge_by_default()) {
+        return false;
+    }
+    ebbi_lock_take(&ebbi_arena_mutex);
+    bool asks = comes_quickly(bytes >> EBBI_GRANULE_SHIFT);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    if (!asks) {
+        return false;
+    }
+    ebbi_os_advise_huge(start, bytes, EBBI_HUGE_ALWAYS);
+    if (ebbi_dense_touch(first)) {
+        return true;
+    }
+    ebbi_os_advise_huge(start, bytes, EBBI_HUGE_NEVER);
+    return false;
 }
 
 bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)

@@ -8,6 +8,9 @@
 //
 // The mapping of an object that is freed is kept for the purge delay, in a queue by age, and serves the next one,
 // which it is cut or extended for by page tables: what both have room for is not faulted in again.
+//
+// It begins at a unit, and is asked for in huge pages as a whole (dense.c): one mapping to the kernel with the record's
+// page, as it moves no other. Grown, cut or kept it stays so, until a calloc takes it.
 #include <string.h>
 
 #include "arena/internal.h"
@@ -22,6 +25,7 @@ struct huge_record {
     struct huge_record *previous; // of what is kept
     size_t bytes;                 // of the object
     uint64_t freed_ms;
+    bool dense; // asked for as huge pages
     struct ebbi_note note;
 };
 
@@ -116,6 +120,21 @@ size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes))
     return total;
 }
 
+size_t ebbi_huge_dense_bytes(void)
+{
+    size_t total = 0;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    for (size_t i = 0; ebbi_huge_total_count > 0 && i < (size_t)1 << CHAINS_LOG2; i++) {
+        for (const struct huge_record *r = chains[i]; r != NULL; r = r->next) {
+            total += r->dense ? r->bytes : 0;
+        }
+    }
+    for (const struct huge_record *r = kept_first; r != NULL; r = r->next) {
+        total += r->dense ? r->bytes : 0;
+    }
+    return total;
+}
+
 // By `take` (reserve or map), if need be in place of chunks that are free.
 static char *take_anywhere(size_t bytes, void *(*take)(void *at, size_t bytes))
 {
@@ -155,24 +174,33 @@ static char *take_range(size_t bytes, size_t align, void *(*take)(void *at, size
     return start;
 }
 
-static void *publish(char *start, size_t bytes)
+// Of an object that may be dense, or not.
+static size_t least_align(bool dense)
+{
+    size_t granules = dense && ebbi_chunk_is_automatic() ? EBBI_UNIT_GRANULES : 1;
+    return granules << EBBI_GRANULE_SHIFT;
+}
+
+static void *publish(char *start, size_t bytes, bool dense)
 {
     struct huge_record *record = (struct huge_record *)start;
     EBBI_ASSERT(ebbi_tag_of(object_of(record)) == EBBI_TAG_NONE);
-    *record = (struct huge_record){.bytes = bytes};
+    *record = (struct huge_record){.bytes = bytes, .dense = dense};
     link_record(record);
     return object_of(record);
 }
 
-void *ebbi_huge_alloc(size_t bytes, size_t align)
+void *ebbi_huge_alloc(size_t bytes, size_t align, bool zero)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    char *start = take_range(bytes, ebbi_max(align, EBBI_GRANULE), ebbi_os_map);
+    char *start = take_range(bytes, ebbi_max(align, least_align(!zero)), ebbi_os_map);
     if (start == NULL) {
         return NULL;
     }
-    ebbi_os_advise_huge(start, bytes + record_bytes(), ebbi_arena_advice);
-    return publish(start, bytes);
+    size_t total = bytes + record_bytes();
+    ebbi_os_advise_huge(start, total, ebbi_arena_advice);
+    bool dense = !zero && ebbi_dense_ask(start, total, start + record_bytes());
+    return publish(start, bytes, dense);
 }
 
 static void release_record(struct huge_record *record)
@@ -208,7 +236,8 @@ struct ebbi_note *ebbi_huge_note(void *p)
 // The pages move, the record among them; NULL when refused. The record is in no list.
 static void *move_record(struct huge_record *record, size_t bytes)
 {
-    char *to = take_range(bytes, EBBI_GRANULE, ebbi_os_reserve);
+    bool dense = record->dense;
+    char *to = take_range(bytes, least_align(dense), ebbi_os_reserve);
     if (to == NULL) {
         return NULL;
     }
@@ -217,7 +246,7 @@ static void *move_record(struct huge_record *record, size_t bytes)
         ebbi_os_release(to, bytes + extra);
         return NULL;
     }
-    return publish(to, bytes);
+    return publish(to, bytes, dense);
 }
 
 // The object gets that size, where it is or elsewhere; NULL when refused. The record is in no list.
@@ -226,7 +255,7 @@ static void *fit_record(struct huge_record *record, size_t bytes)
     size_t extra = record_bytes();
     bool fits =
         record->bytes == bytes || ebbi_os_resize(record, record->bytes + extra, bytes + extra);
-    return fits ? publish((char *)record, bytes) : move_record(record, bytes);
+    return fits ? publish((char *)record, bytes, record->dense) : move_record(record, bytes);
 }
 
 void *ebbi_huge_resize(void *p, size_t bytes)
@@ -313,6 +342,10 @@ void *ebbi_huge_take(size_t bytes, bool zero)
     struct huge_record *record = kept_take(bytes);
     if (record == NULL) {
         return NULL;
+    }
+    if (zero && record->dense) { // what is touched of it may be little
+        ebbi_os_advise_huge(record, record->bytes + record_bytes(), EBBI_HUGE_NEVER);
+        record->dense = false;
     }
     void *object = fit_record(record, bytes);
     if (object == NULL) {

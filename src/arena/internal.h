@@ -90,7 +90,10 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
 // Before [index, index + granules) is cut out of the free span: asks for the units that lie in the span and begin there.
 // True: the first touch brings a unit; ebbi_dense_touch then makes it, without the lock.
 bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
-void ebbi_dense_touch(void *start); // sees how long it takes
+bool ebbi_dense_touch(void *start); // sees how long it takes; false: long
+// Asks for a new mapping as a whole, without the lock, and touches its `first` byte. False: small pages it is, as nobody
+// asks, or they come slowly.
+bool ebbi_dense_ask(void *start, size_t bytes, void *first);
 // A span is in the lists of free ones from now, or no more.
 void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free);
 // Granules at a free span's beginning that came with the last unit, and are for what fills them.
@@ -98,6 +101,7 @@ size_t ebbi_dense_rest(const struct ebbi_free_span *span);
 bool ebbi_dense_has_rest(void);
 bool ebbi_dense_forget(void); // such granules are for all. False: there are none
 size_t ebbi_dense_bytes(void);
+size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 
 EBBI_INLINE struct ebbi_spot ebbi_spot_in(struct ebbi_free_span *span, size_t align_granules)
 {

@@ -172,7 +172,7 @@ void ebbi_arena_totals(struct ebbi_arena_totals *totals)
     totals->dirty_bytes = ebbi_arena_dirty_bytes();
     totals->huge_bytes = ebbi_huge_total_bytes;
     totals->huge_count = ebbi_huge_total_count;
-    totals->dense_bytes = ebbi_dense_bytes();
+    totals->dense_bytes = ebbi_dense_bytes() + ebbi_huge_dense_bytes();
     totals->purged_bytes = purged_bytes;
     totals->purges = purge_calls;
     ebbi_lock_drop(&ebbi_arena_mutex);

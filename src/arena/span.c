@@ -333,7 +333,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     if (huge) {
-        ebbi_dense_touch(ebbi_span_start(got));
+        (void)ebbi_dense_touch(ebbi_span_start(got));
     }
     return got;
 }

@@ -66,7 +66,7 @@ static void count_span(struct label_walk *walk, struct ebbi_span *span)
     } else if (span->state == EBBI_SPAN_SHEET) {
         count_sheet(walk, ebbi_sheet_in(span));
     } else if (span->state == EBBI_SPAN_LARGE && ebbi_large_in(span)->note.label == walk->label) {
-        size_t bytes = ebbi_large_in(span)->bytes;
+        size_t bytes = ebbi_large_room(ebbi_large_in(span));
         add_use(walk, (uintptr_t)ebbi_span_start(span), bytes, bytes, 1);
     }
 }

@@ -140,7 +140,7 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
         case EBBI_SPAN_LARGE:
             s->large_bytes += bytes;
             s->live_blocks++;
-            s->live_bytes += ebbi_large_in(span)->bytes;
+            s->live_bytes += ebbi_large_room(ebbi_large_in(span));
             s->resident_live += ebbi_resident_in(start, bytes);
             break;
         case EBBI_SPAN_SHEET:

@@ -176,15 +176,6 @@ static void *plain(size_t bytes, size_t align, ebbi_site site)
     return large_object(bytes, align, false);
 }
 
-// A large object where the thread has freed one like it, and nothing is asked of the slow path but that. NULL: see malloc_any.
-static void *large_again(const struct ebbi_fast *source, size_t bytes)
-{
-    struct ebbi_heap *mine = ebbi_heap_mine();
-    bool plainly =
-        mine != NULL && source == &mine->fast && !ebbi_guard_is_on() && !ebbi_check_is_on();
-    return plainly ? ebbi_large_again(mine, bytes) : NULL;
-}
-
 static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
 {
     if (ebbi_source_now() == &ebbi_heap_scoped) {
@@ -194,15 +185,26 @@ static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
     return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, 1, site);
 }
 
+// Where the thread has freed an object like it, and nothing is asked of the slow path but that, it is that one.
+static EBBI_NOINLINE void *malloc_large(size_t bytes, ebbi_site site)
+{
+    const struct ebbi_fast *source = ebbi_source_now();
+    struct ebbi_heap *mine = ebbi_heap_mine();
+    uint32_t asked =
+        (uint32_t)ebbi_guard_is_on() | (uint32_t)ebbi_check_is_on() | ebbi_profile_round();
+    bool plainly = mine != NULL && source == &mine->fast && asked == 0;
+    void *again = plainly ? ebbi_large_again(mine, bytes) : NULL;
+    return again != NULL ? again : malloc_any(bytes, site);
+}
+
 // While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes, ebbi_site site)
 {
+    if (bytes > EBBI_CLASS_MAX) {
+        return malloc_large(bytes, site);
+    }
     uint32_t round = ebbi_profile_round();
     struct ebbi_fast *source = ebbi_source_now();
-    void *again = bytes > EBBI_CLASS_MAX && round == 0 ? large_again(source, bytes) : NULL;
-    if (again != NULL) {
-        return again;
-    }
     if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
         !ebbi_sampler_skips(&source->sampler, round, bytes)) {
         return malloc_any(bytes, site);
@@ -289,15 +291,18 @@ EBBI_NOINLINE void ebbi_stay_slow(void *p)
 EBBI_NOINLINE void ebbi_free_slow(void *p, ebbi_site site)
 {
     unsigned tag = ebbi_tag_of(p);
-    if (tag == EBBI_TAG_REGION) {
-        ebbi_sheet_free(p);
-    } else if (ebbi_tag_class(tag) != 0) {
-        free_class(p, site);
-    } else if (p != NULL) {
-        if (ebbi_check_is_on()) {
-            ebbi_guard_match(p, EBBI_UNSAID, 0, site);
-        }
+    bool is_object = tag == EBBI_TAG_LARGE || (tag == EBBI_TAG_NONE && p != NULL);
+    if (EBBI_UNLIKELY(ebbi_check_is_on()) && is_object) {
+        ebbi_guard_match(p, EBBI_UNSAID, 0, site);
+    }
+    if (tag == EBBI_TAG_LARGE) {
+        ebbi_large_free_tagged(p);
+    } else if (is_object) {
         ebbi_large_free(p);
+    } else if (tag == EBBI_TAG_REGION) {
+        ebbi_sheet_free(p);
+    } else if (p != NULL) {
+        free_class(p, site);
     }
     ebbi_serve();
 }

@@ -45,10 +45,51 @@ void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array othe
 void ebbi_heap_rest(struct ebbi_heap *heap);
 
 // ---- spares.c: of the calling thread's heap --------------------------------------------------------
-struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules); // NULL: none fits
-bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large); // false: it is too long
+// Under its lock, the one that was freed last aside. NULL: none fits.
+struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules);
+// The one that was freed last, if it is large enough, and at most an eighth longer.
+EBBI_INLINE struct ebbi_large *ebbi_spare_last(struct ebbi_heap *heap, size_t granules)
+{
+    uintptr_t last = ebbi_load_relaxed(&heap->spares.last); // relaxed: one's own, or 0
+    size_t longer = last % EBBI_HEADER - granules;          // of 0: too long
+    if (longer > granules / 8 ||
+        !ebbi_cas_relaxed(&heap->spares.last, &last, (uintptr_t)0)) { // relaxed: as above
+        return NULL;
+    }
+    struct ebbi_large *large = (struct ebbi_large *)(last - granules - longer);
+    EBBI_ASSERT(large->head.state == EBBI_SPAN_SPARE && large->head.granules == granules + longer);
+    large->head.state = EBBI_SPAN_LARGE;
+    large->head.zeroed = false;
+    return large;
+}
 void ebbi_spares_give(struct ebbi_heap *heap); // all go to the arena; of any heap, under its lock
 bool ebbi_spares_rest(struct ebbi_heap *heap); // the same without the lock; true: there were any
+// After a put: shelves what was the last one before, if any; looks whether there is too much.
+void ebbi_spare_settle(struct ebbi_heap *heap, uintptr_t before, bool looks);
+#define EBBI_SPARE_LOOK_EVERY 8 // puts since all were given away
+// False: it is too long.
+EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large)
+{
+    struct ebbi_spares *spares = &heap->spares;
+    size_t granules = large->head.granules;
+    EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
+    if (EBBI_UNLIKELY(ebbi_spares_granules(spares) + granules > EBBI_SPARES)) {
+        if (granules > EBBI_SPARES) {
+            return false;
+        }
+        (void)ebbi_spares_rest(heap);
+    }
+    large->head.state = EBBI_SPAN_SPARE;
+    // release[spare-put -> spare-claim]: the span's header
+    uintptr_t before = ebbi_exchange_release(&spares->last, (uintptr_t)large + granules);
+    uint32_t puts = ebbi_load_relaxed(&spares->puts); // relaxed: a race is one look more or less
+    ebbi_store_relaxed(&spares->puts, puts + 1);      // relaxed: as above
+    bool looks = puts % EBBI_SPARE_LOOK_EVERY == 0;
+    if (before != 0 || looks) {
+        ebbi_spare_settle(heap, before, looks);
+    }
+    return true;
+}
 
 // ---- tick.c --------------------------------------------------------------------------------------
 void ebbi_purge_begin(void);                  // once, at start-up
@@ -60,6 +101,7 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
 // Of no label, from what the heap keeps, not cleared. heap: the calling thread's. NULL: there is none.
 void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes);
 void ebbi_large_free(void *p);
+void ebbi_large_free_tagged(void *p); // whose tag was just seen to be that of one
 // False, as it has reported: it has been retired. what: the program does with it.
 bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
 size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EBBI_NO_BLOCK then

@@ -94,9 +94,18 @@ struct ebbi_seat {
 struct ebbi_spares {
     struct ebbi_large *first[EBBI_SPARES]; // by granules - 1, through `next`
     uint64_t sizes;                        // bit i: first[i] is not NULL
-    size_t granules;                       // of all; atomic
-    uint32_t puts;                         // since all went to the arena
+    size_t granules;                       // of all these; atomic
+    // Of the thread's own writing, and others may take what it names; both atomic.
+    uintptr_t
+        last; // what was freed last, in no list: its header, and its granules in the low bits; 0: none
+    uint32_t puts; // since all went to the arena
 };
+// A hint.
+EBBI_INLINE size_t ebbi_spares_granules(const struct ebbi_spares *spares)
+{
+    // relaxed: counts
+    return ebbi_load_relaxed(&spares->granules) + ebbi_load_relaxed(&spares->last) % EBBI_HEADER;
+}
 
 // What every thread's first calls touch stands together: bin_of, the fields behind it, the first arrays, and the
 // first shelves. An idle thread holds five or six pages of its heap (docs/adr/0041-small-processes.md).

@@ -27,8 +27,11 @@ static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
     EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
     EBBI_ASSERT(large->head.granules >= granules_for(bytes));
     void *start = ebbi_span_start(&large->head);
-    large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    large->note = (struct ebbi_note){0};
+    large->bytes = bytes;
+    large->note.stamp = 0; // what these four do not name is not looked at
+    large->note.label = NULL;
+    large->note.region = NULL;
+    large->note.sample = large->note.sample_live = 0;
     large->shift = large->guard = 0;
     if (zero && !large->head.zeroed) {
         memset(start, 0, bytes);
@@ -37,10 +40,19 @@ static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
     return start;
 }
 
+EBBI_INLINE struct ebbi_large *take_spare(struct ebbi_heap *heap, size_t bytes)
+{
+    if (bytes > (size_t)EBBI_SPARES << EBBI_GRANULE_SHIFT) {
+        return NULL;
+    }
+    size_t granules = granules_for(bytes);
+    struct ebbi_large *last = ebbi_spare_last(heap, granules);
+    return EBBI_LIKELY(last != NULL) ? last : ebbi_spare_take(heap, granules);
+}
+
 void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes)
 {
-    bool may = bytes <= (size_t)EBBI_SPARES << EBBI_GRANULE_SHIFT;
-    struct ebbi_large *large = may ? ebbi_spare_take(heap, granules_for(bytes)) : NULL;
+    struct ebbi_large *large = take_spare(heap, bytes);
     if (large == NULL) {
         return NULL;
     }
@@ -65,7 +77,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
 static void *huge_alloc(size_t bytes, size_t align, bool zero)
 {
     void *p = align <= EBBI_GRANULE ? ebbi_huge_take(bytes, zero) : NULL;
-    return p != NULL ? p : ebbi_huge_alloc(bytes, align);
+    return p != NULL ? p : ebbi_huge_alloc(bytes, align, zero);
 }
 
 // Where the one kind is refused, under a limit on address space or on mappings, the other may do.
@@ -85,7 +97,7 @@ static void *alloc_any(size_t bytes, size_t align, bool zero)
 {
     struct ebbi_heap *heap = ebbi_heap_mine();
     if (heap != NULL && align <= EBBI_GRANULE) {
-        struct ebbi_large *large = ebbi_spare_take(heap, granules_for(bytes));
+        struct ebbi_large *large = take_spare(heap, bytes);
         if (large != NULL) {
             return begin_object(large, bytes, zero);
         }
@@ -131,15 +143,20 @@ static void give_span(struct ebbi_large *large)
     }
 }
 
+static EBBI_NOINLINE void report_retired(const void *p, const char *what)
+{
+    if (!ebbi_guard_report((uintptr_t)p, what, "retired, waits for its grace period")) {
+        ebbi_misuse_said((struct ebbi_report){.kind = {"invalid ", what}, .address = (uintptr_t)p},
+                         "%p has been retired and waits for its grace period", p);
+    }
+}
+
 bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what)
 {
     if (EBBI_LIKELY(ebbi_load_relaxed(&note->stamp) == 0)) { // relaxed: for misuse alone
         return true;
     }
-    if (!ebbi_guard_report((uintptr_t)p, what, "retired, waits for its grace period")) {
-        ebbi_misuse_said((struct ebbi_report){.kind = {"invalid ", what}, .address = (uintptr_t)p},
-                         "%p has been retired and waits for its grace period", p);
-    }
+    report_retired(p, what);
     return false;
 }
 
@@ -164,9 +181,18 @@ static EBBI_NOINLINE void huge_free(void *p)
 
 void ebbi_large_free(void *p)
 {
-    struct ebbi_large *large = ebbi_large_of(p);
-    if (large == NULL) {
+    if (ebbi_tag_of(p) == EBBI_TAG_LARGE) {
+        ebbi_large_free_tagged(p);
+    } else {
         huge_free(p);
+    }
+}
+
+void ebbi_large_free_tagged(void *p)
+{
+    struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
+    if ((uintptr_t)p % EBBI_GRANULE != large->shift) {
+        ebbi_report_invalid(p, "free");
         return;
     }
     struct ebbi_note *note = &large->note;
@@ -199,7 +225,7 @@ void ebbi_large_free(void *p)
 size_t ebbi_large_bytes(const void *p)
 {
     const struct ebbi_large *large = ebbi_large_of(p);
-    size_t bytes = large != NULL ? large->bytes : ebbi_huge_bytes(p);
+    size_t bytes = large != NULL ? ebbi_large_room(large) : ebbi_huge_bytes(p);
     if (large == NULL && bytes == 0) {
         ebbi_report_invalid(p, "pointer");
         return EBBI_NO_BLOCK;
@@ -224,7 +250,7 @@ static void *resize_large(void *p, size_t bytes)
         return NULL;
     }
     EBBI_ASSERT(large->head.granules >= granules_for(bytes));
-    large->bytes = ebbi_align_up(bytes, ebbi_os_page_size());
+    large->bytes = bytes;
     return p;
 }
 

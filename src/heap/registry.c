@@ -159,7 +159,8 @@ static void unlink_heap(struct ebbi_heap *heap)
     EBBI_ASSERT(heap->holds == 0);
     EBBI_ASSERT(heap->own.slab_count == 0 && heap->own.purging == NULL &&
                 heap->own.purge_first == NULL);
-    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL && heap->spares.sizes == 0);
+    EBBI_ASSERT(heap->records == NULL && heap->seats == NULL &&
+                ebbi_spares_granules(&heap->spares) == 0);
     // relaxed: a count
     (void)ebbi_fetch_add_relaxed(&ended_purged, heap->own.purged_bytes);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
@@ -203,9 +204,9 @@ void ebbi_heap_push_abandoned(struct ebbi_heap *heap)
 static bool is_empty(const struct ebbi_heap *heap)
 {
     ebbi_assert_held(&heap->own.lock);
-    return heap->own.slab_count == 0 && heap->spares.sizes == 0 && heap->limbo.blocks == 0 &&
-           heap->deferred.count == 0 && heap->deferred.filling == NULL && heap->records == NULL &&
-           !heap->had_regions;
+    return heap->own.slab_count == 0 && ebbi_spares_granules(&heap->spares) == 0 &&
+           heap->limbo.blocks == 0 && heap->deferred.count == 0 && heap->deferred.filling == NULL &&
+           heap->records == NULL && !heap->had_regions;
 }
 
 struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap, void (*discard)(struct ebbi_heap *heap))

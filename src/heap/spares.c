@@ -2,14 +2,16 @@
 // Layer heap: spans of large objects that the thread has freed and will ask for again, by granules, 4 MiB at most.
 // For the arena they are in use; for a free they are not: they have no tag.
 //
-// The thread takes and puts under the lock of its heap's own owner, where every pass, trim and fork comes by as
-// well. A pass gives all of them to the arena, so that none stays for longer than to the next one; so does a put that
-// finds no room, a thread that ends, memory that is refused, and a take that finds none where the arena would
-// have more in use than lately: a program's peak is not raised by what it has freed.
+// S1  The one that was freed last is named by `last` alone, and changes hands by an exchange of that word: its thread puts
+//     it there, and takes it by a compare-and-swap (heap/blocks.h); a pass exchanges it for nothing. Who has got
+//     the word has the span. A signal handler amid either loses nothing.
+// S2  All others are in the lists, where its thread shelves and takes them under the lock of its heap's own owner.
+//
+// Every pass, trim and fork comes by there and gives all of them to the arena, so that none stays for longer than to the
+// next one; so does a put that finds no room, a thread that ends, memory that is refused, and a take that finds none
+// where the arena would have more in use than lately: a program's peak is not raised by what it has freed.
 #include "heap/blocks.h"
 #include "os/wake.h"
-
-#define LOOK_EVERY 8 // puts since all were given away
 
 // Smallest that holds `granules`, and is at most an eighth longer. 0: none.
 static size_t spare_fit(const struct ebbi_spares *spares, size_t granules)
@@ -32,16 +34,37 @@ static struct ebbi_large *pop(struct ebbi_spares *spares, size_t granules)
     return large;
 }
 
+static struct ebbi_large *named_by(uintptr_t word)
+{
+    return (struct ebbi_large *)(word - word % EBBI_HEADER);
+}
+
+// S1: what was freed last, in a list of one, or NULL.
+static struct ebbi_large *claim_last(struct ebbi_spares *spares)
+{
+    uintptr_t word = 0;
+    if (ebbi_load_relaxed(&spares->last) != 0) { // relaxed: a look, so that few write to the line
+        // acquire[spare-claim <- spare-put]: the span's header
+        word = ebbi_exchange_acquire(&spares->last, (uintptr_t)0);
+    }
+    struct ebbi_large *large = word != 0 ? named_by(word) : NULL;
+    if (large != NULL) {
+        large->next = NULL;
+    }
+    return large;
+}
+
 static EBBI_NOINLINE bool give(struct ebbi_spares *spares)
 {
-    struct ebbi_large *all = NULL;
+    struct ebbi_large *all = claim_last(spares);
     while (spares->sizes != 0) {
         struct ebbi_large *large = pop(spares, ebbi_lowest_bit(spares->sizes) + 1);
         large->next = all;
         all = large;
     }
-    if (spares->puts != 0) { // a heap that never had any keeps its page untouched
-        spares->puts = 0;
+    // relaxed: the thread counts, and one look more or less is of no matter
+    if (ebbi_load_relaxed(&spares->puts) != 0) {        // else its page stays untouched
+        ebbi_store_relaxed(&spares->puts, (uint32_t)0); // relaxed: as above
     }
     if (all != NULL) {
         ebbi_larges_free(all);
@@ -60,7 +83,7 @@ static EBBI_NOINLINE void found_none(struct ebbi_spares *spares, size_t granules
 struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules)
 {
     struct ebbi_spares *spares = &heap->spares;
-    if (ebbi_load_relaxed(&spares->granules) == 0) { // relaxed: others only make it less
+    if (ebbi_spares_granules(spares) == 0) { // others only make it less
         return NULL;
     }
     struct ebbi_large *large = NULL;
@@ -77,29 +100,26 @@ struct ebbi_large *ebbi_spare_take(struct ebbi_heap *heap, size_t granules)
     return large;
 }
 
-bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large)
+static void shelve(struct ebbi_heap *heap, struct ebbi_large *large)
 {
     struct ebbi_spares *spares = &heap->spares;
     size_t granules = large->head.granules;
-    EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
-    if (granules > EBBI_SPARES) {
-        return false;
-    }
     ebbi_lock_take(&heap->own.lock);
-    if (spares->granules + granules > EBBI_SPARES) {
-        (void)give(spares);
-    }
-    bool looks = spares->puts++ % LOOK_EVERY == 0;
-    large->head.state = EBBI_SPAN_SPARE;
     large->next = spares->first[granules - 1];
     spares->first[granules - 1] = large;
     spares->sizes |= (uint64_t)1 << (granules - 1);
     ebbi_store_relaxed(&spares->granules, spares->granules + granules); // relaxed: as above
     ebbi_lock_drop(&heap->own.lock);
+}
+
+void ebbi_spare_settle(struct ebbi_heap *heap, uintptr_t before, bool looks)
+{
+    if (before != 0) {
+        shelve(heap, named_by(before));
+    }
     if (looks) {
         ebbi_purge_tick(NULL);
     }
-    return true;
 }
 
 void ebbi_spares_give(struct ebbi_heap *heap)

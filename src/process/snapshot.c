@@ -67,8 +67,7 @@ static void add_heap_accounts(struct ebbi_heap *heap, void *context)
         unsigned c = ebbi_tag_class(ebbi_tag_of(ebbi_load_relaxed(&heap->outbox[i])));
         row_of(s, c)->cached_blocks += c != 0;
     }
-    // relaxed: a count
-    s->cached_bytes += ebbi_load_relaxed(&heap->spares.granules) << EBBI_GRANULE_SHIFT;
+    s->cached_bytes += ebbi_spares_granules(&heap->spares) << EBBI_GRANULE_SHIFT;
 }
 
 static void sum_up(struct ebb_snapshot *s)

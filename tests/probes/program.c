@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 #define LARGE 400000 // of a span
 #define HUGE ((size_t)100 << 20)
@@ -25,14 +24,14 @@ static void small(void)
     printf("refill 48 -\nflush 48 -\n");
 }
 
-static void large(size_t bytes, size_t more, size_t pages)
+static void large(size_t bytes, size_t more)
 {
     void *p = ebb_malloc(bytes);
     printf("large_alloc %ju %zu\n", (uintmax_t)(uintptr_t)p, bytes);
     uintptr_t before = (uintptr_t)p;
     p = ebb_realloc(p, more);
     printf("large_resize %ju %ju %zu\n", (uintmax_t)before, (uintmax_t)(uintptr_t)p, more);
-    printf("large_free %ju %zu\n", (uintmax_t)(uintptr_t)p, pages);
+    printf("large_free %ju %zu\n", (uintmax_t)(uintptr_t)p, more);
     ebb_free(p);
 }
 
@@ -86,9 +85,8 @@ int main(void)
     setvbuf(stdout, NULL, _IOLBF, 0);
     ready();
     small();
-    size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    large(LARGE, LARGE + 4096, (LARGE + 4096 + page - 1) / page * page);
-    large(HUGE, HUGE * 2, HUGE * 2);
+    large(LARGE, LARGE + 4096);
+    large(HUGE, HUGE * 2);
     regions();
     samples();
     ebb_retire(ebb_malloc(48));

@@ -10,7 +10,7 @@ using Huge = Fake;
 
 Block huge(std::size_t bytes, std::size_t align = 1)
 {
-    Block block{static_cast<unsigned char *>(ebbi_huge_alloc(bytes, align)), bytes, 0x5C};
+    Block block{static_cast<unsigned char *>(ebbi_huge_alloc(bytes, align, false)), bytes, 0x5C};
     if (block.bytes != nullptr)
         block.fill();
     return block;
@@ -103,12 +103,12 @@ TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
     std::size_t held = fake_os_held_bytes();
     for (fake_call call : {FAKE_MAP}) {
         fake_os_refuse(call, 1, true);
-        EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1)) << fake_os_name(call);
+        EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1, false)) << fake_os_name(call);
         fake_os_allow();
         EXPECT_EQ(held, fake_os_held_bytes()) << fake_os_name(call);
         EXPECT_EQ(0U, count());
     }
-    EXPECT_EQ(nullptr, ebbi_huge_alloc(SIZE_MAX / 2, std::size_t{1} << 62));
+    EXPECT_EQ(nullptr, ebbi_huge_alloc(SIZE_MAX / 2, std::size_t{1} << 62, false));
     EXPECT_NE(nullptr, huge(33 * MiB).bytes);
 }
 
@@ -134,7 +134,7 @@ TEST_F(Huge, ThousandsAreFound)
 {
     std::vector<void *> objects;
     for (int i = 0; i < 3000; i++)
-        objects.push_back(ebbi_huge_alloc(ebbi_os_page_size(), 1));
+        objects.push_back(ebbi_huge_alloc(ebbi_os_page_size(), 1, false));
     for (std::size_t i = 0; i < objects.size(); i += 2)
         ASSERT_TRUE(ebbi_huge_free(objects[i])) << i;
     for (std::size_t i = 0; i < objects.size(); i++)
@@ -171,6 +171,131 @@ TEST_F(Huge, ManyComeAndGoInAnyOrder)
         }
         ASSERT_EQ(live.size(), count());
     }
+}
+
+// ---- in huge pages --------------------------------------------------------------------------------
+
+struct HugePages : Fake {
+    static constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
+
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+        fake_os_huge_on_request(true);
+        ebbi_arena_advice = EBBI_HUGE_AUTO;
+    }
+    static std::size_t asked_bytes()
+    {
+        struct ebbi_arena_totals totals;
+        ebbi_arena_totals(&totals);
+        return totals.dense_bytes;
+    }
+    static std::vector<fake_advice> advices()
+    {
+        std::vector<fake_advice> all(256);
+        all.resize(fake_os_advices(all.data(), all.size()));
+        return all;
+    }
+};
+
+TEST_F(HugePages, AreAskedForAsAWholeFromAUnitsBeginning)
+{
+    for (std::size_t bytes : {32 * MiB, 33 * MiB + 1, 70 * MiB}) {
+        std::size_t before = advices().size();
+        Block b = huge(bytes);
+        ASSERT_EQ(before + 1, advices().size());
+        const fake_advice advice = advices().back();
+        EXPECT_TRUE(advice.always);
+        EXPECT_EQ(address(b.bytes) - ebbi_os_page_size(), advice.start) << "one mapping";
+        EXPECT_EQ(0U, address(b.bytes) % unit_bytes);
+        EXPECT_EQ(ebbi_huge_bytes(b.bytes) + ebbi_os_page_size(), advice.bytes);
+        EXPECT_EQ(ebbi_huge_bytes(b.bytes), asked_bytes());
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+        EXPECT_EQ(0U, asked_bytes());
+    }
+}
+
+TEST_F(HugePages, StayWhereAnObjectIsResizedMovedAndKept)
+{
+    Block b = huge(40 * MiB);
+    fake_os_refuse(FAKE_RESIZE, 1, false);
+    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+    ASSERT_NE(nullptr, to);
+    EXPECT_NE(b.bytes, to);
+    EXPECT_EQ(0U, address(to) % unit_bytes) << "so that they move as they are";
+    EXPECT_EQ(60 * MiB, asked_bytes());
+    ASSERT_EQ(to, ebbi_huge_resize(to, 50 * MiB));
+    EXPECT_EQ(50 * MiB, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_keep(to));
+    EXPECT_EQ(50 * MiB, asked_bytes());
+    EXPECT_EQ(to, ebbi_huge_take(45 * MiB, false));
+    EXPECT_EQ(45 * MiB, asked_bytes());
+    EXPECT_EQ(1U, advices().size());
+    EXPECT_TRUE(ebbi_huge_free(to));
+    EXPECT_EQ(0U, asked_bytes());
+}
+
+// Who wants zeroes may touch a page here and there.
+TEST_F(HugePages, AreNotForWhatIsToReadAsZero)
+{
+    void *p = ebbi_huge_alloc(40 * MiB, 1, true);
+    EXPECT_TRUE(advices().empty());
+    EXPECT_EQ(0U, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_keep(p));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, false));
+    EXPECT_TRUE(advices().empty()) << "its pages are there as they are";
+    EXPECT_TRUE(ebbi_huge_free(p));
+
+    p = huge(40 * MiB).bytes;
+    EXPECT_TRUE(ebbi_huge_keep(p));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, true));
+    ASSERT_EQ(2U, advices().size());
+    EXPECT_FALSE(advices().back().always);
+    EXPECT_EQ(advices().front().bytes, advices().back().bytes);
+    EXPECT_EQ(0U, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_free(p));
+}
+
+// An object whose first page takes 3 ms has small ones, and so have some after it.
+TEST_F(HugePages, ThatComeSlowlyAreLeftOut)
+{
+    fake_os_clock_step(3);
+    Block slow = huge(40 * MiB);
+    ASSERT_EQ(2U, advices().size());
+    EXPECT_TRUE(advices().front().always);
+    EXPECT_FALSE(advices().back().always);
+    EXPECT_EQ(0U, asked_bytes());
+    fake_os_clock_step(0);
+    Block after = huge(40 * MiB);
+    EXPECT_EQ(2U, advices().size());
+    Block later = huge(40 * MiB);
+    EXPECT_EQ(3U, advices().size());
+    EXPECT_EQ(40 * MiB, asked_bytes());
+    for (const Block &b : {slow, after, later})
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+}
+
+TEST_F(HugePages, AreAskedForNowhereElse)
+{
+    const auto asks = [] {
+        std::size_t before = advices().size();
+        EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
+        return advices().size() - before;
+    };
+    fake_os_huge_on_request(false);
+    EXPECT_EQ(0U, asks()) << "the kernel gives none";
+    fake_os_huge_on_request(true);
+    fake_os_huge_pages(true);
+    EXPECT_EQ(0U, asks()) << "it gives them unasked";
+    fake_os_huge_pages(false);
+    fake_os_page_size(16 * KiB);
+    EXPECT_EQ(0U, asks()) << "a unit is no huge page";
+    fake_os_page_size(4 * KiB);
+    ebbi_arena_advice = EBBI_HUGE_SYSTEM;
+    EXPECT_EQ(0U, asks());
+    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
+    EXPECT_EQ(1U, asks());
 }
 
 } // namespace
