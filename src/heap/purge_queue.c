@@ -108,28 +108,33 @@ void ebbi_purge_forked(struct ebbi_owner *owner, void *context)
     }
 }
 
-// Looks at the queue once around, at most at so many slabs. Returns bytes.
-static size_t purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
+struct purged {
+    size_t bytes;
+    bool is_short; // slabs have left the queue, and there are others that were not looked at
+};
+
+// Looks at the queue once around, at most at so many slabs.
+static struct purged purge_queue(struct ebbi_owner *owner, size_t delay_ms, int most)
 {
     ebbi_assert_held(&owner->lock);
-    size_t total = 0;
+    struct purged purged = {0, false};
     struct ebbi_slab *last = owner->purge_last;
-    for (int i = 0; i < most && owner->purge_first != NULL; i++) {
+    bool once_around = false, leaves = false;
+    for (int i = 0; i < most && owner->purge_first != NULL && !once_around; i++) {
         struct ebbi_slab *slab = owner->purge_first;
-        bool once_around = slab == last;
+        once_around = slab == last;
         if (slab->purging) {
             ebbi_purge_unnote(owner, slab); // its next free block notes it again
         } else if ((int32_t)(owner->clock_ms - slab->touched) < (int32_t)delay_ms) {
             ebbi_purge_unnote(owner, slab); // to the end
             ebbi_purge_note(owner, slab);
         } else {
-            total += purge_slab(owner, slab);
-        }
-        if (once_around) {
-            break;
+            purged.bytes += purge_slab(owner, slab);
+            leaves = true;
         }
     }
-    return total;
+    purged.is_short = leaves && !once_around && owner->purge_first != NULL;
+    return purged;
 }
 
 void ebbi_owner_turn_peak(struct ebbi_owner *owner)
@@ -138,9 +143,12 @@ void ebbi_owner_turn_peak(struct ebbi_owner *owner)
     ebbi_peak_turn(&owner->peak, owner->out_bytes);
 }
 
-size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
+// Slabs that had nothing to give leave the queue as well: what lies behind them does not wait for the next pass.
+bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms, size_t *bytes)
 {
-    return purge_queue(owner, delay_ms, SLABS_AT_ONCE);
+    struct purged purged = purge_queue(owner, delay_ms, SLABS_AT_ONCE);
+    *bytes += purged.bytes;
+    return purged.is_short;
 }
 
 void ebbi_purge_ended(struct ebbi_owner *owner)

@@ -48,8 +48,9 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_owner *owner, unsigned class_numbe
 // ---- purge_queue.c -------------------------------------------------------------------------------
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab);
 void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab);
-// Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. Bytes.
-size_t ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms);
+// Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. Adds to *bytes. True:
+// there may be more.
+bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms, size_t *bytes);
 // Its thread has ended: without a helper all that is free goes, as nobody comes later who would.
 void ebbi_purge_ended(struct ebbi_owner *owner);
 void ebbi_purge_blocks(struct ebbi_owner *owner);    // by amount; as above

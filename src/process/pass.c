@@ -17,9 +17,7 @@ static void purge_owner(struct ebbi_owner *owner, void *context)
     struct ebbi_pass *pass = context;
     ebbi_owner_tell_time(owner);
     ebbi_owner_collect(owner);
-    size_t bytes = ebbi_purge_old(owner, pass->delay_ms);
-    pass->bytes += bytes;
-    pass->more |= bytes > 0;
+    pass->more |= ebbi_purge_old(owner, pass->delay_ms, &pass->bytes);
     ebbi_owner_turn_peak(owner);
     pass->waiting |= owner->purge_first != NULL;
     EBBI_OWNER_AUDIT(owner, 0);

@@ -93,6 +93,29 @@ TEST_F(Purge, PagesInPartFullSlabsGoAfterTheDelay)
     EXPECT_GT(ebbi_slab_of(blocks[0])->owner->purged_bytes, 400 * KiB);
 }
 
+// However many slabs before them are kept by a block on each page.
+TEST_F(Purge, PagesBehindManyThatStayGoInTheSamePass)
+{
+    pretend_helper();
+    std::vector<void *> kept, behind;
+    for (int i = 0; i < 40000; i++) // of 64 KiB each some 625 slabs
+        kept.push_back(ebb_malloc(1000));
+    for (int i = 0; i < 40000; i++)
+        behind.push_back(ebb_malloc(64));
+    for (std::size_t i = 0; i < kept.size(); i++)
+        if (i % 4 != 0)
+            ebb_free(kept[i]);
+    for (std::size_t i = 0; i < behind.size(); i++)
+        if (i % 1000 != 0)
+            ebb_free(behind[i]);
+    fake_os_clock_advance(2000);
+    struct ebbi_pass pass = {};
+    pass.delay_ms = 500;
+    ebbi_purge_pass(&pass);
+    EXPECT_GT(pass.bytes, 40000 * 64 / 2);
+    EXPECT_FALSE(pass.waiting) << "nothing is left to look at";
+}
+
 TEST_F(Purge, AmountsAreBoundedWhateverTheClock)
 {
     std::vector<void *> blocks;
