@@ -30,9 +30,10 @@ void ebbi_check_begin(size_t most_held, bool families);
 extern EBBI_HIDDEN bool ebbi_check_mode; // constant from the start of the process on
 EBBI_INLINE bool ebbi_check_is_on(void) { return EBBI_UNLIKELY(ebbi_check_mode); }
 
-// Whether one of so many bytes is to be guarded (guard.h), as long as there is room for that.
+// Whether one of so many bytes is to be guarded (guard.h), as long as there is room for that: empty ones, those that are too
+// long for a class, and of those between that and EBBI_CHECKED_MOST some 2,000 a second.
 #define EBBI_CHECKED_MOST ((size_t)16384)
-EBBI_INLINE bool ebbi_check_guards(size_t bytes) { return bytes == 0 || bytes > EBBI_CHECKED_MOST; }
+bool ebbi_check_guards(size_t align, size_t bytes);
 
 // What a block must hold for one of these bytes inside. align: a power of two. No overflow below PTRDIFF_MAX / 2 each.
 size_t ebbi_check_room(size_t align, size_t bytes);

@@ -151,7 +151,8 @@ void *ebbi_large_zeroed(size_t bytes, ebbi_site site)
 // With EBB_CHECK=1. Large and empty ones are guarded, as long as there is room for that.
 static EBBI_NOINLINE void *checked(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
-    void *p = ebbi_check_guards(bytes) ? ebbi_guard_make(bytes, align, zero, site, false) : NULL;
+    void *p =
+        ebbi_check_guards(align, bytes) ? ebbi_guard_make(bytes, align, zero, site, false) : NULL;
     if (p != NULL || bytes > EBBI_CLASS_MAX || align > EBBI_CLASS_MAX) {
         return p != NULL ? p : large_object(bytes, align, zero);
     }

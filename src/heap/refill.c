@@ -98,7 +98,7 @@ static void *alloc_class(struct ebbi_heap *heap, unsigned class_number, size_t b
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site)
 {
     bool checks = ebbi_check_is_on();
-    void *guarded = checks && ebbi_check_guards(bytes)
+    void *guarded = checks && ebbi_check_guards(align, bytes)
                         ? ebbi_guard_make(bytes, align, false, site, false)
                         : NULL;
     if (guarded != NULL) {

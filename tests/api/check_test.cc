@@ -152,6 +152,27 @@ TEST_F(CheckDeathTest, LargeAndEmptyOnesLieBetweenPagesWithoutAccess)
     }
 }
 
+// Of those that a class could hold some 2,000 a second lie so. All others have canaries, and are held as small ones are.
+TEST_F(CheckDeathTest, OfManyOfSomePagesTheRestHasCanaries)
+{
+    constexpr std::size_t bytes = 20 * KiB;
+    const auto misuse = [](int byte, bool twice) {
+        for (int i = 0; i < 2000; i++)
+            ebb_free(ebb_malloc(bytes));
+        char *p = block(bytes);
+        p[byte] ^= 1;
+        ebb_free(p);
+        if (twice)
+            ebb_free(p);
+        _exit(0);
+    };
+    EXPECT_EXIT(misuse(bytes, false), Killed(SIGABRT),
+                report("overflow: written behind the block", 0, "behind", bytes, false));
+    EXPECT_EXIT(misuse(-1, false), Killed(SIGABRT),
+                report("underflow: written before the block", 1, "before", bytes, false));
+    EXPECT_EXIT(misuse(0, true), Killed(SIGABRT), report("double free", 0, "into", bytes, true));
+}
+
 TEST_F(CheckDeathTest, OfAnotherThread)
 {
     const auto misuse = [] {
