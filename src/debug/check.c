@@ -16,8 +16,6 @@
 #define FILL_BYTE 0xDBu  // of what is freed: as an address it is none
 #define FILL (FILL_BYTE * 0x0101010101010101u)
 #define MOST_HELD_COUNT ((size_t)1 << 17)
-#define GUARD_STRETCH_MS 64u
-#define GUARD_STRETCH_COUNT 128u // one less are guarded in it
 #define LOOKS_A_FREE ((size_t)2)
 // One of so many, the oldest, leaves: what was freed together lies together.
 #define LEAVES_FIRST ((size_t)256)
@@ -113,23 +111,6 @@ static uint32_t this_thread(void)
 size_t ebbi_check_room(size_t align, size_t bytes)
 {
     return ebbi_align_up(HEADER + FRONT_LEAST, align) + bytes + CANARY_LEAST;
-}
-
-// Each takes tens of microseconds, and a class has a canary for it. A race is one more in its time.
-bool ebbi_check_guards(size_t align, size_t bytes)
-{
-    if (bytes <= EBBI_CHECKED_MOST || ebbi_check_room(align, bytes) > EBBI_CLASS_MAX) {
-        return bytes == 0 || bytes > EBBI_CHECKED_MOST;
-    }
-    static uint64_t guarded; // the number of a stretch of time, and how many in it; atomic
-    uint64_t now = ebbi_os_now_ms() / GUARD_STRETCH_MS * GUARD_STRETCH_COUNT;
-    uint64_t next = ebbi_load_relaxed(&guarded); // relaxed: a count
-    next = ebbi_max(next, now);
-    if (next - now == GUARD_STRETCH_COUNT - 1) {
-        return false;
-    }
-    ebbi_store_relaxed(&guarded, next + 1); // relaxed: as above
-    return true;
 }
 
 void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer debug: which of several is next, with EBB_CHECK.
+// Layer debug: what is chosen with EBB_CHECK: which of several is next, and which blocks lie between guard pages.
 #include "base/mix.h"
 #include "debug/check.h"
 #include "os/os.h"
+#include "slab/classes.h"
+
+#define GUARD_STRETCH_MS 64u
+#define GUARD_STRETCH_COUNT 128u // one less are guarded in it
 
 static uint64_t drawn; // random numbers; atomic
 static uint64_t order; // of what is drawn: another one in the child of a fork
@@ -17,4 +21,21 @@ size_t ebbi_check_random(size_t limit)
 {
     uint64_t number = ebbi_fetch_add_relaxed(&drawn, 1u); // relaxed: a number
     return (size_t)(ebbi_mix(ebbi_mix(order, number), ~order) >> 20) % limit;
+}
+
+// Each takes tens of microseconds, and a class has a canary for it. A race is one more in its time.
+bool ebbi_check_guards(size_t align, size_t bytes)
+{
+    if (bytes <= EBBI_CHECKED_MOST || ebbi_check_room(align, bytes) > EBBI_CLASS_MAX) {
+        return bytes == 0 || bytes > EBBI_CHECKED_MOST;
+    }
+    static uint64_t guarded; // the number of a stretch of time, and how many in it; atomic
+    uint64_t now = ebbi_os_now_ms() / GUARD_STRETCH_MS * GUARD_STRETCH_COUNT;
+    uint64_t next = ebbi_load_relaxed(&guarded); // relaxed: a count
+    next = ebbi_max(next, now);
+    if (next - now == GUARD_STRETCH_COUNT - 1) {
+        return false;
+    }
+    ebbi_store_relaxed(&guarded, next + 1); // relaxed: as above
+    return true;
 }
