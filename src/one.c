@@ -66,6 +66,7 @@
 #include "heap/heap_audit.c"
 #include "heap/flush.c"
 #include "heap/large.c"
+#include "heap/samples.c"
 #include "heap/spares.c"
 #include "heap/depot.c"
 #include "heap/park.c"

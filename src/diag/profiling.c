@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "heap/blocks.h"
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -31,6 +32,7 @@ int ebbi_profile_to_file(const char *file)
     if (file == NULL) { // open(2) would say so, but its header forbids to ask
         return -EFAULT;
     }
+    ebbi_samples_look();
     int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
     int error = fd < 0 ? -errno : ebbi_profile_write(fd);
     if (fd >= 0 && close(fd) != 0 && error == 0) {

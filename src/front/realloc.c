@@ -67,7 +67,7 @@ static void *stays_here(void *p)
         if (!ebbi_large_check_retired(p, note, "realloc")) {
             return refuse_pointer();
         }
-        ebbi_profile_freed(note);
+        ebbi_sample_freed(note);
     }
     return p;
 }
@@ -152,7 +152,7 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
     ebbi_sampler_go_on(&mine->fast.sampler, &before);
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
-        ebbi_profile_add(note, bytes, before.mean, mine->fast.pin.thread);
+        (void)ebbi_profile_add(note, bytes, before.mean, mine->fast.pin.thread, NULL);
         EBBI_PROBE2(sample, to, bytes);
     }
     return to;

@@ -96,6 +96,16 @@ static void *guarded(size_t bytes, size_t align, bool zero, ebbi_site site)
 
 // ---- while a profile is on ----------------------------------------------------------------------------
 
+// What lies where a sample would have lain (profile/profile.h, P5); NULL: it would lie alone, or nobody may look.
+static void *hold_beside(size_t bytes, size_t align)
+{
+    const struct ebbi_heap *source = ebbi_source_get();
+    bool may = source != NULL && source->own.label == NULL && bytes > 0 &&
+               bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX && !ebbi_check_is_on();
+    unsigned class_number = may ? ebbi_class_for_aligned(bytes, align) : 0;
+    return class_number != 0 ? take_class(class_number, bytes) : NULL;
+}
+
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
                                      ebbi_site site)
 {
@@ -104,11 +114,14 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     void *p = guarded(bytes, align, zero, site);
     p = p != NULL ? p : large_object(bytes, align, zero);
     if (p != NULL) {
-        ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread);
+        void *held = hold_beside(bytes, align);
+        if (!ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread,
+                              held)) {
+            ebbi_own_free(held);
+        }
         EBBI_PROBE2(sample, p, bytes);
-    } else {
-        errno = saved;
     }
+    errno = saved;
     ebbi_sampler_go_on(&mine->fast.sampler, &before);
     ebbi_profile_lapse();
     return p;

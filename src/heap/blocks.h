@@ -91,6 +91,10 @@ EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large
     return true;
 }
 
+// ---- samples.c -----------------------------------------------------------------------------------
+void ebbi_sample_freed(struct ebbi_note *note); // as far as a profile sees; of whatever the note is
+void ebbi_samples_look(void); // sees what each sample in use keeps (profile/profile.h, P5)
+
 // ---- tick.c --------------------------------------------------------------------------------------
 void ebbi_purge_begin(void);                  // once, at start-up
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill

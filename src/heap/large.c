@@ -170,7 +170,7 @@ static EBBI_NOINLINE void huge_free(void *p)
         if (note->label != NULL) {
             ebbi_region_forget(note);
         }
-        ebbi_profile_freed(note);
+        ebbi_sample_freed(note);
     }
     if (ebbi_huge_keep(p)) {
         ebbi_purge_tick(NULL);
@@ -213,7 +213,7 @@ void ebbi_large_free_tagged(void *p)
     if (labelled && !listed) {
         ebbi_region_forget(note);
     }
-    ebbi_profile_freed(note);
+    ebbi_sample_freed(note);
     if (large->guard != 0) {
         ebbi_guard_free(large);
         return;

@@ -18,6 +18,7 @@ enum ebbi_what {
     EBBI_ASK_PROFILE,
     EBBI_ASK_TRIM, // ebb_trim; by the helper, where there is one, so that no thread of the program pauses
     EBBI_ASK_SNAPSHOT, // ebb_snapshot_get, into ebb_snapshot_board; as the one before
+    EBBI_ASK_PINS,     // what each sample in use keeps (struct ebbi_live); as the one before
 };
 
 struct ebbi_control {

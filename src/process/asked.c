@@ -78,6 +78,9 @@ static int done(const struct ebbi_question *question, bool helper)
     case EBBI_ASK_SNAPSHOT:
         ebbi_snapshot_publish();
         return 0;
+    case EBBI_ASK_PINS:
+        ebbi_samples_look();
+        return 0;
     default:
         return -ENOSYS;
     }
@@ -97,7 +100,7 @@ static bool answer(bool helper)
 {
     struct ebbi_question question = ebbi_control_read();
     ebbi_assert_held(&asked_lock);
-    bool is_long = question.what == EBBI_ASK_TRIM || question.what == EBBI_ASK_SNAPSHOT;
+    bool is_long = question.what >= EBBI_ASK_TRIM;
     bool does = !trims && (helper || !is_long || !ebbi_helper_is_there());
     if (does) {
         ebbi_control_answer(question.number, done(&question, helper));

@@ -4,7 +4,7 @@
 #include "os/os.h"
 #include "profile/profile.h"
 
-#define STRIDE 64u // places that are read under one lock
+#define STRIDE EBBI_LOANS // places that are read under one lock
 
 struct ebbi_live_table ebbi_live_table;
 
@@ -28,12 +28,46 @@ uint32_t ebbi_live_add(const struct ebbi_live *live)
     return place;
 }
 
-void ebbi_live_drop(uint32_t place)
+void *ebbi_live_drop(uint32_t place)
 {
+    void *held = NULL;
     if (place != 0) {
+        held = ebbi_live_table.at[place].held;
         ebbi_live_table.at[place] = (struct ebbi_live){.thread = ebbi_live_table.free};
         ebbi_live_table.free = place;
     }
+    return held;
+}
+
+size_t ebbi_live_lend(struct ebbi_loan loans[EBBI_LOANS], uint32_t *place)
+{
+    size_t count = 0;
+    uint32_t at = *place;
+    ebbi_profile_lock();
+    uint32_t end = at + STRIDE < ebbi_live_table.count ? at + STRIDE : ebbi_live_table.count;
+    for (; at < end; at++) {
+        struct ebbi_live *live = &ebbi_live_table.at[at];
+        if (live->held != NULL) {
+            loans[count++] = (struct ebbi_loan){live->held, live->made_ns, at, 0};
+            live->held = NULL;
+        }
+    }
+    *place = end < ebbi_live_table.count ? end : 0;
+    ebbi_profile_unlock();
+    return count;
+}
+
+void *ebbi_live_return(const struct ebbi_loan *loan)
+{
+    ebbi_profile_lock();
+    struct ebbi_live *live = &ebbi_live_table.at[loan->place];
+    bool is_there = live->entry != 0 && live->made_ns == loan->made_ns && live->held == NULL;
+    if (is_there) {
+        live->held = loan->held;
+        live->keeps = loan->keeps;
+    }
+    ebbi_profile_unlock();
+    return is_there ? NULL : loan->held;
 }
 
 // ---- groups ------------------------------------------------------------------------------------------
@@ -59,6 +93,7 @@ static void group_add(struct ebbi_live_groups *groups, const struct ebbi_live_gr
     } else {
         group->sum.objects += one->sum.objects;
         group->sum.bytes += one->sum.bytes;
+        group->keeps += one->keeps;
     }
 }
 
@@ -70,6 +105,7 @@ static void group_live(struct ebbi_live_groups *groups, const struct ebbi_live *
         uint64_t age_ns = now_ns > live->made_ns ? now_ns - live->made_ns : 0;
         struct ebbi_live_group one = {
             .sum = {live->objects, live->objects * (double)live->bytes},
+            .keeps = live->objects * live->keeps,
             .label = live->label,
             .entry = live->entry,
             .thread = live->thread,

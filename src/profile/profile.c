@@ -50,7 +50,7 @@ struct profile_board {
 extern __attribute__((visibility("default"))) const struct profile_board ebb_profile_board;
 EBBI_KEPT const struct profile_board ebb_profile_board = {
     .magic = 0x4542424350524631,
-    .version = 2,
+    .version = 3,
     .entry_bytes = sizeof(struct profile_entry),
     .round = &ebbi_profile.round,
     .mean = &ebbi_profile.mean,
@@ -176,8 +176,8 @@ static void count_sample(struct ebbi_profile_sum *sum, double objects, size_t by
     sum->bytes += objects * (double)bytes;
 }
 
-EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean,
-                                    uint32_t thread)
+EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean,
+                                    uint32_t thread, void *held)
 {
     uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
     size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
@@ -185,21 +185,24 @@ EBBI_NOINLINE void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t
                              .bytes = bytes,
                              .objects = ebbi_sample_objects(bytes, mean),
                              .label = note->label,
-                             .thread = thread};
+                             .thread = thread,
+                             .held = held};
     size_t own = ebbi_unwind_own(calls, depth);
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
     count_sample(&book.entries[number].sums.made, live.objects, bytes);
     live.entry = (uint32_t)number + 1;
-    note->sample_live = ebbi_live_add(&live);
+    uint32_t place = ebbi_live_add(&live);
+    note->sample_live = place;
     ebbi_lock_drop(&book.lock);
     note->sampled_objects = live.objects;
     note->sampled_bytes = bytes;
     note->sampled_ns = live.made_ns;
     ebbi_store_relaxed(&note->sample, live.entry); // relaxed: with the block's hand-over
+    return place != 0;
 }
 
-void ebbi_profile_freed_slow(struct ebbi_note *note)
+void *ebbi_profile_freed_slow(struct ebbi_note *note)
 {
     double objects = note->sampled_objects;
     size_t bytes = note->sampled_bytes;
@@ -207,13 +210,14 @@ void ebbi_profile_freed_slow(struct ebbi_note *note)
     uint32_t place = note->sample_live;
     uint32_t sample = ebbi_load_relaxed(&note->sample);                 // relaxed: P2, a number
     if (sample == 0 || !ebbi_cas_relaxed(&note->sample, &sample, 0u)) { // relaxed: as above
-        return; // another thread frees it as well
+        return NULL; // another thread frees it as well
     }
     unsigned term = ebbi_profile_term(ebbi_os_now_ns() - made_ns);
     ebbi_lock_take(&book.lock);
     count_sample(&book.entries[sample - 1].sums.freed[term], objects, bytes);
-    ebbi_live_drop(place);
+    void *held = ebbi_live_drop(place);
     ebbi_lock_drop(&book.lock);
+    return held;
 }
 
 size_t ebbi_profile_entries(void)

@@ -20,6 +20,8 @@
 // P3  entry 0 has no stack: those that there was no room for.
 // P4  a note's place among those in use is its own until that free. It has none where there was no room:
 //     the sample counts for its stack all the same.
+// P5  a sample lies alone, so what it would keep from going back, were it an ordinary block, is seen at one that is held
+//     in its stead: allocated where it would have lain, and freed with it. A place has it, or who has been lent it.
 // Nothing here allocates from the heap. Every thread may call everything.
 #ifndef EBB_PROFILE_PROFILE_H
 #define EBB_PROFILE_PROFILE_H
@@ -98,14 +100,16 @@ double ebbi_profile_log(double x); // natural; of a positive normal number
 int ebbi_profile_begin(size_t mean);
 void ebbi_profile_end(void); // what was sampled stays known, and counts as freed when it is
 
-// A sample of `bytes`, whose note this is, by the calling thread, which the kernel numbers so. Takes the stack.
-void ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean, uint32_t thread);
-void ebbi_profile_freed_slow(struct ebbi_note *note);
-EBBI_INLINE void ebbi_profile_freed(struct ebbi_note *note) // whatever it is of
+// A sample of `bytes`, whose note this is, by the calling thread, which the kernel numbers so. Takes the stack. False:
+// `held` (P5, or NULL) stays the caller's, as there is no place.
+bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean, uint32_t thread,
+                      void *held);
+void *ebbi_profile_freed_slow(struct ebbi_note *note);
+// Of whatever the note is. What was held for it, which the caller frees, or NULL.
+EBBI_INLINE void *ebbi_profile_freed(struct ebbi_note *note)
 {
-    if (EBBI_UNLIKELY(ebbi_load_relaxed(&note->sample) != 0)) { // relaxed: P2
-        ebbi_profile_freed_slow(note);
-    }
+    bool is_sample = EBBI_UNLIKELY(ebbi_load_relaxed(&note->sample) != 0); // relaxed: P2
+    return is_sample ? ebbi_profile_freed_slow(note) : NULL;
 }
 
 // Lengths of time, shorter than 1 ms, 10 ms, 100 ms, 1 s, 10 s, 1 min, 1 h, and longer ones.
@@ -138,6 +142,9 @@ struct ebbi_live {
     const struct ebbi_label *label; // of the domain that was current; NULL: none
     uint32_t entry;                 // + 1; 0: the place is free
     uint32_t thread;                // as the kernel numbers it; of a free place: the next of these
+    void *held;                     // P5; NULL: none, or it is lent
+    uint32_t keeps; // bytes that it keeps from going back, when that was looked at last
+    uint32_t unused;
 };
 struct ebbi_live_table {
     struct ebbi_live *at; // 0: none
@@ -149,11 +156,25 @@ extern EBBI_HIDDEN struct ebbi_live_table ebbi_live_table;
 
 void ebbi_live_begin(void *memory);                   // EBBI_LIVE_BYTES of it, zeroed
 uint32_t ebbi_live_add(const struct ebbi_live *live); // its place; 0: there is no room
-void ebbi_live_drop(uint32_t place);                  // or 0
+void *ebbi_live_drop(uint32_t place);                 // or 0; what the place had held
+
+// P5: what is held is looked at without the profile's lock, by who has it.
+struct ebbi_loan {
+    void *held;
+    uint64_t made_ns; // of the sample, which may end meanwhile
+    uint32_t place;
+    uint32_t keeps;
+};
+#define EBBI_LOANS 64u
+// Lends what some places from *place on hold, and moves that on; 0: there are no more. Returns how many.
+size_t ebbi_live_lend(struct ebbi_loan loans[EBBI_LOANS], uint32_t *place);
+// What stays with the borrower, as its sample has ended: NULL, or to be freed.
+void *ebbi_live_return(const struct ebbi_loan *loan);
 
 // Those in use that differ in nothing but their size, as they were met in one walk.
 struct ebbi_live_group {
     struct ebbi_profile_sum sum;
+    double keeps; // bytes, as they were seen last
     const struct ebbi_label *label;
     uint32_t entry; // + 1; 0: no group
     uint32_t thread;

@@ -97,7 +97,7 @@ static void proto_message(struct output *out, unsigned field, const struct bytes
     proto_bytes(out, field, message->at, message->used);
 }
 
-static void proto_part(struct bytes *message, unsigned field, const struct bytes *part)
+static void proto_nested(struct bytes *message, unsigned field, const struct bytes *part)
 {
     proto_number(message, field << 3 | BYTES);
     proto_number(message, part->used);
@@ -124,9 +124,12 @@ static void proto_plain(struct output *out, unsigned field, uint64_t value)
 
 // The first texts of the table; those of samples and mappings follow.
 static const char *const texts[] = {
-    "",       "alloc_objects", "count", "alloc_space", "bytes",    "inuse_objects", "inuse_space",
-    "space",  "thread",        "label", "age",         "lifetime", "<1ms",          "<10ms",
-    "<100ms", "<1s",           "<10s",  "<1min",       "<1h",      ">=1h",
+    "",         "alloc_objects", "count",       "alloc_space",
+    "bytes",    "inuse_objects", "inuse_space", "pinned_space",
+    "space",    "thread",        "label",       "age",
+    "lifetime", "<1ms",          "<10ms",       "<100ms",
+    "<1s",      "<10s",          "<1min",       "<1h",
+    ">=1h",
 };
 enum {
     T_EMPTY,
@@ -136,6 +139,7 @@ enum {
     T_BYTES,
     T_INUSE_OBJECTS,
     T_INUSE_SPACE,
+    T_PINNED_SPACE,
     T_SPACE,
     T_THREAD,
     T_LABEL,
@@ -165,6 +169,7 @@ static void proto_head(struct output *out)
     proto_type(out, SAMPLE_TYPE, T_ALLOC_SPACE, T_BYTES);
     proto_type(out, SAMPLE_TYPE, T_INUSE_OBJECTS, T_COUNT);
     proto_type(out, SAMPLE_TYPE, T_INUSE_SPACE, T_BYTES);
+    proto_type(out, SAMPLE_TYPE, T_PINNED_SPACE, T_BYTES);
     proto_plain(out, DEFAULT_SAMPLE_TYPE, T_INUSE_SPACE);
     proto_type(out, PERIOD_TYPE, T_SPACE, T_BYTES);
     proto_plain(out, PERIOD, ebbi_load_relaxed(&ebbi_profile.mean)); // relaxed: any of them
@@ -288,7 +293,7 @@ static void proto_label(struct bytes *message, uint64_t key, uint64_t text)
     struct bytes label = {0};
     proto_field(&label, 1, key);
     proto_field(&label, 2, text);
-    proto_part(message, 3, &label);
+    proto_nested(message, 3, &label);
 }
 
 // A stack, and what its samples have told of it so far: each tells what the rounded sum has grown by, so that the
@@ -297,16 +302,25 @@ struct proto_stack {
     const uintptr_t *calls;
     size_t depth;
     struct ebbi_profile_sum made, live;
+    double keeps;
 };
 
-static struct bytes proto_values(struct proto_stack *stack, struct ebbi_profile_sum more, bool live)
+// Of a stack, what one sample tells; `live`: it is in use.
+struct proto_part {
+    struct ebbi_profile_sum sum;
+    bool live;
+    double keeps;
+};
+
+static struct bytes proto_values(struct proto_stack *stack, struct proto_part more)
 {
     struct bytes message = {0};
     struct proto_stack before = *stack;
-    stack->made.objects += more.objects;
-    stack->made.bytes += more.bytes;
-    stack->live.objects += live ? more.objects : 0;
-    stack->live.bytes += live ? more.bytes : 0;
+    stack->made.objects += more.sum.objects;
+    stack->made.bytes += more.sum.bytes;
+    stack->live.objects += more.live ? more.sum.objects : 0;
+    stack->live.bytes += more.live ? more.sum.bytes : 0;
+    stack->keeps += more.keeps;
     for (size_t i = 0; i < stack->depth; i++) {
         proto_field(&message, 1, stack->calls[i]);
     }
@@ -314,6 +328,7 @@ static struct bytes proto_values(struct proto_stack *stack, struct ebbi_profile_
     proto_field(&message, 2, rounded(stack->made.bytes) - rounded(before.made.bytes));
     proto_field(&message, 2, rounded(stack->live.objects) - rounded(before.live.objects));
     proto_field(&message, 2, rounded(stack->live.bytes) - rounded(before.live.bytes));
+    proto_field(&message, 2, rounded(stack->keeps) - rounded(before.keeps));
     return message;
 }
 
@@ -352,7 +367,7 @@ static void proto_live(struct output *out, const struct ebbi_live_groups *groups
         struct ebbi_profile_sum part = take_part(&left, &group->sum);
         size_t thread = text_of_thread(out, names, group->thread);
         size_t label = group->label != NULL ? text_of_label(out, names, group->label) : 0;
-        struct bytes message = proto_values(stack, part, true);
+        struct bytes message = proto_values(stack, (struct proto_part){part, true, group->keeps});
         proto_label(&message, T_THREAD, thread);
         if (label != 0) {
             proto_label(&message, T_LABEL, label);
@@ -361,7 +376,7 @@ static void proto_live(struct output *out, const struct ebbi_live_groups *groups
         proto_message(out, SAMPLE, &message);
     }
     if (left.objects > ALMOST_NONE) {
-        struct bytes message = proto_values(stack, left, true);
+        struct bytes message = proto_values(stack, (struct proto_part){left, true, 0});
         proto_message(out, SAMPLE, &message);
     }
 }
@@ -371,7 +386,8 @@ static void proto_freed(struct output *out, const struct ebbi_profile_sums *sums
 {
     for (unsigned i = 0; i < EBBI_TERMS; i++) {
         if (sums->freed[i].objects > 0) {
-            struct bytes message = proto_values(stack, sums->freed[i], false);
+            struct bytes message =
+                proto_values(stack, (struct proto_part){sums->freed[i], false, 0});
             proto_label(&message, T_LIFETIME, T_TERMS + i);
             proto_message(out, SAMPLE, &message);
         }
@@ -392,6 +408,7 @@ static int proto_samples(struct output *out)
     for (size_t i = 0; names.at != NULL && ebbi_profile_entry(i, &sums, &stack.calls, &stack.depth);
          i++) {
         stack.made = stack.live = (struct ebbi_profile_sum){0};
+        stack.keeps = 0;
         proto_live(out, &groups, &names, i, &stack, in_use(&sums));
         proto_freed(out, &sums, &stack);
     }

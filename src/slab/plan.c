@@ -105,6 +105,46 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
     return total;
 }
 
+static size_t overlap(uintptr_t start, size_t bytes, uintptr_t page, size_t page_bytes)
+{
+    uintptr_t from = ebbi_max(start, page);
+    uintptr_t to = ebbi_min(start + bytes, page + page_bytes);
+    return from < to ? to - from : 0;
+}
+
+// Of a page, bytes of blocks that are in use.
+static size_t used_in(const struct ebbi_slab *slab, uintptr_t page, size_t page_bytes)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uintptr_t first = slab->first_block;
+    const uint64_t *remote = ebbi_slab_remote(slab);
+    size_t used = 0;
+    size_t block = page > first ? (page - first) / c->size : 0;
+    for (; block < c->blocks && first + block * c->size < page + page_bytes; block++) {
+        // relaxed: bits come and go; they are a hint
+        uint64_t free = slab->local[block / 64] | ebbi_load_relaxed(&remote[block / 64]);
+        if ((free >> (block % 64) & 1) == 0) {
+            used += overlap(first + block * c->size, c->size, page, page_bytes);
+        }
+    }
+    return used;
+}
+
+size_t ebbi_slab_kept_by(const struct ebbi_slab *slab, const void *block)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    size_t page_bytes = ebbi_os_page_size();
+    uintptr_t start = (uintptr_t)block;
+    size_t keeps = 0;
+    for (uintptr_t page = ebbi_align_down(start, page_bytes); page < start + size;
+         page += page_bytes) {
+        size_t own = overlap(start, size, page, page_bytes);
+        size_t used = ebbi_max(used_in(slab, page, page_bytes), own);
+        keeps += (page_bytes - ebbi_min(used, page_bytes)) * own / used;
+    }
+    return keeps;
+}
+
 size_t ebbi_slab_pinned(struct ebbi_slab *slab)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);

@@ -20,7 +20,7 @@
 
 namespace {
 
-using control::ask, control::is_answered, control::nothing, control::nothing_known,
+using control::ask, control::is_answered, control::nothing, control::nothing_known, control::pins,
     control::profile, control::trim;
 
 // Slow calls, as a program makes them.
@@ -49,7 +49,7 @@ TEST(Asked, IsOfItsVersion)
     EXPECT_EQ(0, std::memcmp(&ebb_control.magic, "1LRTCBBE", 8));
     EXPECT_EQ(0, std::memcmp(&ebb_profile_board.magic, "1FRPCBBE", 8));
     EXPECT_EQ(1U, ebb_control.version);
-    EXPECT_EQ(2U, ebb_profile_board.version);
+    EXPECT_EQ(3U, ebb_profile_board.version);
     EXPECT_EQ(160U, ebb_profile_board.entry_bytes);
     EXPECT_TRUE(is_answered());
 }
@@ -124,6 +124,88 @@ TEST(Asked, AQuestionThatWasTakenBackIsNone)
     __atomic_store_n(&ebb_control.what, nothing, __ATOMIC_RELAXED);
     EXPECT_EQ(0, answer());
     EXPECT_FALSE(is_on());
+}
+
+// Bytes that the samples in use keep, when that was looked at last.
+std::size_t all_keep()
+{
+    std::size_t sum = 0;
+    for (std::uint32_t i = 1; i < *ebb_profile_board.live_count; i++)
+        sum += (*ebb_profile_board.live)[i].keeps;
+    return sum;
+}
+
+// Every block is a sample, and what is held in its stead lies where it would have. Of 8 blocks of a page one is left, of
+// the next page two.
+TEST(Asked, WhatEachSampleKeeps)
+{
+    constexpr std::size_t size = 512, pages = 1000, on_page = 8;
+    work();
+    ask(profile, 1);
+    EXPECT_EQ(0, answer());
+    std::vector<void *> blocks(pages * on_page), left;
+    for (void *&p : blocks)
+        p = ebb_malloc(size);
+    for (std::size_t i = 0; i < blocks.size(); i++) {
+        const std::size_t page = i / on_page, place = i % on_page;
+        if (place == 3 || (place == 6 && page % 2 == 1))
+            left.push_back(blocks[i]);
+        else
+            ebb_free(blocks[i]);
+    }
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+    ebb_trim(); // what is in magazines counts as in use
+    EXPECT_EQ(0U, all_keep());
+    ask(pins, 0);
+    EXPECT_EQ(0, answer());
+    const auto keep = static_cast<double>(all_keep());
+    const double free_bytes = static_cast<double>(pages * (on_page - 1) - pages / 2) * size;
+    EXPECT_NEAR(free_bytes, keep, free_bytes / 20);
+    for (void *p : left)
+        ebb_free(p);
+    EXPECT_EQ(0U, all_keep());
+    ask(pins, 0);
+    EXPECT_EQ(0, answer());
+    EXPECT_EQ(0U, all_keep());
+}
+
+// Samples come and go while what is held for them is lent.
+TEST(Asked, WhatIsLentComesBackOrIsFreed)
+{
+    std::atomic<bool> stop{false};
+    ask(profile, 1);
+    EXPECT_EQ(0, answer());
+    std::vector<std::thread> threads;
+    for (int t = 0; t < 3; t++)
+        threads.emplace_back([&stop] {
+            while (!stop) {
+                std::vector<void *> blocks(50);
+                for (void *&p : blocks)
+                    p = ebb_malloc(100);
+                for (void *p : blocks)
+                    ebb_free(p);
+            }
+        });
+    for (int i = 0; i < 40; i++) {
+        ask(pins, 0);
+        for (int wait = 0; wait < 10000 && !is_answered(); wait++)
+            std::this_thread::sleep_for(std::chrono::microseconds(100));
+        EXPECT_TRUE(is_answered());
+    }
+    stop = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    ask(profile, 0);
+    EXPECT_EQ(0, answer());
+    for (std::uint32_t i = 1; i < *ebb_profile_board.live_count; i++)
+        EXPECT_TRUE((*ebb_profile_board.live)[i].entry != 0 ||
+                    (*ebb_profile_board.live)[i].held == nullptr)
+            << i;
+    ebb_trim();
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    EXPECT_LT(stats.live_blocks, 1000U) << "all that was held is free";
 }
 
 std::uint64_t until() { return __atomic_load_n(ebb_profile_board.until_ms, __ATOMIC_RELAXED); }

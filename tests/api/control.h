@@ -16,6 +16,15 @@ struct Control {
     std::uint64_t what, with, ms;
 };
 extern Control ebb_control;
+struct Live {
+    std::uint64_t made_ns;
+    std::size_t bytes;
+    double objects;
+    const void *label;
+    std::uint32_t entry, thread;
+    void *held;
+    std::uint32_t keeps, unused;
+};
 struct ProfileBoard {
     std::uint64_t magic;
     std::uint32_t version, entry_bytes;
@@ -25,7 +34,7 @@ struct ProfileBoard {
     void *const *entries;
     const std::size_t *entry_count;
     const std::uintptr_t *const *calls;
-    void *const *live;
+    Live *const *live;
     const std::uint32_t *live_count;
 };
 extern const ProfileBoard ebb_profile_board;
@@ -40,7 +49,8 @@ extern SnapshotBoard ebb_snapshot_board;
 
 namespace control {
 
-inline constexpr std::uint64_t nothing = 0, profile = 1, trim = 2, snapshot = 3, nothing_known = 77;
+inline constexpr std::uint64_t nothing = 0, profile = 1, trim = 2, snapshot = 3, pins = 4,
+                               nothing_known = 77;
 
 inline void ask(std::uint64_t what, std::uint64_t with, std::uint64_t ms = 100000)
 {

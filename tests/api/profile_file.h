@@ -23,6 +23,7 @@ struct Sample {
     std::uint64_t alloc_space() const { return values[1]; }
     std::uint64_t inuse_objects() const { return values[2]; }
     std::uint64_t inuse_space() const { return values[3]; }
+    std::uint64_t pinned_space() const { return values[4]; }
 };
 
 struct Profile {
@@ -118,7 +119,7 @@ inline bool read_sample(Reader in, Sample &sample)
             return false;
         (key == (1 << 3) ? sample.calls : sample.values).push_back(in.number());
     }
-    return !in.bad() && sample.values.size() == 4;
+    return !in.bad() && sample.values.size() == 5;
 }
 
 inline bool read_part(Profile &profile, std::uint64_t field, Reader in)
@@ -169,7 +170,7 @@ inline std::string find_fault(const Profile &profile)
     for (const auto &[id, mapping] : profile.mappings)
         if (mapping[5] >= profile.texts.size() || mapping[6] >= profile.texts.size())
             return "a name that is no text";
-    return profile.types.size() != 4                                 ? "not four types"
+    return profile.types.size() != 5                                 ? "not five types"
            : profile.texts.empty() || !profile.texts.front().empty() ? "the first text"
                                                                      : "";
 }

@@ -105,7 +105,7 @@ TEST(ProfileOff, IsEmptyBeforeTheFirstStart)
     ebb_free(first(100));
     const profile_file::Profile profile = written();
     EXPECT_TRUE(profile.samples.empty());
-    EXPECT_EQ(4U, profile.types.size());
+    EXPECT_EQ(5U, profile.types.size());
     ebb_profile_stop();
 }
 
@@ -120,6 +120,27 @@ TEST(ProfileOff, RefusesWhatItCannotDo)
     EXPECT_EQ(ENOENT, errno);
     EXPECT_EQ(-1, ebb_profile_write("/dev/full"));
     EXPECT_EQ(ENOSPC, errno);
+}
+
+// Of 8 blocks of a page one is left: what is free beside it is told as it is now.
+TEST_F(Profile, KnowsWhatIsKeptByWhatIsInUse)
+{
+    constexpr std::size_t bytes = 512, pages = 500, on_page = 8;
+    std::vector<void *> blocks;
+    for (std::size_t i = 0; i < pages * on_page; i++)
+        blocks.push_back(first(bytes));
+    ebb_profile_stop();
+    const double before = static_cast<double>(written().sum(4));
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % on_page != 3)
+            ebb_free(blocks[i]);
+    ebb_trim();
+    const double kept = static_cast<double>(written().sum(4)), free = pages * (on_page - 1) * bytes;
+    EXPECT_LT(before, free / 20);
+    EXPECT_NEAR(free, kept, free / 20);
+    for (std::size_t i = 3; i < blocks.size(); i += on_page)
+        ebb_free(blocks[i]);
+    EXPECT_EQ(0U, written().sum(4));
 }
 
 TEST_F(Profile, KnowsWhatIsInUseAndWhatWas)

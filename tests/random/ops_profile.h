@@ -36,6 +36,7 @@ inline void op_profile_asked(Worker &, const Record &r)
     was_profiled = true;
     const std::uint64_t what = r.x() % 8 == 3   ? control::nothing_known
                                : r.x() % 8 == 5 ? control::trim
+                               : r.x() % 8 == 7 ? control::pins
                                                 : control::profile;
     control::ask(what, mean, std::uint64_t{1} << r.number() % 17);
 }

@@ -79,12 +79,24 @@ TEST(Profile, ATermEndsWhereTheNextBegins)
     EXPECT_EQ(EBBI_TERMS - 1, ebbi_profile_term(std::numeric_limits<std::uint64_t>::max()));
 }
 
+ebbi_live sample(std::uint64_t made_ns, double objects, std::uint32_t thread,
+                 const ebbi_label *label = nullptr)
+{
+    ebbi_live live{};
+    live.made_ns = made_ns;
+    live.bytes = 2;
+    live.objects = objects;
+    live.label = label;
+    live.entry = 1;
+    live.thread = thread;
+    return live;
+}
+
 // As many as there is room for; what is more has no place, and a place is taken again.
 TEST(Profile, PlacesOfSamplesInUse)
 {
     ASSERT_EQ(0, ebbi_profile_begin(1));
-    const ebbi_live live = {
-        .made_ns = 1, .bytes = 2, .objects = 3, .label = nullptr, .entry = 1, .thread = 4};
+    const ebbi_live live = sample(1, 3, 4);
     std::uint32_t last = 0, count = 0;
     while (const std::uint32_t place = ebbi_live_add(&live)) {
         ASSERT_GT(place, last);
@@ -102,6 +114,43 @@ TEST(Profile, PlacesOfSamplesInUse)
     ebbi_profile_end();
 }
 
+// P5: who has been lent what is held keeps it if its sample has ended.
+TEST(Profile, WhatIsHeldIsLent)
+{
+    ASSERT_EQ(0, ebbi_profile_begin(1));
+    std::array<char, 300> blocks{};
+    ebbi_live live = sample(1, 3, 4);
+    for (char &block : blocks) {
+        live.held = &block;
+        live.made_ns++;
+        ASSERT_NE(0U, ebbi_live_add(&live));
+    }
+    std::array<ebbi_loan, EBBI_LOANS> loans{};
+    std::uint32_t place = 1;
+    ASSERT_EQ(EBBI_LOANS, ebbi_live_lend(loans.data(), &place));
+    EXPECT_EQ(1 + EBBI_LOANS, place);
+    EXPECT_EQ(nullptr, ebbi_live_drop(loans[3].place)) << "it is lent";
+    live.held = nullptr;
+    EXPECT_EQ(loans[3].place, ebbi_live_add(&live)) << "the next of its place";
+    for (std::size_t i = 0; i < loans.size(); i++) {
+        EXPECT_EQ(&blocks[i], loans[i].held);
+        loans[i].keeps = 100;
+        EXPECT_EQ(i == 3 ? &blocks[3] : nullptr, ebbi_live_return(&loans[i]));
+    }
+    EXPECT_EQ(100U, ebbi_live_table.at[1].keeps);
+    EXPECT_EQ(0U, ebbi_live_table.at[loans[3].place].keeps);
+    std::size_t count = EBBI_LOANS;
+    while (place != 0) {
+        std::size_t some = ebbi_live_lend(loans.data(), &place);
+        count += some;
+        for (std::size_t i = 0; i < some; i++)
+            EXPECT_EQ(nullptr, ebbi_live_return(&loans[i]));
+    }
+    EXPECT_EQ(blocks.size(), count);
+    EXPECT_EQ(&blocks[0], ebbi_live_drop(1));
+    ebbi_profile_end();
+}
+
 // Two samples each of many threads, labels and ages, which stand for a number of their own: so close together that
 // their places collide.
 TEST(Profile, GroupsOfSamplesInUse)
@@ -110,12 +159,8 @@ TEST(Profile, GroupsOfSamplesInUse)
     ASSERT_EQ(0, ebbi_profile_begin(1));
     std::array<ebbi_live, 800> lives{};
     for (std::uint32_t i = 0; i < lives.size(); i++)
-        lives[i] = {.made_ns = i % 2 == 0 ? 0 : ebbi_os_now_ns(),
-                    .bytes = 2,
-                    .objects = i + 1.0,
-                    .label = &labels[i / 2 % labels.size()],
-                    .entry = 1,
-                    .thread = i / 200 + 1};
+        lives[i] = sample(i % 2 == 0 ? 0 : ebbi_os_now_ns(), i + 1.0, i / 200 + 1,
+                          &labels[i / 2 % labels.size()]);
     for (std::size_t i = 0; i < 2 * lives.size(); i++)
         ASSERT_NE(0U, ebbi_live_add(&lives[i % lives.size()]));
     ebbi_live_groups groups;

@@ -237,6 +237,38 @@ TEST_F(Slab, InvariantsHoldOverRandomOperations)
     }
 }
 
+// Of each size the blocks in use keep what is free on their pages, together, wherever they lie.
+TEST_F(Slab, BlocksInUseKeepWhatIsFreeOnTheirPages)
+{
+    for (std::size_t bytes : {16U, 48U, 512U, 1000U, 3000U, 5000U, 20000U})
+        for (std::size_t every : {1U, 2U, 7U, 100U}) {
+            ebbi_slab *slab = make(ebbi_class_for(bytes));
+            const ebbi_class *k = ebbi_slab_class(slab);
+            std::vector<void *> blocks = take(slab, k->blocks), left;
+            std::sort(blocks.begin(), blocks.end());
+            for (std::size_t i = 0; i < blocks.size(); i++)
+                if (i % every == 0)
+                    left.push_back(blocks[i]);
+                else
+                    give_block(slab, blocks[i]);
+            const std::size_t page = ebbi_os_page_size();
+            std::set<std::uintptr_t> pages;
+            std::size_t keeps = 0;
+            for (void *p : left) {
+                keeps += ebbi_slab_kept_by(slab, p);
+                for (std::uintptr_t at = address(p) / page; at <= (address(p) + k->size - 1) / page;
+                     at++)
+                    pages.insert(at);
+            }
+            const std::size_t whole = pages.size() * page - left.size() * k->size;
+            EXPECT_LE(keeps, whole) << bytes << ", " << every;
+            EXPECT_GE(keeps + 2 * left.size(), whole) << bytes << ", " << every;
+            for (void *p : left)
+                give_block(slab, p);
+            ebbi_slab_destroy(slab);
+        }
+}
+
 TEST_F(Slab, PurgeReturnsWhollyFreePagesOnce)
 {
     ebbi_slab *slab = make(ebbi_class_for(64)); // 64 blocks to a page

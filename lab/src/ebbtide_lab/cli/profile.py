@@ -95,8 +95,8 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
 
     Short-lived is what was freed within a second of its allocation.
 
-    The view pinned, of a process alone, is the free memory that does not go back to the system
-    because such blocks lie on the same pages: an estimate by size class.
+    The view pinned is the free memory that does not go back to the system because blocks in use
+    lie on the same pages, shared out among these.
     """
     if sum((asked["as_tree"], asked["as_json"], asked["page"] is not None)) > 1:
         raise click.UsageError("--tree, --html and --json exclude each other")
@@ -158,7 +158,10 @@ def _watch(pid: int, seconds: float, mean: int | None, is_pinned: bool) -> Profi
     profile = stacks.named(found.profile)
     if found.unseen:
         told = human_bytes(found.unseen)
-        profile.warnings.append(f"{told} more is kept by blocks that no sample stands for")
+        profile.warnings.append(
+            f"{told} more is free and has not gone back: it was freed just now, or blocks keep it"
+            " that no sample stands for"
+        )
     return profile
 
 

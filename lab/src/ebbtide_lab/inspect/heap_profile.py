@@ -19,10 +19,10 @@ SYMBOL = "ebb_profile_board"
 LACK = "that could be asked for a profile"
 BOARD = struct.Struct("<QIIQQQQQQQQ")
 MAGIC = 0x4542424350524631
-VERSION = 2
+VERSION = 3
 TERMS = 8  # lengths of time
 ENTRY = struct.Struct(f"<QIIdd{2 * TERMS}d")
-LIVE = struct.Struct("<QQdQII")
+LIVE = struct.Struct("<QQdQIIQII")
 LABEL_BYTES = 32
 WORD = struct.Struct("<Q")
 HALF = struct.Struct("<I")
@@ -66,6 +66,7 @@ class Live:
     label: str  # of the domain that was current; "": none
     made_ns: int  # CLOCK_MONOTONIC
     amount: Amount  # that it stands for
+    keeps: float  # bytes of free memory that these keep, when that was looked at last
 
 
 class HeapProfile:
@@ -113,6 +114,10 @@ class HeapProfile:
         """On for so long, or with 0 off, unless the program itself has one. Returns when it is."""
         self._control.ask(control.PROFILE, mean, seconds)
 
+    def look(self) -> None:
+        """Has the process see what each sample in use keeps. Returns when it has."""
+        self._control.ask(control.PINS)
+
     def read(self) -> list[Sums]:
         """All stacks since the process began, those of earlier rounds included."""
         with told(self.pid):
@@ -148,8 +153,11 @@ class HeapProfile:
                 self._label(label, labels),
                 made_ns,
                 Amount(objects, objects * size),
+                objects * keeps,
             )
-            for made_ns, size, objects, label, entry, thread in LIVE.iter_unpack(content)
+            for made_ns, size, objects, label, entry, thread, _, keeps, _ in LIVE.iter_unpack(
+                content
+            )
             if entry
         ]
 

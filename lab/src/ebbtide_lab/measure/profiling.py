@@ -5,7 +5,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 from pathlib import Path
 
@@ -17,17 +17,17 @@ from ebbtide_lab.profile.terms import TERMS, term
 
 TYPES = ("alloc_objects", "alloc_space", "inuse_objects", "inuse_space")
 UNITS = ("count", "bytes", "count", "bytes")
+PINNED = "pinned_space"  # free memory that what is in use keeps from going back
 GRACE_S = 5  # for reading it, before a profile that was asked for ends by itself
 
 
-def nothing() -> None:
-    pass
-
-
-def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = nothing) -> Recorded:
+def watch(
+    pid: int, seconds: float, mean: int, look: Callable[[HeapProfile], object] | None = None
+) -> Recorded:
     """Profiles the process for so long, or until Ctrl-C or SIGTERM. One that had no profile has
     none behind it, at once or, if this tool is killed, when the time is over. What is in use is
-    what was allocated while a profile was on. `look`: what is done just before it is read."""
+    what was allocated while a profile was on. `look`: what is done just before it is read; what
+    each sample keeps is told then, as one type more."""
     live = HeapProfile(pid)
     try:
         since, before, until = time.monotonic_ns(), live.read(), live.until()
@@ -37,8 +37,9 @@ def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = noth
         mean = live.mean() or mean
         with interrupts.kept():
             time.sleep(seconds)
-        look()
-        found = recorded(live, mean, before, since)
+        if look is not None:
+            look(live)
+        found = recorded(live, mean, before, since, pins=look is not None)
         with suppress(LabError):
             if live.until() == own != until:  # else it is the program's, or another tool's
                 live.ask(0)
@@ -48,7 +49,11 @@ def watch(pid: int, seconds: float, mean: int, look: Callable[[], object] = noth
 
 
 def recorded(
-    live: HeapProfile, mean: int, before: Sequence[Sums] = (), since_ns: int = 0
+    live: HeapProfile,
+    mean: int,
+    before: Sequence[Sums] = (),
+    since_ns: int = 0,
+    pins: bool = False,
 ) -> Recorded:
     """As the process would write it (src/profile/proto.c), but of what was allocated and freed
     `before` that moment, only what is in use. What is in use is read first, so that its stacks
@@ -79,9 +84,22 @@ def recorded(
         stack = _Stack(tuple(location(call) for call in now.calls), [])
         _tell(stack, then, now, parts.get(number, {}))
         samples += stack.samples
-    return Recorded(
-        Path(f"process {live.pid}"), TYPES, UNITS, tuple(samples), "", "", mean, "bytes"
+    whole = Recorded(
+        Path(f"process {live.pid}"),
+        (*TYPES, PINNED),
+        (*UNITS, "bytes"),
+        tuple(samples),
+        "",
+        "",
+        mean,
+        "bytes",
     )
+    return whole if pins else _without_pins(whole)
+
+
+def _without_pins(whole: Recorded) -> Recorded:
+    samples = tuple(replace(each, values=each.values[:-1]) for each in whole.samples)
+    return replace(whole, types=TYPES, units=UNITS, samples=samples)
 
 
 @dataclass
@@ -90,6 +108,7 @@ class _Part:
 
     live: Amount = NONE
     made: Amount = NONE  # of it, what was allocated meanwhile
+    keeps: float = 0.0
 
 
 def _parts(live: HeapProfile, since_ns: int) -> dict[int, dict[Labels, _Part]]:
@@ -104,6 +123,7 @@ def _parts(live: HeapProfile, since_ns: int) -> dict[int, dict[Labels, _Part]]:
         age = term(max(now_ns - each.made_ns, 0))
         part = found[each.entry][("thread", threads[each.thread]), *label, ("age", age)]
         part.live = part.live.plus(each.amount)
+        part.keeps += each.keeps
         if each.made_ns >= since_ns:
             part.made = part.made.plus(each.amount)
     return found
@@ -117,11 +137,13 @@ class _Stack:
     samples: list[Sample]
     made: Amount = NONE
     live: Amount = NONE
+    keeps: float = 0.0
 
-    def add(self, made: Amount, live: Amount, labels: Labels) -> None:
-        told = (*self.made, *self.live)
+    def add(self, made: Amount, live: Amount, labels: Labels, keeps: float = 0.0) -> None:
+        told = (*self.made, *self.live, self.keeps)
         self.made, self.live = self.made.plus(made), self.live.plus(live)
-        sums = (*self.made, *self.live)
+        self.keeps += keeps
+        sums = (*self.made, *self.live, self.keeps)
         values = tuple(round(now) - round(past) for now, past in zip(sums, told, strict=True))
         if any(values):
             self.samples.append(Sample(self.locations, values, labels))
@@ -135,7 +157,7 @@ def _tell(stack: _Stack, then: Sums, now: Sums, parts: dict[Labels, _Part]) -> N
     for labels, part in parts.items():
         live_part, made_part = part.live.at_most(live), part.made.at_most(made)
         live, made = live.less(live_part), made.less(made_part)
-        stack.add(made_part, live_part, labels)
+        stack.add(made_part, live_part, labels, part.keeps)
     for name, past, freed in zip(TERMS, then.freed, now.freed, strict=True):
         part_freed = freed.less(past).at_most(made)
         made = made.less(part_freed)
