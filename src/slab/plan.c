@@ -139,7 +139,7 @@ size_t ebbi_slab_kept_by(const struct ebbi_slab *slab, const void *block)
     for (uintptr_t page = ebbi_align_down(start, page_bytes); page < start + size;
          page += page_bytes) {
         size_t own = overlap(start, size, page, page_bytes);
-        size_t used = ebbi_max(used_in(slab, page, page_bytes), own);
+        size_t used = ebbi_max(used_in(slab, page, page_bytes), 1); // its own, at least
         keeps += (page_bytes - ebbi_min(used, page_bytes)) * own / used;
     }
     return keeps;
