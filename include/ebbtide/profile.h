@@ -49,7 +49,7 @@ EBB_EXPORT void ebb_profile_stop(void) EBB_NOEXCEPT;
 // Writes what is known to a file, new or in place of what it held: pprof's profile.proto, not compressed, which
 // `go tool pprof`, Grafana, Parca and speedscope read. Five values a stack: alloc_objects, alloc_space,
 // inuse_objects, inuse_space, and pinned_space: bytes of free memory that what is in use keeps from going back, since it
-// lies on the same pages (of blocks up to 128 KiB, in no domain, not with EBB_CHECK). They are split by pprof's
+// lies on the same pages (of blocks up to 16 KiB, in no domain, not with EBB_CHECK). They are split by pprof's
 // labels: what is in use by `thread` (which allocated it: its number, and its name if it still runs), `label` (of the
 // domain that it is of) and `age`; what was freed by `lifetime`, from its allocation to its free. Both are lengths of
 // time: <1ms, <10ms, <100ms, <1s, <10s, <1min, <1h, >=1h. Beyond 524,287 samples in use, what is in use more has none of

@@ -19,7 +19,8 @@
 #define LOOKS_A_FREE ((size_t)2)
 // One of so many, the oldest, leaves: what was freed together lies together.
 #define LEAVES_FIRST ((size_t)256)
-#define HELD_LEAST ((size_t)1 << 20) // bytes, however little is in use
+#define HELD_LEAST ((size_t)1 << 20)  // bytes, however little is in use
+#define HELD_COUNT_LEAST ((size_t)64) // however long they are
 
 enum check_state {
     CHECK_USED = 0x5E1F5E1F,
@@ -345,10 +346,13 @@ static void report_touched(const struct check_header *h)
     }
 }
 
-static size_t may_hold(void)
+// Under the lock. A few are held however long they are, within what the program allows.
+static bool holds_too_much(void)
 {
     size_t in_use = ebbi_load_relaxed(&held_blocks.in_use); // relaxed: a number
-    return ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
+    size_t most = ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
+    bool few = held_blocks.count <= HELD_COUNT_LEAST && held_blocks.bytes <= held_blocks.most_bytes;
+    return held_blocks.bytes > most && !few;
 }
 
 // Whatever its header says by now.
@@ -371,17 +375,19 @@ static struct check_header *drop_held(size_t number)
     return h;
 }
 
+// Of the older half, so that what has just been freed stays, however few are held.
 static struct check_header *take_held(void)
 {
-    return drop_held(ebbi_check_random(ebbi_min(held_blocks.count, LEAVES_FIRST)));
+    size_t older = ebbi_max(held_blocks.count / 2, 1);
+    return drop_held(ebbi_check_random(ebbi_min(older, LEAVES_FIRST)));
 }
 
 // What was written to since its free is nobody's from then on: somebody writes there.
-static void *release_above(size_t most)
+static void *release(bool all)
 {
     for (;;) {
         ebbi_lock_take(&held_blocks.lock);
-        bool any = held_blocks.count > 0 && held_blocks.bytes > most;
+        bool any = held_blocks.count > 0 && (all || holds_too_much());
         struct check_header *h = any ? take_held() : NULL;
         ebbi_lock_drop(&held_blocks.lock);
         if (h == NULL || is_untouched(h)) {
@@ -391,8 +397,8 @@ static void *release_above(size_t most)
     }
 }
 
-void *ebbi_check_release(void) { return release_above(may_hold()); }
-void *ebbi_check_rest(void) { return release_above(0); }
+void *ebbi_check_release(void) { return release(false); }
+void *ebbi_check_rest(void) { return release(true); }
 
 // One that was written to, from this number on, which is held no longer; NULL: there is none.
 static struct check_header *take_touched(size_t *number)
@@ -421,8 +427,7 @@ static const struct check_header *look_at_next(void)
 {
     const struct check_header *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
-    size_t looks =
-        held_blocks.bytes < may_hold() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
+    size_t looks = !holds_too_much() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
         size_t number = held_blocks.turn++;

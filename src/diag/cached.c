@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "heap/registry.h"
+#include "profile/profile.h"
 
 static void count_room(struct ebbi_heap *heap, void *context)
 {
@@ -34,6 +35,15 @@ static void add_heap_blocks(struct ebbi_heap *heap, void *context)
             const struct ebbi_magazine *m = &heap->magazines[n];
             add_blocks(context, m->base + 1 + m->stolen, count);
         }
+    }
+}
+
+// Beside samples of a profile, in no magazine.
+static void add_held_blocks(struct ebbi_cached *cached)
+{
+    void *held[EBBI_LOANS];
+    for (uint32_t place = 1; place != 0;) {
+        add_blocks(cached, held, ebbi_live_held(held, &place));
     }
 }
 
@@ -75,11 +85,13 @@ bool ebbi_cached_collect(struct ebbi_cached *cached)
 {
     *cached = (struct ebbi_cached){.room = 1};
     ebbi_heaps_visit(count_room, cached);
+    cached->room += ebbi_live_places();
     cached->blocks = ebbi_os_map(NULL, mapped_bytes(cached));
     if (cached->blocks == NULL) {
         return false;
     }
     ebbi_heaps_visit(add_heap_blocks, cached);
+    add_held_blocks(cached);
     sort(cached->blocks, cached->count);
     return true;
 }

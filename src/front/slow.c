@@ -101,9 +101,13 @@ static void *hold_beside(size_t bytes, size_t align)
 {
     const struct ebbi_heap *source = ebbi_source_get();
     bool may = source != NULL && source->own.label == NULL && bytes > 0 &&
-               bytes <= EBBI_CLASS_MAX && align <= EBBI_CLASS_MAX && !ebbi_check_is_on();
+               bytes <= EBBI_HELD_MOST && align <= EBBI_CLASS_MAX && !ebbi_check_is_on();
     unsigned class_number = may ? ebbi_class_for_aligned(bytes, align) : 0;
-    return class_number != 0 ? take_class(class_number, bytes) : NULL;
+    void *block = class_number != 0 ? take_class(class_number, bytes) : NULL;
+    if (block != NULL) {
+        ebbi_sample_hold(block);
+    }
+    return block;
 }
 
 EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,

@@ -92,6 +92,7 @@ EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large
 }
 
 // ---- samples.c -----------------------------------------------------------------------------------
+void ebbi_sample_hold(void *block); // in a sample's stead: the pages that it fills go back
 void ebbi_sample_freed(struct ebbi_note *note); // as far as a profile sees; of whatever the note is
 void ebbi_samples_look(void); // sees what each sample in use keeps (profile/profile.h, P5)
 

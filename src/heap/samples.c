@@ -11,6 +11,18 @@ void ebbi_sample_freed(struct ebbi_note *note)
     }
 }
 
+// Nobody looks into it. A huge page is not split for that.
+void ebbi_sample_hold(void *block)
+{
+    size_t page = ebbi_os_page_size();
+    uintptr_t start = (uintptr_t)block;
+    uintptr_t from = ebbi_align_up(start, page);
+    uintptr_t to = ebbi_align_down(start + ebbi_slab_class(ebbi_slab_of(block))->size, page);
+    if (from < to && !ebbi_dense_is((void *)from, to - from)) {
+        (void)ebbi_os_purge((void *)from, to - from);
+    }
+}
+
 // Its slab stays while it is held.
 static size_t kept_by(const void *held)
 {

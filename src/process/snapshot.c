@@ -8,6 +8,7 @@
 #include "heap/registry.h"
 #include "heap/slabs.h"
 #include "process/process.h"
+#include "profile/profile.h"
 
 #define BOARD_MAGIC 0x4542425350534E31 // "1NSPSBBE" in memory
 
@@ -70,6 +71,19 @@ static void add_heap_accounts(struct ebbi_heap *heap, void *context)
     s->cached_bytes += ebbi_spares_granules(&heap->spares) << EBBI_GRANULE_SHIFT;
 }
 
+// What is held beside samples of a profile is not the program's.
+static void add_held(struct ebb_snapshot *s)
+{
+    void *held[EBBI_LOANS];
+    for (uint32_t place = 1; place != 0;) {
+        size_t count = ebbi_live_held(held, &place);
+        for (size_t i = 0; i < count; i++) {
+            unsigned c = ebbi_tag_class(ebbi_tag_of(held[i]));
+            row_of(s, c)->cached_blocks += c != 0;
+        }
+    }
+}
+
 static void sum_up(struct ebb_snapshot *s)
 {
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
@@ -94,6 +108,7 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
     memset(s, 0, sizeof *s);
     ebbi_heaps_each(add_heap_accounts, s);
     ebbi_depots_each(add_owner, s);
+    add_held(s);
     sum_up(s);
     ebbi_arena_totals(&totals);
     s->span_bytes = totals.used_bytes - ebbi_min(totals.used_bytes, s->slab_bytes);

@@ -39,20 +39,49 @@ void *ebbi_live_drop(uint32_t place)
     return held;
 }
 
+// The stride of places from *place on that have been used, whose end it returns; *place is the next one's. Under the lock.
+static uint32_t next_stride(uint32_t *place)
+{
+    uint32_t count = ebbi_live_table.count;
+    uint32_t end = *place + STRIDE < count ? *place + STRIDE : count;
+    *place = end < count ? end : 0;
+    return end;
+}
+
+size_t ebbi_live_places(void)
+{
+    ebbi_profile_lock();
+    size_t places = ebbi_live_table.count;
+    ebbi_profile_unlock();
+    return places;
+}
+
+size_t ebbi_live_held(void *held[EBBI_LOANS], uint32_t *place)
+{
+    size_t count = 0;
+    uint32_t at = *place;
+    ebbi_profile_lock();
+    for (uint32_t end = next_stride(place); at < end; at++) {
+        if (ebbi_live_table.at[at].held != NULL) {
+            held[count++] = ebbi_live_table.at[at].held;
+        }
+    }
+    ebbi_profile_unlock();
+    return count;
+}
+
 size_t ebbi_live_lend(struct ebbi_loan loans[EBBI_LOANS], uint32_t *place)
 {
     size_t count = 0;
     uint32_t at = *place;
     ebbi_profile_lock();
-    uint32_t end = at + STRIDE < ebbi_live_table.count ? at + STRIDE : ebbi_live_table.count;
-    for (; at < end; at++) {
+    for (uint32_t end = next_stride(place); at < end; at++) {
         struct ebbi_live *live = &ebbi_live_table.at[at];
         if (live->held != NULL) {
             loans[count++] = (struct ebbi_loan){live->held, live->made_ns, at, 0};
             live->held = NULL;
         }
     }
-    *place = end < ebbi_live_table.count ? end : 0;
     ebbi_profile_unlock();
     return count;
 }
@@ -135,9 +164,7 @@ static void group_all(struct ebbi_live_groups *groups, uint32_t count)
 
 bool ebbi_live_groups_take(struct ebbi_live_groups *groups)
 {
-    ebbi_profile_lock();
-    uint32_t count = ebbi_live_table.count;
-    ebbi_profile_unlock();
+    uint32_t count = (uint32_t)ebbi_live_places();
     size_t places = 64, entries = ebbi_profile_entries();
     while (places < 2 * (size_t)count) {
         places *= 2;

@@ -29,6 +29,8 @@
 #include "arena/arena.h"
 
 #define EBBI_PROFILE_MOST_MEAN ((size_t)1 << 40)
+#define EBBI_HELD_MOST                                                                             \
+    ((size_t)16 << 10)        // P5: longer ones keep little beside them, and would cost too much
 #define EBBI_PROFILE_DEPTH 64 // calls of a stack that are kept, from the innermost
 
 struct ebbi_profile_state {
@@ -168,6 +170,9 @@ struct ebbi_loan {
 #define EBBI_LOANS 64u
 // Lends what some places from *place on hold, and moves that on; 0: there are no more. Returns how many.
 size_t ebbi_live_lend(struct ebbi_loan loans[EBBI_LOANS], uint32_t *place);
+// What they hold, which stays there: a hint. Places, and returns, as above.
+size_t ebbi_live_held(void *held[EBBI_LOANS], uint32_t *place);
+size_t ebbi_live_places(void); // that have been used
 // What stays with the borrower, as its sample has ended: NULL, or to be freed.
 void *ebbi_live_return(const struct ebbi_loan *loan);
 

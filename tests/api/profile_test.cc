@@ -143,6 +143,29 @@ TEST_F(Profile, KnowsWhatIsKeptByWhatIsInUse)
     EXPECT_EQ(0U, written().sum(4));
 }
 
+// What is held beside each sample is not the program's.
+TEST_F(Profile, CountsEachBlockOnce)
+{
+    constexpr std::size_t bytes = 12000, count = 500;
+    ebb_free(first(bytes));
+    ebb_trim();
+    ebb_stats before, stats;
+    ebb_snapshot snapshot_before, snapshot;
+    ebb_stats_get(&before);
+    ebb_snapshot_get(&snapshot_before);
+    std::vector<void *> blocks;
+    for (std::size_t i = 0; i < count; i++)
+        blocks.push_back(std::memset(first(bytes), 1, bytes));
+    ebb_stats_get(&stats);
+    ebb_snapshot_get(&snapshot);
+    EXPECT_NEAR(count, static_cast<double>(stats.live_blocks - before.live_blocks), 20);
+    EXPECT_NEAR(0, static_cast<double>(snapshot.live_bytes - snapshot_before.live_bytes),
+                20 * bytes)
+        << "of classes: samples are objects of their own";
+    for (void *p : blocks)
+        ebb_free(p);
+}
+
 TEST_F(Profile, KnowsWhatIsInUseAndWhatWas)
 {
     void *kept = first(1000), *freed = first(3000), *other = second(100000);

@@ -185,6 +185,9 @@ TEST_F(Span, AnObjectTakesThePagesOfAnother)
     const auto object = [](std::size_t granules) {
         return ebbi_span_alloc_dense(granules, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT);
     };
+    ebbi_span_free(
+        take(300)); // so the first chunk has room for all side by side, wherever it begins
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
     ebbi_span *clean = take(100), *g1 = take(1), *dirty = take(150), *g2 = take(1);
     ASSERT_TRUE(g1 && g2);
     ebbi_span_free(clean);
