@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // EBB_CHECK=1: what is wrong with a block ends the process with a report; what is right works as it does without.
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -191,6 +192,20 @@ TEST_F(CheckDeathTest, WhatIsRetired)
                 report("double retire", 0, "into", 101, false));
     EXPECT_EXIT(anew::retire_and(ebb_free, block(101)), Killed(SIGABRT),
                 report("free of what was retired", 0, "into", 101, false));
+}
+
+// However long it is, and however little is in use.
+TEST(Check, WhatHasJustBeenFreedIsHeld)
+{
+    for (std::size_t bytes : {100 * 1UL, 5 * KiB, 20 * KiB, 120 * KiB}) {
+        std::array<void *, 24> lately{};
+        for (std::size_t i = 0; i < 5000; i++) {
+            void *p = ebb_malloc(bytes);
+            ASSERT_EQ(0, std::count(lately.begin(), lately.end(), p)) << bytes << ", " << i;
+            ebb_free(p);
+            lately[i % lately.size()] = p;
+        }
+    }
 }
 
 TEST(Check, ABlockIsAsGoodAsAnyOther)
