@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from test_stalls import build, started
+from test_stalls import NOTED, build, started
 from test_status import BOARD, NOW_MS, Bytes, row
 from textual.pilot import Pilot
 from top_data import heap, label, screen
@@ -20,7 +20,7 @@ from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.inspect import labels, lifetimes
 from ebbtide_lab.inspect.heap import Heap, Subject
 from ebbtide_lab.inspect.image import Torn
-from ebbtide_lab.inspect.labels import HEAD, MORE, ROWS, SHOWN, Labels, Rest
+from ebbtide_lab.inspect.labels import HEAD, MORE, ROWS, SHOWN, Labels, Rest, Table
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show.status import Look, human_bytes, print_status
 from ebbtide_lab.show.top.app import Top
@@ -30,19 +30,19 @@ A_PART = 3
 BEHIND = BOARD + HEAD.size + ROWS * labels.ROW.size + MORE.size  # where the first part is
 
 
-def board(*found: bytes, count: int | None = None, version: int = 2, a_part: int = A_PART) -> Bytes:
+def board(*found: bytes, count: int | None = None) -> Bytes:
     parts, at = b"", BEHIND
     for first in range(ROWS, len(found), A_PART):
         some = b"".join(found[first : first + A_PART])
         at += 8 + len(some)
         parts += struct.pack("<Q", at) + some
     shown = b"".join(found[:ROWS]).ljust(ROWS * labels.ROW.size, b"\0")
-    more = MORE.pack(len(found) if count is None else count, a_part, BEHIND)
-    return Bytes(HEAD.pack(version, min(len(found), ROWS)) + shown + more + parts)
+    more = MORE.pack(len(found) if count is None else count, BEHIND)
+    return Bytes(HEAD.pack(min(len(found), ROWS)) + shown + more + parts)
 
 
-def read(memory: Bytes, most: int | None = None) -> Labels:
-    return labels.read(memory, BOARD, NOW_MS, most)
+def read(memory: Bytes, most: int | None = None, a_part: int = A_PART) -> Labels:
+    return Table(memory, BOARD, a_part, most).read(NOW_MS)
 
 
 def many(count: int) -> list[bytes]:
@@ -55,7 +55,6 @@ def test_all_labels_are_read(count: int) -> None:
     found = read(board(*many(count)))
     assert [each.label for each in found.found] == [f"kind {at}" for at in reversed(range(count))]
     assert found.rest == Rest()
-    assert not found.is_full
 
 
 def test_those_that_hold_most_are_kept_and_the_others_summed_up() -> None:
@@ -70,21 +69,14 @@ def test_ages_are_those_that_the_process_keeps_up() -> None:
     assert ages["kind 64"] is None
 
 
-def test_an_older_board_has_no_more_than_its_rows() -> None:
-    found = read(board(*many(80), version=1))
-    assert len(found.found) == ROWS
-    assert found.is_full
-    assert not read(board(*many(63), version=1)).is_full
-
-
 def test_a_board_that_cannot_be_is_an_error() -> None:
-    for memory in (
-        board(*many(64), count=63),
-        board(*many(64), count=1 << 60),
-        board(*many(64), a_part=0),
+    for memory, a_part in (
+        (board(*many(64), count=63), A_PART),
+        (board(*many(64), count=1 << 60), A_PART),
+        (board(*many(64)), 0),
     ):
         with pytest.raises(LabError, match=r"counts \d+ labels"):
-            read(memory)
+            read(memory, a_part=a_part)
     with pytest.raises(Torn):
         read(board(*many(64), count=70))
 
@@ -92,7 +84,7 @@ def test_a_board_that_cannot_be_is_an_error() -> None:
 def test_a_status_tells_what_the_others_hold() -> None:
     text = io.StringIO()
     found = read(board(*many(66)), 64)
-    status = Status(7, "server", "", "", 3 << 20, found.found, found.is_full, found.rest)
+    status = Status(7, "server", "", "", 3 << 20, found.found, found.rest)
     print_status(Look(status, None, "it sleeps"), Console(width=160, file=text))
     assert "2 more labels, 4 open, hold 1 B." in text.getvalue()
     assert f"hold {human_bytes(sum(range(66)))} of address space" in text.getvalue()
@@ -170,7 +162,7 @@ int main(void)
 def test_ebbtide_itself_tells_of_all_its_labels(tmp_path: Path) -> None:
     root = find_root()
     library = root / "build" / "release" / "libebbtide.so"
-    if not library.is_file() or b"ebb_lifetime_board" not in library.read_bytes():
+    if not library.is_file() or NOTED not in library.read_bytes():
         pytest.skip("`make lib` has not built a library with regions")
     places = [f"-I{root / 'include'}", str(library), f"-Wl,-rpath,{library.parent}"]
     with started(build(OPENS, tmp_path / "opens", *places)) as pid:

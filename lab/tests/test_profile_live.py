@@ -14,7 +14,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
-from test_stalls import WAITS, build, started
+from made_up_board import board
+from test_stalls import NOTED, WAITS, build, started
 from verbs import fault_of
 
 from ebbtide_lab.base.layout import find_root
@@ -42,13 +43,6 @@ int main(void)
     }
 }
 """
-OTHER_VERSION = """
-#include <stdint.h>
-struct { uint64_t magic; uint32_t version, asked, answered; int32_t result; uint64_t more[2]; }
-    ebb_control = {0x4542424354524C31, 2, 0, 0, 0, {0, 0}};
-struct { uint64_t magic; uint32_t version, entry; void *places[5]; }
-    ebb_profile_board = {0x4542424350524631, 1, 48, {0}};
-"""
 
 
 def profile(*arguments: object) -> Result:
@@ -64,7 +58,7 @@ def under_ebbtide(
     source: str, folder: Path, monkeypatch: pytest.MonkeyPatch, **environment: str
 ) -> Iterator[int]:
     library = find_root() / "build" / "release" / "libebbtide.so"
-    if not library.is_file() or b"ebb_profile_board" not in library.read_bytes():
+    if not library.is_file() or NOTED not in library.read_bytes():
         pytest.skip("`make lib` has not built a library with a profile")
     program = build(source, folder / "program", "-fno-builtin", "-fno-inline")
     with monkeypatch.context() as patch:
@@ -212,8 +206,10 @@ def test_what_has_no_ebbtide_or_is_no_process_is_a_clear_error(tmp_path: Path) -
 
 
 def test_another_version_is_told(tmp_path: Path) -> None:
-    with started(build(WAITS + OTHER_VERSION, tmp_path / "program", "-rdynamic")) as pid:
+    with started(build(board(version=2) + WAITS, tmp_path / "newer")) as pid:
         assert "is of another version" in fault(pid)
+    with started(build(board(entry_bytes="48") + WAITS, tmp_path / "older")) as pid:
+        assert "has a profile of another version" in fault(pid)
 
 
 def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:

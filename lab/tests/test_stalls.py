@@ -12,16 +12,20 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 from conftest import await_ready
+from made_up_board import board
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import stalls
+from ebbtide_lab.inspect.board import Reclaim
 from ebbtide_lab.inspect.image import Process, Torn
 from ebbtide_lab.inspect.stalls import Stalls
 
-BOARD, NOW, HEAD, CHANGED, WAITING = 0x1000, 0x2000, 0x2008, 0x2010, 0x2018
+NOW, HEAD, CHANGED, WAITING = 0x2000, 0x2008, 0x2010, 0x2018
 FIRST = 0x3000
+ITS = Reclaim(NOW, HEAD, CHANGED, WAITING, 2)
+NOTED = b"Ebbtide\0"
 NOW_MS = 50_000
 
 
@@ -43,9 +47,7 @@ class Bytes:
 
 def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 0) -> Bytes:
     """A clock in this epoch, with a participant for each state; threads count from 100."""
-    words = {BOARD: stalls.MAGIC, BOARD + 8: 2 << 32 | stalls.VERSION}
-    words |= {BOARD + 16 + 8 * at: each for at, each in enumerate((NOW, HEAD, CHANGED, WAITING))}
-    words |= {
+    words = {
         NOW: epoch << 16 | mark,
         CHANGED: changed_ms,
         WAITING: 8192,
@@ -62,7 +64,7 @@ def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 
 
 
 def read(found: Bytes) -> Stalls:
-    return stalls.read_stalls(found, BOARD, NOW_MS, lambda thread: f"worker-{thread}")
+    return stalls.read_stalls(found, ITS, NOW_MS, lambda thread: f"worker-{thread}")
 
 
 def test_the_oldest_pin_comes_first_with_its_thread_and_age() -> None:
@@ -104,7 +106,7 @@ def test_a_clock_that_moved_meanwhile_makes_no_pin_old() -> None:
 def test_a_list_that_changes_is_read_again() -> None:
     class Moving(Bytes):
         def read(self, address: int, size: int) -> bytes:
-            if self.reads == 3:  # a second thread comes while the first one is read
+            if self.reads == 2:  # a second thread comes while the first one is read
                 self.words[HEAD] = FIRST + 64
             return super().read(address, size)
 
@@ -127,17 +129,6 @@ def test_a_list_that_makes_no_sense_is_an_error(
         read(found)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [({BOARD: 1}, "does not begin as it should"), ({BOARD + 8: 9}, "writes version 9")],
-)
-def test_another_board_is_an_error(change: dict[int, int], message: str) -> None:
-    found = memory()
-    found.words |= change
-    with pytest.raises(LabError, match=message):
-        read(found)
-
-
 # --- real processes -----------------------------------------------------------------
 
 # A library with a clock in epoch 5 since 3 s after the machine's start, and one participant that
@@ -151,13 +142,11 @@ struct participant { uint64_t state; const uint64_t *now; uint32_t unused, threa
 static uint64_t now = 5 << 16, changed_ms = 3000;
 static size_t waiting = 12345;
 static struct participant one = {STATE, &now, 0, 0, NULL}, *first = &one;
-__attribute__((visibility("default"))) const struct {
-    uint64_t magic;
-    uint32_t version, unused;
-    const void *now, *first, *changed_ms, *waiting;
-} ebb_reclaim_board = {0x45424252434C4D31, 2, 1, &now, &first, &changed_ms, &waiting};
 __attribute__((constructor)) static void start(void) { one.thread = (uint32_t)syscall(SYS_gettid); }
 """
+MADE_UP += board(
+    now="&now", first="&first", changed_ms="&changed_ms", waiting="&waiting", parts="1"
+)
 WAITS = """
 #include <stdio.h>
 #include <unistd.h>
@@ -242,7 +231,7 @@ def made_up(folder: Path, *flags: str, state: str = "4 << 16 | 1") -> Path:
     return build(WAITS, folder / "program", *linked)
 
 
-@pytest.mark.parametrize("flags", [[], ["-no-pie"], ["-Wl,--hash-style=sysv"]])
+@pytest.mark.parametrize("flags", [[], ["-no-pie"], ["-Wl,-z,noseparate-code"]])
 def test_a_stalled_process_is_told_and_fails(tmp_path: Path, flags: list[str]) -> None:
     with started(made_up(tmp_path, *flags)) as pid:
         done = doctor("--pid", str(pid))
@@ -263,9 +252,12 @@ def test_a_patient_user_and_a_process_without_pins_pass(tmp_path: Path) -> None:
     assert "Nobody stalls" in done.output
 
 
-def test_a_program_with_its_own_copy_is_found_by_its_symbols(tmp_path: Path) -> None:
+@pytest.mark.parametrize("flags", [[], ["-s", "-static"], ["-s", "-static-pie"]])
+def test_a_program_with_its_own_copy_is_found_without_symbols(
+    tmp_path: Path, flags: list[str]
+) -> None:
     source = f"#define STATE (4 << 16 | 1)\n{MADE_UP}{WAITS}"
-    with started(build(source, tmp_path / "static")) as pid:
+    with started(build(source, tmp_path / "linked", "-Wl,--gc-sections", *flags)) as pid:
         assert doctor("--pid", str(pid)).exit_code == 1
 
 
@@ -286,12 +278,11 @@ def test_what_cannot_be_examined_is_a_clear_error(
     assert "not allowed to read the memory" in doctor("--pid", "1").output
 
 
-def test_a_library_that_was_replaced_is_told(tmp_path: Path) -> None:
+def test_a_library_that_was_replaced_is_read_all_the_same(tmp_path: Path) -> None:
     with started(made_up(tmp_path)) as pid:
         (tmp_path / "libebbtide.so.0").unlink()
         done = doctor("--pid", str(pid))
-    assert done.exit_code == 1
-    assert "was replaced since" in done.output.replace("\n", " ")
+    assert f"Process {pid}: epoch 5, 12345 bytes wait" in done.output
 
 
 def test_memory_that_is_not_there_is_torn() -> None:
@@ -307,7 +298,7 @@ def test_memory_that_is_not_there_is_torn() -> None:
 def test_ebbtide_itself_tells_who_stalls(tmp_path: Path) -> None:
     root = find_root()
     library = root / "build" / "release" / "libebbtide.so"
-    if not library.is_file() or b"ebb_reclaim_board" not in library.read_bytes():
+    if not library.is_file() or NOTED not in library.read_bytes():
         pytest.skip("`make lib` has not built a library with reclamation")
     places = [f"-I{root / 'include'}", str(library), f"-Wl,-rpath,{library.parent}"]
     with started(build(PINS, tmp_path / "pins", *places)) as pid:

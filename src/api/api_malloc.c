@@ -6,9 +6,7 @@
 
 #include "diag/load.h"
 #include "os/options.h"
-
-#define TEXT(x) #x
-#define VALUE(x) TEXT(x)
+#include "process/board.h"
 
 void *ebb_malloc(size_t bytes) { return ebbi_malloc(bytes, EBBI_BY_MALLOC); }
 void *ebb_calloc(size_t count, size_t size) { return ebbi_calloc(count, size); }
@@ -68,11 +66,8 @@ const char *ebb_option_value(unsigned index, size_t *value, int *is_set)
     }
     enum ebbi_option_id id = (enum ebbi_option_id)index;
     *value = ebbi_option(id);
-    *is_set = ebbi_option_is_set(id);
+    *is_set = ebbi_option_source(id) != EBBI_BY_DEFAULT;
     return ebbi_option_name(id);
 }
 
-const char *ebb_version(void)
-{
-    return VALUE(EBB_VERSION_MAJOR) "." VALUE(EBB_VERSION_MINOR) "." VALUE(EBB_VERSION_PATCH);
-}
+const char *ebb_version(void) { return ebbi_board.release; }

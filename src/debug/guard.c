@@ -29,8 +29,8 @@ struct guard {
 
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
-    struct guard
-        *records; // [most_used + MOST_HELD + 1], number 0 is nobody's; constant, as the next two
+    struct guard *
+        records; // [most_used + MOST_HELD + 1], number 0 is nobody's; set once, atomic, behind the next two
     uint32_t most_used;
     size_t most_bytes;
     uint32_t fresh,
@@ -52,17 +52,26 @@ bool ebbi_guard_is_due(void)
     if (now_ms < due_ms) {
         return false;
     }
-    uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: constant
+    uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: a number
+    if (rate == 0) {
+        return false; // since a moment
+    }
     uint64_t gap_ms = 1 + ebbi_scramble(now_ms ^ (uintptr_t)&now_ms) % ebbi_max(2000 / rate, 1);
     return ebbi_cas_relaxed(&guards.due_ms, &due_ms, now_ms + gap_ms); // relaxed: as above
 }
 
 // ---- records ---------------------------------------------------------------------------------------------
 
+static struct guard *records(void)
+{
+    // acquire[guards-seen <- guards-begun]: how many there are, and how large they may be
+    return ebbi_load_acquire(&guards.records);
+}
+
 static struct guard *guard_at(uint32_t number)
 {
     EBBI_ASSERT(number > 0 && number <= guards.most_used + MOST_HELD);
-    return &guards.records[number];
+    return &records()[number];
 }
 
 static uint32_t take_record(uint32_t most)
@@ -181,7 +190,7 @@ static void report_written(const struct guard *guard, const char *first, size_t 
 
 static const struct guard *find_guard(uintptr_t address, uint32_t *state)
 {
-    uint32_t most = guards.records != NULL ? guards.most_used + MOST_HELD : 0;
+    uint32_t most = records() != NULL ? guards.most_used + MOST_HELD : 0;
     for (uint32_t number = 1; number <= most; number++) {
         const struct guard *guard = guard_at(number);
         // acquire[guard-found <- guard-made]: the record
@@ -234,18 +243,27 @@ static void guard_look(uintptr_t address, uintptr_t pc)
 
 // ---- blocks ----------------------------------------------------------------------------------------------
 
-void ebbi_guard_begin(size_t rate, bool checks)
+static bool take_records(bool checks)
 {
     guards.most_used = checks ? MOST_USED : SAMPLES_USED;
     guards.most_bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
     size_t bytes = (guards.most_used + MOST_HELD + 1) * sizeof *guards.records;
-    guards.records = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
-    if (guards.records == NULL) {
+    struct guard *made = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
+    if (made == NULL) {
         ebbi_message("no memory for the records of guarded allocations: there are none");
-        return;
+        return false;
     }
+    // release[guards-begun -> guards-seen]: the two sizes
+    ebbi_store_release(&guards.records, made);
     ebbi_os_watch_faults(guard_look);
-    ebbi_store_relaxed(&ebbi_guard_rate, (uint32_t)rate); // relaxed: there are no threads yet
+    return true;
+}
+
+bool ebbi_guard_begin(size_t rate, bool checks)
+{
+    bool is_ready = records() != NULL || (rate == 0 && !checks) || take_records(checks);
+    ebbi_store_relaxed(&ebbi_guard_rate, is_ready ? (uint32_t)rate : 0); // relaxed: a number
+    return is_ready;
 }
 
 // Pages [first, limit) of the span are accessible, all others not. False: refused, and all are.
@@ -324,7 +342,7 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_
                                     bool sample)
 {
     size_t page = ebbi_os_page_size();
-    if (guards.records == NULL || bytes > guards.most_bytes || align > page) {
+    if (records() == NULL || bytes > guards.most_bytes || align > page) {
         return NULL;
     }
     struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
@@ -392,7 +410,7 @@ static bool open_again(uintptr_t start)
 bool ebbi_guard_rest(void)
 {
     bool some = false;
-    for (bool more = guards.records != NULL; more;) {
+    for (bool more = records() != NULL; more;) {
         ebbi_lock_take(&guards.lock);
         uintptr_t start = take_oldest(0);
         ebbi_lock_drop(&guards.lock);

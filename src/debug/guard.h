@@ -20,14 +20,15 @@
 #include "arena/arena.h"
 #include "debug/site.h"
 
-// At the process's start. rate: most allocations a second, besides those of `checks`, of every block. No memory for the
-// records: there are none, as a message says.
-void ebbi_guard_begin(size_t rate, bool checks);
+// rate: most allocations a second, besides those of `checks`, of every block (which is for the process's start). Also later,
+// one thread at a time: another rate, or 0: no further ones. False: no memory for the records, so there are none, as a
+// message says.
+bool ebbi_guard_begin(size_t rate, bool checks);
 
 extern EBBI_HIDDEN uint32_t ebbi_guard_rate; // 0: none is to be made by time; atomic
 EBBI_INLINE bool ebbi_guard_is_on(void)
 {
-    // relaxed: it is set before there are threads
+    // relaxed: a hint; the records are looked for behind it
     return EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_guard_rate) != 0);
 }
 // Whether it is time for one. A true answer is for the caller alone. Any thread.

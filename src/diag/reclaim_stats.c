@@ -8,29 +8,6 @@
 
 #include "reclaim/reclaim.h"
 
-// For a look at the default collector from outside of the process, which needs its memory and the
-// symbol ebb_reclaim_board: `ebb doctor --pid`. Changes go with `version`.
-struct board {
-    uint64_t magic; // "1MLCRBBE" in memory
-    uint32_t version;
-    uint32_t parts;           // of what waits
-    const void *now;          // uint64_t: epoch << 16, its low bit 1 in a fenced clock
-    const void *participants; // struct ebb_participant *: the first, linked by `next`
-    const void *changed_ms;   // uint64_t: CLOCK_MONOTONIC when `now` changed
-    const void *
-        retired; // size_t: bytes that wait; one in each of so many lines of 64 bytes, to be added up
-};
-extern __attribute__((visibility("default"))) const struct board ebb_reclaim_board;
-EBBI_KEPT const struct board ebb_reclaim_board = {
-    .magic = 0x45424252434C4D31,
-    .version = 2,
-    .parts = EBBI_WAITING_PARTS,
-    .now = &ebbi_clock.now,
-    .participants = &ebbi_clock.participants,
-    .changed_ms = &ebbi_clock.changed_ms,
-    .retired = ebbi_limbo_waiting,
-};
-
 void ebb_reclaim_stats_get(struct ebb_collector *collector, struct ebb_reclaim_stats *stats)
 {
     struct ebbi_collector *inner = (struct ebbi_collector *)collector;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: the word by which another process asks for something (`ebb profile PID`). It writes it with the same rights
-// that reading this one's memory needs; no port, no thread and no signal is there for it. Who next makes a slow call
-// looks at it, and the helper does once a second; a process that does neither does not answer.
+// Layer os: the word by which another process asks for something (`ebb profile PID`), which finds it by the board
+// (process/board.h). It writes it with the same rights that reading this one's memory needs; no port, no thread and no
+// signal is there for it. Who next makes a slow call looks at it, and the helper does once a second; a process that does
+// neither does not answer.
 //
 // The other writes `what`, `with` and `ms`, then `asked`: another number than before. Answered is that number, once it has been
 // done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered: what the later one wants is done.
@@ -17,25 +18,25 @@ enum ebbi_what {
     // several the first one's mean holds, and the time of the last to end.
     EBBI_ASK_PROFILE,
     EBBI_ASK_TRIM, // ebb_trim; by the helper, where there is one, so that no thread of the program pauses
-    EBBI_ASK_SNAPSHOT, // ebb_snapshot_get, into ebb_snapshot_board; as the one before
+    EBBI_ASK_SNAPSHOT, // ebb_snapshot_get, into the board's; as the one before
     EBBI_ASK_PINS,     // what each sample in use keeps (struct ebbi_live); as the one before
+    EBBI_ASK_OPTION,   // with: its number, ms: its new value (ebbi_option_change)
 };
 
 struct ebbi_control {
-    uint64_t magic; // "1LRTCBBE" in memory
-    uint32_t version;
-    uint32_t asked;    // atomic
-    uint32_t answered; // atomic
-    int32_t result;    // atomic, as are the next three
+    uint32_t asked; // atomic, as are all of them
+    uint32_t answered;
+    int32_t result;
+    uint32_t unused;
     uint64_t what, with, ms;
 };
-extern __attribute__((visibility("default"))) struct ebbi_control ebb_control;
+extern EBBI_HIDDEN struct ebbi_control ebbi_control;
 
 EBBI_INLINE bool ebbi_control_is_asked(void)
 {
     // relaxed: a hint; who serves it looks again
-    return EBBI_UNLIKELY(ebbi_load_relaxed(&ebb_control.asked) !=
-                         ebbi_load_relaxed(&ebb_control.answered)); // relaxed: a hint
+    return EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_control.asked) !=
+                         ebbi_load_relaxed(&ebbi_control.answered)); // relaxed: a hint
 }
 
 struct ebbi_question {

@@ -2,23 +2,17 @@
 #define _GNU_SOURCE
 #include "os/options.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "ebbtide/detail/atomic.h"
 #include "os/os.h"
 #include "os/text.h"
 
-enum kind { SIZE, SIZE_FILE, MS, FLAG, NUMBER, CHOICE, PATH };
-
-struct option {
-    const char *name;
-    enum kind kind;
-    size_t least, most;
-};
-
-#define OPTION(id, name, kind, fallback, least, most, meaning) {name, kind, least, most},
-static const struct option options[EBBI_OPTION_COUNT] = {
+#define OPTION(id, name, kind, fallback, least, most, meaning) {name, EBBI_##kind, least, most},
+static const struct ebbi_option options[EBBI_OPTION_COUNT] = {
 #include "os/options.def"
 };
 #undef OPTION
@@ -29,11 +23,22 @@ static size_t values[EBBI_OPTION_COUNT] = {
 };
 #undef OPTION
 
-static bool set[EBBI_OPTION_COUNT];
+static uint8_t sources[EBBI_OPTION_COUNT]; // enum ebbi_option_source
 static char profile_file[256] = "heap.%p.pb";
-static EBBI_SPARSE char paths[2][EBBI_PATH_ROOM];
+static EBBI_SPARSE char metrics_path[EBBI_PATH_ROOM], report_path[EBBI_PATH_ROOM];
+static char *const files[EBBI_OPTION_COUNT] = {
+    [EBBI_OPTION_PROFILE] = profile_file,
+    [EBBI_OPTION_METRICS_FILE] = metrics_path,
+    [EBBI_OPTION_CHECK_REPORT] = report_path,
+};
 
-static const char *const words[EBBI_OPTION_COUNT][5] = {
+// Asked for again whenever it is needed, or by whoever changes it told to those that have taken it in (process/asked.c).
+static const bool changes[EBBI_OPTION_COUNT] = {
+    [EBBI_OPTION_PURGE_DELAY] = true,
+    [EBBI_OPTION_GUARD] = true,
+};
+
+static const char *const words[EBBI_OPTION_COUNT][EBBI_MOST_WORDS] = {
     [EBBI_OPTION_THP] = {"system", "never", "always", "auto"},
     [EBBI_OPTION_STATS] = {"off", "exit", "signal"},
     [EBBI_OPTION_CHECK] = {"off|0", "on|1", "log", "sample"},
@@ -65,15 +70,13 @@ static bool parse_word(size_t id, const char *text, size_t *value)
     return false;
 }
 
-static char *path_of(size_t id) { return paths[id == EBBI_OPTION_METRICS_FILE]; }
-
 static bool is_file_name(const char *text, size_t room)
 {
     return text[0] != '\0' && strlen(text) < room;
 }
 
 // Decimal, with a suffix where the kind has one; false for anything else, overflow included.
-static bool parse_number(enum kind kind, const char *text, size_t *value)
+static bool parse_number(enum ebbi_option_kind kind, const char *text, size_t *value)
 {
     size_t number = 0;
     const char *c = text;
@@ -86,7 +89,7 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
     if (c == text) {
         return false;
     }
-    bool sized = kind == SIZE || kind == SIZE_FILE;
+    bool sized = kind == EBBI_SIZE || kind == EBBI_SIZE_FILE;
     if (sized && *c != '\0' && *c != ',') {
         unsigned shift = (*c | 0x20) == 'k'   ? 10
                          : (*c | 0x20) == 'm' ? 20
@@ -100,19 +103,20 @@ static bool parse_number(enum kind kind, const char *text, size_t *value)
     }
     *value = number;
     return *c == '\0' ||
-           (kind == SIZE_FILE && *c == ',' && is_file_name(c + 1, sizeof profile_file));
+           (kind == EBBI_SIZE_FILE && *c == ',' && is_file_name(c + 1, sizeof profile_file));
 }
 
 static bool parse(size_t id, const char *text, size_t *value)
 {
-    const struct option *option = &options[id];
+    const struct ebbi_option *option = &options[id];
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
-    if (option->kind == PATH) {
+    if (option->kind == EBBI_PATH) {
         *value = 1;
         return is_file_name(text, EBBI_PATH_ROOM);
     }
-    bool known = option->kind == CHOICE ? parse_word(id, text, value)
-                                        : parse_number(option->kind, text, value);
+    bool known = option->kind == EBBI_CHOICE
+                     ? parse_word(id, text, value)
+                     : parse_number((enum ebbi_option_kind)option->kind, text, value);
     return known && *value >= option->least && *value <= option->most;
 }
 
@@ -142,11 +146,11 @@ static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_sec
 
 static void keep_file(size_t id, const char *text)
 {
-    const char *comma = options[id].kind == SIZE_FILE ? strchr(text, ',') : NULL;
+    const char *comma = options[id].kind == EBBI_SIZE_FILE ? strchr(text, ',') : NULL;
     if (comma != NULL) {
         (void)snprintf(profile_file, sizeof profile_file, "%s", comma + 1);
-    } else if (options[id].kind == PATH) {
-        (void)snprintf(path_of(id), EBBI_PATH_ROOM, "%s", text);
+    } else if (options[id].kind == EBBI_PATH) {
+        (void)snprintf(files[id], EBBI_PATH_ROOM, "%s", text);
     }
 }
 
@@ -160,7 +164,7 @@ void ebbi_options_read(void)
         size_t value;
         if (id < EBBI_OPTION_COUNT && is_first(seen, id) && parse(id, text, &value)) {
             values[id] = value;
-            set[id] = true;
+            sources[id] = EBBI_BY_ENVIRONMENT;
             keep_file(id, text);
         }
     }
@@ -189,18 +193,18 @@ static void list_words(size_t id, char *out, size_t room)
 
 static void report_value(size_t id, const char *text)
 {
-    const struct option *o = &options[id];
+    const struct ebbi_option *o = &options[id];
     int length = printable(text, "");
-    if (o->kind == CHOICE) {
+    if (o->kind == EBBI_CHOICE) {
         char list[64];
         list_words(id, list, sizeof list);
         ebbi_message("%s=%.*s is not one of %s: ignored", o->name, length, text, list);
-    } else if (o->kind == PATH) {
+    } else if (o->kind == EBBI_PATH) {
         ebbi_message("%s=%.*s is not a file's name: ignored", o->name, length, text);
     } else {
         ebbi_message("%s=%.*s is not a number from %zu to %zu%s: ignored", o->name, length, text,
                      o->least, o->most,
-                     o->kind == SIZE_FILE ? ", perhaps with a comma and a file's name" : "");
+                     o->kind == EBBI_SIZE_FILE ? ", perhaps with a comma and a file's name" : "");
     }
 }
 
@@ -225,13 +229,14 @@ void ebbi_options_report(void)
 size_t ebbi_option(enum ebbi_option_id id)
 {
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
-    EBBI_ASSERT(values[id] >= options[id].least && values[id] <= options[id].most);
-    return values[id];
+    size_t value = ebbi_load_relaxed(&values[id]); // relaxed: a number
+    EBBI_ASSERT(value >= options[id].least && value <= options[id].most);
+    return value;
 }
 
 bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room)
 {
-    const char *c = options[id].kind == PATH ? path_of(id) : profile_file;
+    const char *c = files[id];
     struct ebbi_text text = {out, out + room};
     while (*c != '\0') {
         if (c[0] == '%' && c[1] == 'p') {
@@ -253,8 +258,29 @@ const char *ebbi_option_name(enum ebbi_option_id id)
     return options[id].name;
 }
 
-bool ebbi_option_is_set(enum ebbi_option_id id)
+enum ebbi_option_source ebbi_option_source(enum ebbi_option_id id)
 {
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
-    return set[id];
+    return (enum ebbi_option_source)ebbi_load_relaxed(&sources[id]); // relaxed: for the user to see
 }
+
+int ebbi_option_change(uint64_t id, uint64_t value)
+{
+    if (id >= EBBI_OPTION_COUNT || !changes[id] || value < options[id].least ||
+        value > options[id].most) {
+        return -EINVAL;
+    }
+    ebbi_store_relaxed(&values[id], (size_t)value);             // relaxed: a number
+    ebbi_store_relaxed(&sources[id], (uint8_t)EBBI_BY_REQUEST); // relaxed: for the user to see
+    return 0;
+}
+
+const struct ebbi_option_table ebbi_option_table = {
+    .count = EBBI_OPTION_COUNT,
+    .options = options,
+    .words = words,
+    .files = (const char *const *)files,
+    .changes = changes,
+    .values = values,
+    .sources = sources,
+};

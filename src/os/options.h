@@ -26,6 +26,36 @@ size_t ebbi_option(enum ebbi_option_id id);
 // The file that comes with an option, `%p` replaced by the process's number. False: there is no room for it. For signal handlers too.
 bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room);
 const char *ebbi_option_name(enum ebbi_option_id id);
-bool ebbi_option_is_set(enum ebbi_option_id id); // by the environment
+enum ebbi_option_source { EBBI_BY_DEFAULT, EBBI_BY_ENVIRONMENT, EBBI_BY_REQUEST };
+enum ebbi_option_source ebbi_option_source(enum ebbi_option_id id);
+// By another process (os/control.h). 0, or -EINVAL: it is none that may change, or no value of its.
+int ebbi_option_change(uint64_t id, uint64_t value);
+
+// For a look from outside (process/board.h).
+enum ebbi_option_kind {
+    EBBI_SIZE,
+    EBBI_SIZE_FILE,
+    EBBI_MS,
+    EBBI_FLAG,
+    EBBI_NUMBER,
+    EBBI_CHOICE,
+    EBBI_PATH
+};
+#define EBBI_MOST_WORDS 5
+struct ebbi_option {
+    const char *name;
+    uint64_t kind;
+    size_t least, most;
+};
+struct ebbi_option_table { // each of them by number
+    uint64_t count;
+    const struct ebbi_option *options;
+    const char *const (*words)[EBBI_MOST_WORDS]; // EBBI_CHOICE: by value, forms of one between bars
+    const char *const *files;                    // EBBI_SIZE_FILE, EBBI_PATH: that was named
+    const bool *changes;                         // whether ebbi_option_change does
+    const size_t *values;                        // atomic, as are the next
+    const uint8_t *sources;
+};
+extern EBBI_HIDDEN const struct ebbi_option_table ebbi_option_table;
 
 #endif

@@ -1,17 +1,48 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer process: what another process has asked for (os/control.h). Called with no lock held, but perhaps below locks of the
-// program or of libc.
+// Layer process: the board that another process reads, and what it has asked for (os/control.h). Called with no lock held,
+// but perhaps below locks of the program or of libc.
 #include <errno.h>
 
+#include "debug/guard.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
-#include "os/control.h"
 #include "os/lock.h"
 #include "os/wake.h"
-#include "process/process.h"
-#include "profile/profile.h"
+#include "process/board.h"
 
+#define TEXT(x) #x
+#define VALUE(x) TEXT(x)
 #define MOST_MS ((uint64_t)1 << 40)
+
+EBBI_KEPT const struct ebbi_board ebbi_board = {
+    .magic = EBBI_BOARD_MAGIC,
+    .version = EBBI_BOARD_VERSION,
+    .bytes = sizeof(struct ebbi_board),
+    .release = VALUE(EBB_VERSION_MAJOR) "." VALUE(EBB_VERSION_MINOR) "." VALUE(EBB_VERSION_PATCH),
+    .control = &ebbi_control,
+    .snapshot = &ebbi_published,
+    .labels = &ebbi_labels,
+    .labels_a_part = EBBI_LABELS_A_PART,
+    .options = &ebbi_option_table,
+    .reclaim = {.now = &ebbi_clock.now,
+                .participants = &ebbi_clock.participants,
+                .changed_ms = &ebbi_clock.changed_ms,
+                .waiting = ebbi_limbo_waiting,
+                .waiting_parts = EBBI_WAITING_PARTS},
+    .profile = {.entry_bytes = sizeof(struct ebbi_profile_entry),
+                .state = &ebbi_profile,
+                .book = &ebbi_profile_book,
+                .live = &ebbi_live_table},
+};
+
+// Read in the program's memory, so of the loaded part; linkers that drop what nobody refers to keep notes.
+__asm__(".pushsection .note.ebbtide, \"a\", \"note\"\n"
+        ".balign 4\n"
+        ".4byte 8, 983f - 982f, 1\n"
+        ".asciz \"Ebbtide\"\n"
+        "982: .8byte ebbi_board - .\n"
+        "983:\n"
+        ".popsection\n");
 
 static struct ebbi_lock asked_lock =
     EBBI_LOCK(START); // rank: start; nothing is asked of the loader under it
@@ -66,6 +97,15 @@ static int trim_asked(bool helper)
     return 0;
 }
 
+static int option_asked(uint64_t id, uint64_t value)
+{
+    int error = ebbi_option_change(id, value);
+    if (error == 0 && id == EBBI_OPTION_GUARD && !ebbi_guard_begin((size_t)value, false)) {
+        return -ENOMEM;
+    }
+    return error;
+}
+
 static int done(const struct ebbi_question *question, bool helper)
 {
     switch (question->what) {
@@ -81,6 +121,8 @@ static int done(const struct ebbi_question *question, bool helper)
     case EBBI_ASK_PINS:
         ebbi_samples_look();
         return 0;
+    case EBBI_ASK_OPTION:
+        return option_asked(question->with, question->ms);
     default:
         return -ENOSYS;
     }
@@ -100,7 +142,7 @@ static bool answer(bool helper)
 {
     struct ebbi_question question = ebbi_control_read();
     ebbi_assert_held(&asked_lock);
-    bool is_long = question.what >= EBBI_ASK_TRIM;
+    bool is_long = question.what >= EBBI_ASK_TRIM && question.what <= EBBI_ASK_PINS;
     bool does = !trims && (helper || !is_long || !ebbi_helper_is_there());
     if (does) {
         ebbi_control_answer(question.number, done(&question, helper));

@@ -44,19 +44,10 @@ static bool is_checked(enum ebbi_check_choice choice)
 
 static size_t guard_rate(enum ebbi_check_choice choice)
 {
-    if (choice == EBBI_CHECKS_OFF || ebbi_option_is_set(EBBI_OPTION_GUARD)) {
+    if (choice == EBBI_CHECKS_OFF || ebbi_option_source(EBBI_OPTION_GUARD) != EBBI_BY_DEFAULT) {
         return ebbi_option(EBBI_OPTION_GUARD);
     }
     return is_checked(choice) ? CHECKS_RATE : SAMPLE_RATE;
-}
-
-static void guards_begin(enum ebbi_check_choice choice)
-{
-    bool checks = is_checked(choice);
-    size_t rate = guard_rate(choice);
-    if (checks || rate != 0) {
-        ebbi_guard_begin(rate, checks);
-    }
 }
 
 int ebbi_start(void)
@@ -85,7 +76,7 @@ int ebbi_start(void)
             }
             // Without words a thread's heap is not handed on: memory stays usable.
             has_words = ebbi_os_word_start(thread_exit);
-            guards_begin(choice);
+            (void)ebbi_guard_begin(guard_rate(choice), is_checked(choice));
             ebbi_purge_begin();
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();

@@ -55,15 +55,19 @@ static void helper_listen(void)
 }
 
 // Until somebody rings.
-static void helper_nap(uint32_t ms)
+static uint64_t nap_ms(void) { return ebbi_max(ebbi_option(EBBI_OPTION_PURGE_DELAY) / 2, 10); }
+
+// Half the delay, which may be changed meanwhile.
+static void helper_nap(void)
 {
     uint32_t heard = ebbi_bell_listen();
-    uint64_t now_ms = ebbi_os_now_ms();
-    uint64_t end_ms = now_ms + ms;
+    uint64_t begin_ms = ebbi_os_now_ms(), now_ms = begin_ms;
+    uint64_t end_ms = begin_ms + nap_ms();
     while (!must_end() && ebbi_bell_listen() == heard && now_ms < end_ms) {
         ebbi_bell_wait(heard, (uint32_t)ebbi_min(end_ms - now_ms, ASKED_MS));
         helper_listen();
         now_ms = ebbi_os_now_ms();
+        end_ms = begin_ms + nap_ms();
     }
 }
 
@@ -126,14 +130,12 @@ static void helper_work(struct ebbi_pass *pass)
 
 static void helper_main(void)
 {
-    struct ebbi_pass pass = {.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY),
-                             .parks = true,
-                             .heap_for_calls = ebbi_heap_get};
-    uint32_t nap_ms = (uint32_t)ebbi_max(pass.delay_ms / 2, 10);
+    struct ebbi_pass pass = {.parks = true, .heap_for_calls = ebbi_heap_get};
     bool ended = false;
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
-        helper_nap(nap_ms);
+        helper_nap();
+        pass.delay_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
         if (may_end() || must_end()) {
             ended = helper_linger(&pass);
         } else {

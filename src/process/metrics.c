@@ -205,15 +205,15 @@ static uint64_t label_demoted(const struct ebbi_label *row)
     return ebbi_load_relaxed(&row->demoted); // relaxed: a count
 }
 
-// Of the board, as others read it: what regions have in use is known where somebody has measured it.
+// As others read them: what regions have in use is known where somebody has measured it.
 static void put_labels(struct metrics_out *out, const char *name, const char *help,
                        uint64_t (*number)(const struct ebbi_label *row))
 {
     // acquire[label-read <- label-add]: names and kinds
-    uint32_t rows = ebbi_load_acquire(&ebb_lifetime_board.rows);
+    uint64_t rows = ebbi_load_acquire(&ebbi_labels.rows);
     put_family(out, name, false, help);
-    for (uint32_t i = 0; i < rows; i++) {
-        const struct ebbi_label *row = &ebb_lifetime_board.row[i];
+    for (uint64_t i = 0; i < rows; i++) {
+        const struct ebbi_label *row = &ebbi_labels.row[i];
         uint64_t value = number(row);
         if (number == label_live && !row->is_domain && value == 0 && label_held(row) != 0) {
             continue;

@@ -50,7 +50,13 @@ void ebbi_asked_forget(void);         // in the child of a fork
 
 // ---- snapshot.c ----------------------------------------------------------------------------------
 void ebbi_snapshot_take(struct ebb_snapshot *s);
-void ebbi_snapshot_publish(void); // where another process reads it; one thread at a time
+// What another process has asked for (os/control.h), and reads by the board.
+struct ebbi_published {
+    uint64_t turn; // odd while it is being written, 0 before the first question; atomic
+    struct ebb_snapshot taken;
+};
+extern EBBI_HIDDEN struct ebbi_published ebbi_published;
+void ebbi_snapshot_publish(void); // one thread at a time
 
 // ---- metrics.c -----------------------------------------------------------------------------------
 extern EBBI_HIDDEN uint64_t ebbi_metrics_due_ms; // the next write; 0: none; atomic

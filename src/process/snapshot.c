@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer process: the accounts of the heap, class by class. Added up from counts that owners keep, each owner under its own
-// lock in turn: nobody waits for the whole, and no page is looked at. `ebb_snapshot_board` is the one that another process
-// has asked for (os/control.h).
+// lock in turn: nobody waits for the whole, and no page is looked at.
 #include <string.h>
 
 #include "heap/blocks.h"
@@ -10,20 +9,10 @@
 #include "process/process.h"
 #include "profile/profile.h"
 
-#define BOARD_MAGIC 0x4542425350534E31 // "1NSPSBBE" in memory
-
 _Static_assert(EBBI_CLASS_COUNT - 1 <= EBB_SNAPSHOT_CLASSES, "a row for each class");
 
-struct snapshot_board {
-    uint64_t magic; // these three 0 before the first question
-    uint32_t version;
-    uint32_t bytes; // of `taken`
-    uint64_t turn;  // odd while it is being written; atomic
-    struct ebb_snapshot taken;
-};
-extern __attribute__((visibility("default"))) struct snapshot_board ebb_snapshot_board;
 // Without a page of its own until it is asked for.
-EBBI_SPARSE struct snapshot_board ebb_snapshot_board;
+EBBI_SPARSE struct ebbi_published ebbi_published;
 
 // The smallest first.
 static struct ebb_class_stats *row_of(struct ebb_snapshot *s, unsigned class_number)
@@ -125,13 +114,10 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
 
 void ebbi_snapshot_publish(void)
 {
-    uint64_t turn = ebb_snapshot_board.turn;
-    ebb_snapshot_board.version = 1;
-    ebb_snapshot_board.bytes = sizeof(struct ebb_snapshot);
-    ebb_snapshot_board.magic = BOARD_MAGIC;
-    ebbi_store_relaxed(&ebb_snapshot_board.turn, turn + 1); // relaxed: the fence orders it
+    uint64_t turn = ebbi_published.turn;
+    ebbi_store_relaxed(&ebbi_published.turn, turn + 1); // relaxed: the fence orders it
     ebbi_fence_full(); // full[snapshot <-> snapshot]: the other process reads the turn on both sides
-    ebbi_snapshot_take(&ebb_snapshot_board.taken);
-    ebbi_fence_full();                                      // full[snapshot <-> snapshot]: as above
-    ebbi_store_relaxed(&ebb_snapshot_board.turn, turn + 2); // relaxed: behind the fence
+    ebbi_snapshot_take(&ebbi_published.taken);
+    ebbi_fence_full();                                  // full[snapshot <-> snapshot]: as above
+    ebbi_store_relaxed(&ebbi_published.turn, turn + 2); // relaxed: behind the fence
 }

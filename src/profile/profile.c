@@ -13,54 +13,15 @@
 #define CALLS (32 * ENTRIES)
 #define MS ((uint64_t)1000000) // in ns
 
-struct profile_entry {
-    uint64_t key;
-    uint32_t first, depth; // of its calls
-    struct ebbi_profile_sums sums;
-};
-
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
     // The rest: under it; the memory once and for all at the first start.
-    struct profile_entry *entries; // [ENTRIES]
-    uint32_t *index;               // [PLACES]; 0: free
-    uintptr_t *calls;              // [CALLS]
-    size_t entry_count;            // atomic
-    size_t call_count;             // atomic
+    uint32_t *index; // [PLACES]; 0: free
     uint32_t rounds;
 } book = {.lock = EBBI_LOCK(ARENA)};
 
+struct ebbi_profile_book ebbi_profile_book; // of ENTRIES, and CALLS
 struct ebbi_profile_state ebbi_profile;
-
-// For a look from another process, which needs this one's memory and the symbol: `ebb profile PID`. Sums may be
-// half written then. Changes go with `version`.
-struct profile_board {
-    uint64_t magic; // "1FRPCBBE" in memory
-    uint32_t version;
-    uint32_t entry_bytes;
-    const uint32_t *round; // 0: it is off
-    const size_t *mean;
-    const uint64_t *until_ms;             // as in ebbi_profile_state
-    struct profile_entry *const *entries; // NULL before the first start
-    const size_t *entry_count;
-    uintptr_t *const *calls;
-    struct ebbi_live *const *live; // as `entries`
-    const uint32_t *live_count;
-};
-extern __attribute__((visibility("default"))) const struct profile_board ebb_profile_board;
-EBBI_KEPT const struct profile_board ebb_profile_board = {
-    .magic = 0x4542424350524631,
-    .version = 3,
-    .entry_bytes = sizeof(struct profile_entry),
-    .round = &ebbi_profile.round,
-    .mean = &ebbi_profile.mean,
-    .until_ms = &ebbi_profile.until_ms,
-    .entries = &book.entries,
-    .entry_count = &book.entry_count,
-    .calls = &book.calls,
-    .live = &ebbi_live_table.at,
-    .live_count = &ebbi_live_table.count,
-};
 
 void ebbi_profile_lock(void) { ebbi_lock_take(&book.lock); }
 void ebbi_profile_unlock(void) { ebbi_lock_drop(&book.lock); }
@@ -68,16 +29,16 @@ void ebbi_profile_unlock(void) { ebbi_lock_drop(&book.lock); }
 // All of it or nothing.
 static bool reserve(void)
 {
-    const size_t sizes[] = {ENTRIES * sizeof *book.entries, PLACES * sizeof *book.index,
-                            CALLS * sizeof *book.calls};
+    const size_t sizes[] = {ENTRIES * sizeof *ebbi_profile_book.entries,
+                            PLACES * sizeof *book.index, CALLS * sizeof *ebbi_profile_book.calls};
     size_t bytes = sizes[0] + sizes[1] + sizes[2];
     char *memory = ebbi_os_map(NULL, bytes + EBBI_LIVE_BYTES);
     if (memory != NULL) {
         ebbi_live_begin(memory + bytes);
         book.index = (uint32_t *)(void *)(memory + sizes[0]);
-        book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
-        book.entries = (struct profile_entry *)(void *)memory;
-        book.entry_count = 1; // P3
+        ebbi_profile_book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
+        ebbi_profile_book.entries = (struct ebbi_profile_entry *)(void *)memory;
+        ebbi_profile_book.entry_count = 1; // P3
     }
     return memory != NULL;
 }
@@ -86,7 +47,7 @@ int ebbi_profile_begin(size_t mean)
 {
     EBBI_ASSERT(mean > 0 && mean <= EBBI_PROFILE_MOST_MEAN);
     ebbi_lock_take(&book.lock);
-    bool ready = book.entries != NULL || reserve();
+    bool ready = ebbi_profile_book.entries != NULL || reserve();
     if (ready) {
         book.rounds = book.rounds == UINT32_MAX ? 1 : book.rounds + 1;
         ebbi_store_relaxed(&ebbi_profile.mean, mean); // relaxed: behind the round
@@ -113,12 +74,12 @@ static uint64_t key_of(const uintptr_t *calls, size_t depth)
     return key;
 }
 
-static bool is_of(const struct profile_entry *entry, uint64_t key, const uintptr_t *calls,
+static bool is_of(const struct ebbi_profile_entry *entry, uint64_t key, const uintptr_t *calls,
                   size_t depth)
 {
     bool same = entry->key == key && entry->depth == depth;
     for (size_t i = 0; same && i < depth; i++) {
-        same = book.calls[entry->first + i] == calls[i];
+        same = ebbi_profile_book.calls[entry->first + i] == calls[i];
     }
     return same;
 }
@@ -126,20 +87,20 @@ static bool is_of(const struct profile_entry *entry, uint64_t key, const uintptr
 // The number of a new entry; 0: there is no room.
 static size_t add_entry(uint64_t key, const uintptr_t *calls, size_t depth)
 {
-    if (book.entry_count == ENTRIES || book.call_count + depth > CALLS) {
+    if (ebbi_profile_book.entry_count == ENTRIES || ebbi_profile_book.call_count + depth > CALLS) {
         return 0;
     }
-    struct profile_entry *entry = &book.entries[book.entry_count];
+    struct ebbi_profile_entry *entry = &ebbi_profile_book.entries[ebbi_profile_book.entry_count];
     entry->key = key;
-    entry->first = (uint32_t)book.call_count;
+    entry->first = (uint32_t)ebbi_profile_book.call_count;
     entry->depth = (uint32_t)depth;
     for (size_t i = 0; i < depth; i++) {
-        book.calls[entry->first + i] = calls[i];
+        ebbi_profile_book.calls[entry->first + i] = calls[i];
     }
     // release[profile-entry -> profile-entries]: its calls; both are written under the lock alone
-    ebbi_store_release(&book.call_count, book.call_count + depth);
-    ebbi_store_release(&book.entry_count, book.entry_count + 1);
-    return book.entry_count - 1;
+    ebbi_store_release(&ebbi_profile_book.call_count, ebbi_profile_book.call_count + depth);
+    ebbi_store_release(&ebbi_profile_book.entry_count, ebbi_profile_book.entry_count + 1);
+    return ebbi_profile_book.entry_count - 1;
 }
 
 // Under the lock.
@@ -149,7 +110,7 @@ static size_t find_entry(const uintptr_t *calls, size_t depth)
     ebbi_assert_held(&book.lock);
     size_t place = key % PLACES;
     while (book.index[place] != 0) { // ends: half of the places are free
-        if (is_of(&book.entries[book.index[place]], key, calls, depth)) {
+        if (is_of(&ebbi_profile_book.entries[book.index[place]], key, calls, depth)) {
             return book.index[place];
         }
         place = (place + 1) % PLACES;
@@ -190,7 +151,7 @@ EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t
     size_t own = ebbi_unwind_own(calls, depth);
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
-    count_sample(&book.entries[number].sums.made, live.objects, bytes);
+    count_sample(&ebbi_profile_book.entries[number].sums.made, live.objects, bytes);
     live.entry = (uint32_t)number + 1;
     uint32_t place = ebbi_live_add(&live);
     note->sample_live = place;
@@ -214,7 +175,7 @@ void *ebbi_profile_freed_slow(struct ebbi_note *note)
     }
     unsigned term = ebbi_profile_term(ebbi_os_now_ns() - made_ns);
     ebbi_lock_take(&book.lock);
-    count_sample(&book.entries[sample - 1].sums.freed[term], objects, bytes);
+    count_sample(&ebbi_profile_book.entries[sample - 1].sums.freed[term], objects, bytes);
     void *held = ebbi_live_drop(place);
     ebbi_lock_drop(&book.lock);
     return held;
@@ -223,7 +184,7 @@ void *ebbi_profile_freed_slow(struct ebbi_note *note)
 size_t ebbi_profile_entries(void)
 {
     // acquire[profile-entries <- profile-entry]: their calls
-    return ebbi_load_acquire(&book.entry_count);
+    return ebbi_load_acquire(&ebbi_profile_book.entry_count);
 }
 
 bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uintptr_t **calls,
@@ -233,16 +194,16 @@ bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uin
         return false;
     }
     ebbi_lock_take(&book.lock);
-    *sums = book.entries[number].sums;
+    *sums = ebbi_profile_book.entries[number].sums;
     ebbi_lock_drop(&book.lock);
-    *calls = book.calls + book.entries[number].first;
-    *depth = book.entries[number].depth;
+    *calls = ebbi_profile_book.calls + ebbi_profile_book.entries[number].first;
+    *depth = ebbi_profile_book.entries[number].depth;
     return true;
 }
 
 const uintptr_t *ebbi_profile_calls(size_t *count)
 {
     // acquire[profile-entries <- profile-entry]: the calls
-    *count = ebbi_load_acquire(&book.call_count);
-    return book.calls;
+    *count = ebbi_load_acquire(&ebbi_profile_book.call_count);
+    return ebbi_profile_book.calls;
 }

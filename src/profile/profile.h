@@ -132,11 +132,26 @@ bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uin
 const uintptr_t *ebbi_profile_calls(size_t *count); // of all entries
 size_t ebbi_profile_entries(void);                  // how many there are
 
+struct ebbi_profile_entry {
+    uint64_t key;
+    uint32_t first, depth; // of its calls
+    struct ebbi_profile_sums sums;
+};
+// The memory once and for all at the first start. Under the profile's lock; another process reads it without
+// (process/board.h), and may find sums that are half written.
+struct ebbi_profile_book {
+    struct ebbi_profile_entry *entries;
+    uintptr_t *calls;
+    size_t entry_count; // atomic
+    size_t call_count;  // atomic
+};
+extern EBBI_HIDDEN struct ebbi_profile_book ebbi_profile_book;
+
 void ebbi_profile_lock(void); // fork(), live.c
 void ebbi_profile_unlock(void);
 
 // ---- live.c: the samples in use, one by one ------------------------------------------------------
-// Read from outside, too (profile.c). Which of them there are is under the profile's lock.
+// Read from outside, too. Which of them there are is under the profile's lock.
 struct ebbi_live {
     uint64_t made_ns;
     size_t bytes;

@@ -6,21 +6,19 @@
 #include "arena/arena.h"
 #include "os/lock.h"
 
-#define LABELS_A_PART ((EBBI_GRANULE - sizeof(struct ebbi_more_labels)) / sizeof(struct ebbi_label))
-
 // What follows the rows is written under the lock.
-struct ebbi_board ebb_lifetime_board = {.version = 2, .labels_a_part = LABELS_A_PART};
+EBBI_SPARSE struct ebbi_labels ebbi_labels;
 static struct ebbi_lock labels_lock = EBBI_LOCK(LABEL);
 
 static struct ebbi_label *label_at(size_t index)
 {
     if (index < EBBI_BOARD_LABELS) {
-        return &ebb_lifetime_board.row[index];
+        return &ebbi_labels.row[index];
     }
     index -= EBBI_BOARD_LABELS;
     // acquire[label-read <- label-add]: the granule
-    struct ebbi_more_labels *part = ebbi_load_acquire(&ebb_lifetime_board.more);
-    for (; index >= LABELS_A_PART; index -= LABELS_A_PART) {
+    struct ebbi_more_labels *part = ebbi_load_acquire(&ebbi_labels.more);
+    for (; index >= EBBI_LABELS_A_PART; index -= EBBI_LABELS_A_PART) {
         part = part->next;
     }
     return &part->label[index];
@@ -34,16 +32,16 @@ static bool has_name(const struct ebbi_label *label, const char *name, bool is_d
 // Room for one more. Under the lock.
 static bool room_for_label(void)
 {
-    size_t count = ebb_lifetime_board.labels;
+    size_t count = ebbi_labels.labels;
     ebbi_assert_held(&labels_lock);
-    if (count < EBBI_BOARD_LABELS || (count - EBBI_BOARD_LABELS) % LABELS_A_PART != 0) {
+    if (count < EBBI_BOARD_LABELS || (count - EBBI_BOARD_LABELS) % EBBI_LABELS_A_PART != 0) {
         return true;
     }
     struct ebbi_more_labels *part = ebbi_own_take();
     if (part == NULL) {
         return false;
     }
-    struct ebbi_more_labels **end = &ebb_lifetime_board.more;
+    struct ebbi_more_labels **end = &ebbi_labels.more;
     while (*end != NULL) {
         end = &(*end)->next;
     }
@@ -59,16 +57,16 @@ static struct ebbi_label *add_label(const char *name, bool is_domain)
     if (!room_for_label()) {
         return NULL;
     }
-    uint64_t count = ebb_lifetime_board.labels;
+    uint64_t count = ebbi_labels.labels;
     struct ebbi_label *label = label_at(count);
     EBBI_ASSERT(label->name[0] == 0);
     strncpy(label->name, name, EBBI_LABEL_BYTES - 1);
     label->is_domain = is_domain;
     // release[label-add -> label-read]: the name
-    ebbi_store_release(&ebb_lifetime_board.labels, count + 1);
+    ebbi_store_release(&ebbi_labels.labels, count + 1);
     if (count < EBBI_BOARD_LABELS) {
         // release[label-add -> label-read]: the row, for another process
-        ebbi_store_release(&ebb_lifetime_board.rows, (uint32_t)count + 1);
+        ebbi_store_release(&ebbi_labels.rows, count + 1);
     }
     return label;
 }
@@ -77,7 +75,7 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
 {
     struct ebbi_label *found = NULL;
     ebbi_lock_take(&labels_lock);
-    for (size_t i = 0; i < ebb_lifetime_board.labels && found == NULL; i++) {
+    for (size_t i = 0; i < ebbi_labels.labels && found == NULL; i++) {
         struct ebbi_label *label = label_at(i);
         found = has_name(label, name, is_domain) ? label : NULL;
     }
@@ -91,7 +89,7 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label)
 {
     // acquire[label-read <- label-add]: the first of the labels
-    size_t known = ebbi_load_acquire(&ebb_lifetime_board.labels);
+    size_t known = ebbi_load_acquire(&ebbi_labels.labels);
     size_t next = 0;
     while (label != NULL && label_at(next++) != label) {
     }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer region: labels, the names under which regions and domains are counted. A label is made at its
-// first use and stays. The first EBBI_BOARD_LABELS of them lie on a board, an exported symbol that
-// other processes read out of this one's memory (`ebb status`); it leads to the others.
+// first use and stays. The first EBBI_BOARD_LABELS of them lie side by side, the others in parts that follow; other
+// processes read all of them out of this one's memory (process/board.h).
 //
 // All numbers are atomic and relaxed: they order nothing and may be out of date by each thread's last
-// slow call. The name and `is_domain` are written before `ebb_lifetime_board.labels` and `rows` count it.
+// slow call. The name and `is_domain` are written before `ebbi_labels.labels` and `rows` count it.
 #ifndef EBB_REGION_LABEL_H
 #define EBB_REGION_LABEL_H
 
@@ -34,23 +34,23 @@ struct ebbi_label {
     uint64_t demoted_bytes;
 };
 
-// Labels beyond the board: a granule of them.
+// Labels beyond the first: a granule of them.
 struct ebbi_more_labels {
     struct ebbi_more_labels *next;
     struct ebbi_label label[];
 };
 
-// Changes go with `version`; since 2 there is what follows the rows.
-struct ebbi_board {
-    uint32_t version;
-    uint32_t rows;
+#define EBBI_LABELS_A_PART                                                                         \
+    ((EBBI_GRANULE - sizeof(struct ebbi_more_labels)) / sizeof(struct ebbi_label))
+
+struct ebbi_labels {
+    uint64_t rows;
     struct ebbi_label row[EBBI_BOARD_LABELS];
-    uint64_t labels;        // with those beyond the board
-    uint64_t labels_a_part; // of these
+    uint64_t labels; // with those beyond the rows
     struct ebbi_more_labels *more;
 };
 
-extern __attribute__((visibility("default"))) struct ebbi_board ebb_lifetime_board;
+extern EBBI_HIDDEN struct ebbi_labels ebbi_labels;
 
 // The label of that name and kind, cut to fit; NULL when memory is refused. O(labels), takes a lock.
 struct ebbi_label *ebbi_label_find(const char *name, bool is_domain);

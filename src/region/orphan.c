@@ -115,7 +115,7 @@ struct orphan_walk {
 
 static void tell_age(struct orphan_walk *walk, const struct ebbi_sheet *sheet)
 {
-    size_t row = (size_t)(sheet->label - ebb_lifetime_board.row);
+    size_t row = (size_t)(sheet->label - ebbi_labels.row);
     if (row < EBBI_BOARD_LABELS && !walk->seen[row]) { // others are not looked at from outside
         walk->seen[row] = true;
         ebbi_store_relaxed(&sheet->label->oldest_ms, sheet->orphan_ms); // relaxed: as in list

@@ -51,7 +51,7 @@ void with_sleepers(ebb_domain *domain, const std::function<void()> &look)
 
 const ebbi_label *row_of(const char *name)
 {
-    for (const ebbi_label &row : ebb_lifetime_board.row)
+    for (const ebbi_label &row : ebbi_labels.row)
         if (std::strcmp(row.name, name) == 0)
             return &row;
     return nullptr;

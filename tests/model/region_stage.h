@@ -188,7 +188,7 @@ template <int opener, unsigned count, size_t bytes = EBBI_UNIT> struct OneSheet 
 
 // ---- what src/region asks for --------------------------------------------------------------------
 
-inline struct ebbi_board ebb_lifetime_board = {};
+inline struct ebbi_labels ebbi_labels = {};
 inline struct ebbi_note *ebbi_large_note(void *) { return nullptr; } // no scenario has any
 
 inline struct ebbi_label *ebbi_label_find(const char *, bool) { return &model::Stage::now->label; }

@@ -58,7 +58,7 @@ TEST_F(Options, SizesWithEverySuffix)
     for (auto [entry, value] : cases) {
         read({entry});
         EXPECT_EQ(value, ebbi_option(EBBI_OPTION_CACHE)) << entry;
-        EXPECT_TRUE(ebbi_option_is_set(EBBI_OPTION_CACHE));
+        EXPECT_EQ(EBBI_BY_ENVIRONMENT, ebbi_option_source(EBBI_OPTION_CACHE));
         EXPECT_EQ("", report()) << entry;
     }
 }
@@ -73,7 +73,7 @@ TEST_F(Options, EachKindOfGoodValue)
     EXPECT_EQ(static_cast<std::size_t>(EBBI_STATS_SIGNAL), ebbi_option(EBBI_OPTION_STATS));
     EXPECT_EQ(10U, ebbi_option(EBBI_OPTION_STATS_SIGNAL));
     EXPECT_EQ(1U, ebbi_option(EBBI_OPTION_DEEPBIND));
-    EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CACHE));
+    EXPECT_EQ(EBBI_BY_DEFAULT, ebbi_option_source(EBBI_OPTION_CACHE));
     EXPECT_EQ("", report());
 }
 
@@ -188,8 +188,8 @@ TEST_F(Options, ASecureProcessHeedsAndReportsNothing)
 {
     fake_os_secure(true);
     read({"EBB_CACHE=1", "EBB_WRONG=1", "EBB_CHECK_REPORT=file"});
-    EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CACHE));
-    EXPECT_FALSE(ebbi_option_is_set(EBBI_OPTION_CHECK_REPORT));
+    EXPECT_EQ(EBBI_BY_DEFAULT, ebbi_option_source(EBBI_OPTION_CACHE));
+    EXPECT_EQ(EBBI_BY_DEFAULT, ebbi_option_source(EBBI_OPTION_CHECK_REPORT));
     EXPECT_EQ("", report());
 }
 

@@ -27,6 +27,7 @@ VERBS = {
     "profile": "profile",
     "ps": "ps",
     "trim": "trim",
+    "options": "options",
     "snapshot": "snapshot",
     "diff": "diff",
     "export": "export",
@@ -39,7 +40,10 @@ VERBS = {
 }
 
 # What works without a checkout, by what a wheel brings (the contract is in pyproject.toml).
-SLIM = ("run", "ps", "status", "top", "profile", "trim", "snapshot", "diff", "export", "doctor")
+SLIM = (
+    *("run", "ps", "status", "top", "profile", "trim", "options"),
+    *("snapshot", "diff", "export", "doctor"),
+)
 
 
 class Main(click.Group):

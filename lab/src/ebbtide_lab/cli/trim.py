@@ -5,7 +5,7 @@ import json
 
 import click
 
-from ebbtide_lab.inspect import control, lifetimes
+from ebbtide_lab.inspect import board, control, lifetimes
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, told
 from ebbtide_lab.show.status import human_bytes
@@ -25,7 +25,7 @@ def trim_command(pid: int, as_json: bool) -> None:
     try:
         with told(pid):
             before = lifetimes.resident_bytes(process.folder)
-            Control(process).ask(control.TRIM)
+            Control(process, board.require(process).control).ask(control.TRIM)
             after = lifetimes.resident_bytes(process.folder)
     finally:
         process.close()

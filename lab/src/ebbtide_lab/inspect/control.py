@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What a running process is asked to do, from outside: `ebb_control` (src/os/control.h).
+"""What a running process is asked to do, from outside (src/os/control.h).
 
 Who in the process next makes a slow call sees it, or its helper within a second.
 """
@@ -11,16 +11,11 @@ import time
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.image import Process, told
 
-SYMBOL = "ebb_control"
-LACK = "that could be asked for anything"
-HEAD = struct.Struct("<QI")
-MAGIC = 0x4542424354524C31
-VERSION = 1
 QUESTION = struct.Struct("<QQQ")  # what, with, for how many ms
 STATE = struct.Struct("<IIi")  # asked, answered, result
 HALF = struct.Struct("<I")
-NOTHING, PROFILE, TRIM, SNAPSHOT, PINS = range(5)
-ASKED_AT, WHAT_AT = 12, 24
+NOTHING, PROFILE, TRIM, SNAPSHOT, PINS, OPTION = range(6)
+ASKED_AT, WHAT_AT = 0, 16
 ANSWERS_WITHIN_S = 5.0
 LOOK_S = 0.005
 MOST_REST_S = 0.1  # from one look to the next
@@ -31,21 +26,16 @@ class NoAnswer(LabError):
 
 
 class Control:
-    """Of a process that was opened for writing. LabError: it has none, or another version's."""
+    """Of a process that was opened for writing, at this address of its."""
 
-    def __init__(self, process: Process) -> None:
+    def __init__(self, process: Process, address: int) -> None:
         self._process = process
-        self._at = process.require(SYMBOL, LACK)
-        with told(process.pid):
-            if HEAD.unpack(process.read(self._at, HEAD.size)) != (MAGIC, VERSION):
-                raise LabError(f"the Ebbtide in process {process.pid} is of another version")
+        self._at = address
 
-    def ask(
-        self, what: int, with_: int = 0, seconds: float = 0, within_s: float | None = None
-    ) -> None:
+    def ask(self, what: int, with_: int = 0, ms: int = 0, within_s: float | None = None) -> None:
         """Returns when it is done. A question that is not answered is taken back."""
         with told(self._process.pid):
-            question = QUESTION.pack(what, with_, round(seconds * 1000))
+            question = QUESTION.pack(what, with_, ms)
             number = self._put(question)
             end = time.monotonic() + (ANSWERS_WITHIN_S if within_s is None else within_s)
             rest_s = LOOK_S

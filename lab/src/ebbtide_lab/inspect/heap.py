@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The accounts of the heap of a running process, class by class: what it has asked for itself
-when told so from outside (`ebb_control`), read from its memory (`ebb_snapshot_board`,
-src/process/snapshot.c). No thread of it waits for the reader.
+when told so from outside (control.py), read from its memory (src/process/snapshot.c). No thread
+of it waits for the reader.
 """
 
 import struct
@@ -10,20 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import control, labels, lifetimes, stalls
+from ebbtide_lab.inspect import board, control, lifetimes, stalls
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, Torn, told
-from ebbtide_lab.inspect.labels import NO_REST, Board, Label, Rest
+from ebbtide_lab.inspect.labels import NO_REST, Label, Rest, Table
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.inspect.stalls import Stalls
 
-SYMBOL = "ebb_snapshot_board"
-LACK = "that could be asked for the accounts of its heap"
-HEAD = struct.Struct("<QIIQ")  # magic, version, bytes of what follows, turn
-MAGIC = 0x4542425350534E31
-VERSION = 1
+TURN = struct.Struct("<Q")
 TOTALS = struct.Struct("<18Q")
 ROW = struct.Struct("<5Q")
+MOST_ROWS = 256  # of classes: more there cannot be
 ATTEMPTS = 20
 ANSWERS_WITHIN_S = 2.0  # a helper looks once a second: who waits longer waits in vain
 
@@ -84,8 +81,8 @@ class Totals:
 class Heap:
     """`classes`: those that have slabs, the smallest blocks first. Faults: of the process since
     its start, without and with the disk. `start_ticks`: when it began, in the kernel's ticks since
-    the machine's start; with the number it tells a process from the next that has it. `rest`,
-    `is_full`: of the labels, as in labels.py."""
+    the machine's start; with the number it tells a process from the next that has it. `rest`: of
+    the labels, as in labels.py."""
 
     pid: int
     name: str
@@ -101,7 +98,6 @@ class Heap:
     labels: list[Label]
     start_ticks: int = 0  # 0: not known
     rest: Rest = NO_REST
-    is_full: bool = False
 
     @property
     def status(self) -> Status:
@@ -113,7 +109,6 @@ class Heap:
             self.version,
             self.resident_bytes,
             self.labels,
-            self.is_full,
             self.rest,
         )
 
@@ -125,12 +120,10 @@ class Subject:
 
     def __init__(self, pid: int, most_labels: int | None = None) -> None:
         self._process = Process(pid, writes=True)
-        self._stalls_at: int | None = None
         try:
-            self._control = Control(self._process)
-            self._at = self._process.require(SYMBOL, LACK)
-            labels_at = self._process.require(labels.SYMBOL, LACK)
-            self._labels = Board(self._process, labels_at, most_labels)
+            self._its = its = board.require(self._process)
+            self._control = Control(self._process, its.control)
+            self._labels = Table(self._process, its.labels, its.labels_a_part, most_labels)
         except BaseException:
             self.close()
             raise
@@ -142,16 +135,16 @@ class Subject:
         pid = self._process.pid
         self._control.ask(control.SNAPSHOT, within_s=ANSWERS_WITHIN_S)
         with told(pid):
-            totals, classes = self._board()
+            totals, classes = self._published()
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             held = self._labels.read(now_ms)
-            library = lifetimes.file_at(self._process, self._at)
+            library = lifetimes.file_at(self._process, self._its.address)
             minor, major, threads, began = _of_the_kernel(pid)
             return Heap(
                 pid,
                 self._process.thread_name(pid),
                 library,
-                lifetimes.version_of(library),
+                self._its.release,
                 time.time(),
                 lifetimes.resident_bytes(self._process.folder),
                 threads,
@@ -162,40 +155,34 @@ class Subject:
                 held.found,
                 began,
                 held.rest,
-                held.is_full,
             )
 
     def stalls(self) -> Stalls:
-        """Without a question: who is inside a pin. LabError also of one without reclamation."""
+        """Without a question: who is inside a pin."""
         with told(self._process.pid):
-            if self._stalls_at is None:
-                self._stalls_at = self._process.require(stalls.SYMBOL, stalls.LACK)
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             name_of = self._process.thread_name
-            return stalls.read_stalls(self._process, self._stalls_at, now_ms, name_of)
+            return stalls.read_stalls(self._process, self._its.reclaim, now_ms, name_of)
 
     def trim(self) -> None:
         self._control.ask(control.TRIM)
 
-    def _board(self) -> tuple[Totals, list[SizeClass]]:
+    def _published(self) -> tuple[Totals, list[SizeClass]]:
         """Another tool's question may overwrite it meanwhile: its turn tells."""
+        at = self._its.snapshot + TURN.size
         for _ in range(ATTEMPTS):
-            turn, size = self._turn()
-            content = self._process.read(self._at + HEAD.size, size)
-            if turn % 2 == 0 and self._turn()[0] == turn:
-                totals = Totals(*TOTALS.unpack_from(content))
-                end = TOTALS.size + min(totals.class_count * ROW.size, size - TOTALS.size)
-                rows = ROW.iter_unpack(content[TOTALS.size : end])
-                return totals, [each for each in (SizeClass(*row) for row in rows) if each.slabs]
+            turn = self._turn()
+            totals = Totals(*TOTALS.unpack(self._process.read(at, TOTALS.size)))
+            rows = min(totals.class_count, MOST_ROWS) * ROW.size
+            content = self._process.read(at + TOTALS.size, rows)
+            if turn % 2 == 0 and self._turn() == turn:
+                classes = [SizeClass(*row) for row in ROW.iter_unpack(content)]
+                return totals, [each for each in classes if each.slabs]
             time.sleep(control.LOOK_S)
         raise LabError(f"other tools ask process {self._process.pid} all the time")
 
-    def _turn(self) -> tuple[int, int]:
-        """The head is there from the first answer on."""
-        magic, version, size, turn = HEAD.unpack(self._process.read(self._at, HEAD.size))
-        if (magic, version) != (MAGIC, VERSION) or size < TOTALS.size:
-            raise LabError(f"the Ebbtide in process {self._process.pid} is of another version")
-        return turn, size
+    def _turn(self) -> int:
+        return int(TURN.unpack(self._process.read(self._its.snapshot, TURN.size))[0])
 
 
 def examine(pid: int) -> Heap:

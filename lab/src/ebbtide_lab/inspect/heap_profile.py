@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The sampled heap profile of a running process: switched on and off, and read, from outside.
 
-`ebb_profile_board` leads to the sums by stack and to the samples in use (src/profile/profile.c),
-which are read without stopping anybody; a sum may be an allocation behind. It is asked for so long
+The board leads to the sums by stack and to the samples in use (src/profile/profile.h), which are
+read without stopping anybody; a sum may be an allocation behind. It is asked for so long
 (control.py): a profile ends by itself when this tool does not come back.
 """
 
@@ -11,21 +11,18 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import control
+from ebbtide_lab.inspect import board, control
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Code, Process, told
 
-SYMBOL = "ebb_profile_board"
-LACK = "that could be asked for a profile"
-BOARD = struct.Struct("<QIIQQQQQQQQ")
-MAGIC = 0x4542424350524631
-VERSION = 3
+STATE = struct.Struct("<IxxxxQQ")  # round, mean, until
+BOOK = struct.Struct("<QQQ")  # entries, calls, how many entries
+TABLE = struct.Struct("<QI")  # of samples in use: where, how many places
 TERMS = 8  # lengths of time
 ENTRY = struct.Struct(f"<QIIdd{2 * TERMS}d")
 LIVE = struct.Struct("<QQdQIIQII")
 LABEL_BYTES = 32
 WORD = struct.Struct("<Q")
-HALF = struct.Struct("<I")
 MOST_DEPTH = 64
 
 
@@ -76,11 +73,10 @@ class HeapProfile:
         self.pid = pid
         self._process = Process(pid, writes=True)
         try:
-            self._control = Control(self._process)
-            with told(pid):
-                board = self._process.read(self._process.require(SYMBOL, LACK), BOARD.size)
-            magic, version, entry_bytes, *self._places = BOARD.unpack(board)
-            if (magic, version, entry_bytes) != (MAGIC, VERSION, ENTRY.size):
+            its = board.require(self._process)
+            self._control = Control(self._process, its.control)
+            self._its = its.profile
+            if self._its.entry_bytes != ENTRY.size:
                 raise LabError(f"the Ebbtide in process {pid} has a profile of another version")
         except LabError:
             self.close()
@@ -100,19 +96,16 @@ class HeapProfile:
 
     def mean(self) -> int:
         """Bytes from one sample to the next; 0: it is off."""
-        with told(self.pid):
-            at_round, at_mean = self._places[:2]
-            is_on = HALF.unpack(self._process.read(at_round, HALF.size))[0] != 0
-            return self._word(at_mean) if is_on else 0
+        number, mean, _ = self._state()
+        return mean if number else 0
 
     def until(self) -> int:
         """When it ends by itself, in the process' time; 0: it is off, or the program's own."""
-        with told(self.pid):
-            return self._word(self._places[2])
+        return self._state()[2]
 
     def ask(self, mean: int, seconds: float = 0) -> None:
         """On for so long, or with 0 off, unless the program itself has one. Returns when it is."""
-        self._control.ask(control.PROFILE, mean, seconds)
+        self._control.ask(control.PROFILE, mean, round(seconds * 1000))
 
     def look(self) -> None:
         """Has the process see what each sample in use keeps. Returns when it has."""
@@ -121,8 +114,7 @@ class HeapProfile:
     def read(self) -> list[Sums]:
         """All stacks since the process began, those of earlier rounds included."""
         with told(self.pid):
-            at_entries, at_count, at_calls = self._places[3:6]
-            entries, count, calls = (self._word(at) for at in (at_entries, at_count, at_calls))
+            entries, calls, count = BOOK.unpack(self._process.read(self._its.book, BOOK.size))
             if entries == 0:
                 return []
             content = self._process.read(entries, count * ENTRY.size)
@@ -141,9 +133,7 @@ class HeapProfile:
     def live(self) -> list[Live]:
         """The samples in use. One that comes or goes meanwhile may be missing."""
         with told(self.pid):
-            at_live, at_count = self._places[6:]
-            live = self._word(at_live)
-            count = HALF.unpack(self._process.read(at_count, HALF.size))[0]
+            live, count = TABLE.unpack(self._process.read(self._its.live, TABLE.size))
             content = self._process.read(live, count * LIVE.size) if live else b""
         labels: dict[int, str] = {0: ""}
         return [
@@ -172,5 +162,7 @@ class HeapProfile:
             known[address] = name.partition(b"\0")[0].decode(errors="replace")
         return known[address]
 
-    def _word(self, address: int) -> int:
-        return int(WORD.unpack(self._process.read(address, WORD.size))[0])
+    def _state(self) -> tuple[int, int, int]:
+        with told(self.pid):
+            number, mean, until = STATE.unpack(self._process.read(self._its.state, STATE.size))
+            return number, mean, until

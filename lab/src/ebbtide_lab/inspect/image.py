@@ -1,28 +1,27 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""The memory of a running process, and where a symbol of one of its files lies in it.
+"""The memory of a running process, and where a note of one of its files leads in it.
 
-The process is not stopped and does not help: /proc/PID/maps tells which files are
-mapped where, their symbol tables tell the rest.
+The process is not stopped and does not help, and its files are not opened: /proc/PID/maps tells
+where they are mapped, their program headers, which are mapped too, where their notes are.
 """
 
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
-
-from elftools.common.exceptions import ELFError
-from elftools.elf.elffile import ELFFile
-from elftools.elf.hash import ELFHashSection, GNUHashSection
-from elftools.elf.sections import Section, Symbol, SymbolTableSection
+from typing import NamedTuple, Protocol
 
 from ebbtide_lab.base.errors import LabError
 
-LIBRARY = "libebbtide"
 DELETED = " (deleted)"
-DYNAMIC = (".gnu.hash", ".hash")  # of exported symbols; every object has one of them
-STATIC = (".symtab",)
+ELF_HEAD = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
+MAGIC, CLASS_64, LITTLE = b"\x7fELF", 2, 1
+SEGMENT = struct.Struct("<IIQQQQQQ")
+PT_LOAD, PT_NOTE = 1, 4
+NOTE_HEAD = struct.Struct("<III")  # bytes of the owner's name, of the content; type
+MOST_NOTES = 1 << 16  # bytes of them
 
 
 class Torn(Exception):
@@ -43,7 +42,23 @@ class Mapping:
 
     start: int
     file: str
-    deleted: bool
+
+
+class Segment(NamedTuple):
+    """Of a program header: type, and where it lies in the file and in memory."""
+
+    type: int
+    offset: int
+    address: int
+    bytes: int
+    align: int
+
+
+class Note(NamedTuple):
+    """Of a mapped file: where its content lies in the process, and the content."""
+
+    address: int
+    content: bytes
 
 
 @dataclass(frozen=True)
@@ -93,27 +108,13 @@ class Process:
         if written != len(content):
             raise Torn
 
-    def find(self, symbol: str) -> list[int]:
-        """Where the symbol lies, in each of the mapped files that export it. A program that
-        is linked statically may not: then its own symbols are searched, if it has kept them."""
-        exported = [self._address(each, symbol, DYNAMIC) for each in self.maps]
-        found = [address for address in exported if address is not None]
-        if found or not self.maps:
-            return found
-        own = self._address(self.maps[0], symbol, STATIC)
-        return [] if own is None else [own]
-
-    def require(self, symbol: str, lack: str = "") -> int:
-        """Where Ebbtide's symbol lies. LabError: it was replaced, or is none `lack`."""
-        found = self.find(symbol)
-        if found:
-            return found[0]
-        pid = self.pid
-        names = (each.file for each in self.maps if each.deleted)
-        gone = next((name for name in names if LIBRARY in Path(name).name), "")
-        if gone:
-            raise LabError(f"process {pid} runs a {gone} that was replaced since: start it again")
-        raise LabError(f"process {pid} has no Ebbtide in it {lack}".rstrip())
+    def notes(self, owner: bytes, kind: int) -> Iterator[Note]:
+        """Those of that type in the mapped files, in the order of their addresses."""
+        for mapping in self.maps:
+            try:
+                yield from self._notes(mapping, owner, kind)
+            except (Torn, struct.error):
+                continue  # no program, or one that is gone
 
     def thread_name(self, thread: int) -> str:
         """Empty when the thread has ended."""
@@ -123,18 +124,25 @@ class Process:
         except OSError:
             return ""
 
-    def _address(self, mapping: Mapping, symbol: str, tables: tuple[str, ...]) -> int | None:
-        if mapping.deleted:
-            return None
-        # Through the process' root: it may live in a container.
-        path = f"{self.folder}/root{mapping.file}"
-        try:
-            with open(path, "rb") as file:
-                elf = ELFFile(file)
-                value = _value_of(elf, symbol, tables)
-                return None if value is None else value + _shift(elf, mapping.start)
-        except (OSError, ELFError):
-            return None  # no file to read, or a mapped file that is no program
+    def _notes(self, mapping: Mapping, owner: bytes, kind: int) -> Iterator[Note]:
+        parts = self._segments(mapping.start)
+        loads = [part for part in parts if part.type == PT_LOAD and part.offset == 0]
+        for part in parts:
+            if part.type == PT_NOTE and loads and part.bytes <= MOST_NOTES:
+                at = mapping.start - loads[0].address + part.address
+                align = 8 if part.align == 8 else 4
+                yield from _notes_in(self.read(at, part.bytes), at, align, (owner, kind))
+
+    def _segments(self, start: int) -> list[Segment]:
+        head = ELF_HEAD.unpack(self.read(start, ELF_HEAD.size))
+        if head[:3] != (MAGIC, CLASS_64, LITTLE):
+            return []
+        at, count = start + head[7], head[12]
+        table = self.read(at, count * SEGMENT.size)
+        return [
+            Segment(kind, offset, address, size, align)
+            for kind, _, offset, address, _, _, size, align in SEGMENT.iter_unpack(table)
+        ]
 
 
 @contextmanager
@@ -176,8 +184,7 @@ def _first_pages(maps: str) -> Iterator[Mapping]:
     for line in maps.splitlines():
         words = line.split(maxsplit=5)
         if len(words) == 6 and words[5].startswith("/") and int(words[2], 16) == 0:
-            file = words[5].removesuffix(DELETED)
-            yield Mapping(int(words[0].partition("-")[0], 16), file, file != words[5])
+            yield Mapping(int(words[0].partition("-")[0], 16), words[5].removesuffix(DELETED))
 
 
 def _code(maps: str) -> Iterator[Code]:
@@ -189,26 +196,17 @@ def _code(maps: str) -> Iterator[Code]:
             yield Code(int(start, 16), int(limit, 16), int(words[2], 16), file)
 
 
-def _shift(elf: ELFFile, start: int) -> int:
-    """Segments keep their distances; the first one begins where offset 0 is mapped."""
-    first = next(each for each in elf.iter_segments("PT_LOAD") if each["p_offset"] == 0)
-    return int(start - first["p_vaddr"])
+def _notes_in(content: bytes, start: int, align: int, wanted: tuple[bytes, int]) -> Iterator[Note]:
+    at = 0
+    while at + NOTE_HEAD.size <= len(content):
+        name_bytes, size, kind = NOTE_HEAD.unpack_from(content, at)
+        name_at = at + NOTE_HEAD.size
+        content_at = _up(name_at + name_bytes, align)
+        name = content[name_at : name_at + name_bytes].rstrip(b"\0")
+        if (name, kind) == wanted:
+            yield Note(start + content_at, content[content_at : content_at + size])
+        at = _up(content_at + size, align)
 
 
-def _value_of(elf: ELFFile, symbol: str, tables: tuple[str, ...]) -> int | None:
-    for name in tables:
-        table = elf.get_section_by_name(name)
-        found = _entries(table, symbol) if table else []
-        for each in found:
-            if each["st_shndx"] != "SHN_UNDEF":
-                return int(each["st_value"])
-    return None
-
-
-def _entries(table: Section, symbol: str) -> list[Symbol]:
-    if isinstance(table, SymbolTableSection):
-        return table.get_symbol_by_name(symbol) or []
-    if isinstance(table, GNUHashSection | ELFHashSection):
-        found = table.get_symbol(symbol)
-        return [found] if found else []
-    return []
+def _up(number: int, align: int) -> int:
+    return -(-number // align) * align

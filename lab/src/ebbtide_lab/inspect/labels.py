@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The labels of a process that has Ebbtide loaded, read from its memory.
 
-The library's data symbol `ebb_lifetime_board` is a table with a row for each label of
-regions or domains, and leads to the rows of those that it has no room for (src/region/label.h).
+The library has a table with a row for each label of regions or domains, which leads to the rows
+of those that it has no room for (src/region/label.h).
 Its slow paths write the numbers one by one and without order, so that two of them may be a
 moment apart.
 """
@@ -17,12 +17,10 @@ from typing import NamedTuple
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.image import Memory
 
-SYMBOL = "ebb_lifetime_board"
-ALONE, VERSION = 1, 2  # of the board; of the first the rows are all that there is
-HEAD = struct.Struct("<II")
+HEAD = struct.Struct("<Q")
 ROW = struct.Struct("<32s15Q")
-ROWS = 64  # of the board
-MORE = struct.Struct("<QQQ")  # labels, those of a part, the first part
+ROWS = 64  # of the table
+MORE = struct.Struct("<QQ")  # labels, the first part
 NEXT = struct.Struct("<Q")  # a part begins with it
 MOST_LABELS = 1_000_000
 WORDS = ROW.size // 8
@@ -90,17 +88,10 @@ NO_REST = Rest()
 
 @dataclass(frozen=True)
 class Labels:
-    """Who holds most comes first. `is_full`: the library is an old one, whose board has no row
-    left, so that later labels are not known."""
+    """Who holds most comes first."""
 
     found: list[Label]
     rest: Rest
-    is_full: bool
-
-
-def read(memory: Memory, address: int, now_ms: int, most: int | None = None) -> Labels:
-    """As of one look."""
-    return Board(memory, address, most).read(now_ms)
 
 
 @dataclass(frozen=True)
@@ -113,39 +104,36 @@ class _Part:
     largest: list[tuple[int, int]]
 
 
-class Board:
-    """The one at this address, looked at again and again; of its labels the `most` that hold
-    most. Of parts that are as they were nothing is counted anew, and of those that are left out no
-    more is looked at than their sums: there may be thousands."""
+class Table:
+    """The one at this address, looked at again and again, with `a_part` labels in each part behind
+    it; of all labels the `most` that hold most. Of parts that are as they were nothing is counted
+    anew, and of those that are left out no more is looked at than their sums: there may be
+    thousands."""
 
-    def __init__(self, memory: Memory, address: int, most: int | None) -> None:
-        self._memory, self._address, self._most = memory, address, most
+    def __init__(self, memory: Memory, address: int, a_part: int, most: int | None = None) -> None:
+        self._memory, self._address, self._a_part, self._most = memory, address, a_part, most
         self._parts: list[_Part] = []
         self._labels: dict[bytes, Label] = {}  # by their rows, those that do not age
 
     def read(self, now_ms: int) -> Labels:
         """Raises Torn when it is gone."""
-        version, rows = HEAD.unpack(self._memory.read(self._address, HEAD.size))
-        if version not in (ALONE, VERSION):
-            raise LabError(f"its Ebbtide writes version {version} of {SYMBOL}, not {VERSION}")
+        (rows,) = HEAD.unpack(self._memory.read(self._address, HEAD.size))
         if rows > ROWS:
-            raise LabError(
-                f"{SYMBOL} counts {rows} rows, more than it has: not a library of Ebbtide?"
-            )
+            raise LabError(f"its Ebbtide counts {rows} rows of labels, more than it has")
         at = self._address + HEAD.size
         texts = [self._memory.read(at, rows * ROW.size)] if rows else []
-        if version != ALONE and rows == ROWS:
+        if rows == ROWS:
             texts += self._others(at + ROWS * ROW.size)
         self._parts = [self._part(number, text) for number, text in enumerate(texts)]
-        return self._largest(now_ms, version == ALONE and rows == ROWS)
+        return self._largest(now_ms)
 
     def _others(self, address: int) -> Iterator[bytes]:
-        known, a_part, at = MORE.unpack(self._memory.read(address, MORE.size))
+        known, at = MORE.unpack(self._memory.read(address, MORE.size))
         left = known - ROWS
-        if not (0 <= left <= MOST_LABELS and a_part):
-            raise LabError(f"{SYMBOL} counts {known} labels: not a library of Ebbtide?")
+        if not (0 <= left <= MOST_LABELS and self._a_part):
+            raise LabError(f"its Ebbtide counts {known} labels, which cannot be")
         while left > 0:
-            rows = min(left, a_part)
+            rows = min(left, self._a_part)
             text = self._memory.read(at, NEXT.size + rows * ROW.size)
             yield text[NEXT.size :]
             (at,) = NEXT.unpack_from(text)
@@ -160,7 +148,7 @@ class Board:
         largest = list(ranked) if self._most is None else nlargest(self._most, ranked)
         return _Part(text, sum(words[OPEN_AT::WORDS]), sum(held), largest)
 
-    def _largest(self, now_ms: int, is_full: bool) -> Labels:
+    def _largest(self, now_ms: int) -> Labels:
         ranked = sorted(
             (-held, number, at)
             for number, part in enumerate(self._parts)
@@ -178,7 +166,7 @@ class Board:
             sum(each.open for each in self._parts) - sum(each.open for each in labels),
             sum(each.held_bytes for each in self._parts) - sum(each.held_bytes for each in labels),
         )
-        return Labels(labels, rest, is_full)
+        return Labels(labels, rest)
 
 
 def _label(row: Row, now_ms: int, has_age: bool) -> Label:

@@ -8,18 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import labels
+from ebbtide_lab.inspect import board
 from ebbtide_lab.inspect.image import Process, Torn
-from ebbtide_lab.inspect.labels import NO_REST, SYMBOL, Label, Rest
-
-ANY_SYMBOL = "ebb_version"  # what every Ebbtide exports, also one without the board
-FILE_VERSION = re.compile(r"\.so\.(\d+\.\d+\.\d+)$")
+from ebbtide_lab.inspect.labels import NO_REST, Label, Rest, Table
 
 
 @dataclass(frozen=True)
 class Status:
-    """`version` is that of the library's file name, empty when it has none (a static program,
-    a renamed file). Labels: who holds most comes first."""
+    """Labels: who holds most comes first. `library`: the file that it is from, which may be the
+    program's own."""
 
     pid: int
     name: str
@@ -27,20 +24,18 @@ class Status:
     version: str
     resident_bytes: int
     labels: list[Label]
-    is_full: bool  # later labels are not known (labels.py)
     rest: Rest = NO_REST
 
 
 def examine(pid: int, most_labels: int | None = None) -> Status:
     process = _open(pid)
     try:
-        address = _board_address(process, pid)
+        its = board.require(process)
         now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
-        found = labels.read(process, address, now_ms, most_labels)
-        library = file_at(process, address)
-        version = version_of(library)
+        found = Table(process, its.labels, its.labels_a_part, most_labels).read(now_ms)
+        library = file_at(process, its.address)
         name, resident = process.thread_name(pid), resident_bytes(process.folder)
-        return Status(pid, name, library, version, resident, found.found, found.is_full, found.rest)
+        return Status(pid, name, library, its.release, resident, found.found, found.rest)
     except Torn as error:
         raise LabError(f"process {pid} ended, or became another program, just now") from error
     finally:
@@ -80,30 +75,10 @@ def _is_guarded(pid: int) -> bool:
         return False
 
 
-def _board_address(process: Process, pid: int) -> int:
-    found = process.find(SYMBOL)
-    if found:
-        return found[0]
-    older = process.find(ANY_SYMBOL)
-    if older:
-        library = file_at(process, older[0])
-        which = f"Ebbtide {version_of(library)}".strip()
-        raise LabError(
-            f"process {pid} runs {which} from {library}, which is too old to tell of regions"
-            " and domains"
-        )
-    return process.require(SYMBOL)
-
-
 def file_at(process: Process, address: int) -> str:
     """The mapped file that begins last before the address."""
     before = [each for each in process.maps if each.start <= address]
     return max(before, key=lambda each: each.start).file if before else ""
-
-
-def version_of(library: str) -> str:
-    found = FILE_VERSION.search(library)
-    return found.group(1) if found else ""
 
 
 def resident_bytes(folder: Path) -> int:

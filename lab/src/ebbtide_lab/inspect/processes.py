@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The running processes that have Ebbtide in them."""
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect import control, image, lifetimes
+from ebbtide_lab.inspect import board, lifetimes
 from ebbtide_lab.inspect.image import Process, Torn
 
 
@@ -16,7 +15,7 @@ class Found:
     name: str
     resident_bytes: int
     library: str  # that it is from; the program's own file, where it is linked in
-    version: str  # empty: not known
+    version: str
 
 
 @dataclass(frozen=True)
@@ -28,10 +27,9 @@ class Listing:
 def everywhere() -> Listing:
     """The largest first. One that ends meanwhile is left out."""
     found, hidden = [], 0
-    linked_in: dict[tuple[int, int], bool] = {}  # by file: whether Ebbtide is
     for pid in sorted(int(each.name) for each in Path("/proc").iterdir() if each.name.isdecimal()):
         try:
-            one = _look(pid, linked_in)
+            one = _look(pid)
         except PermissionError:
             hidden += 1
         except (OSError, LabError, Torn):
@@ -41,46 +39,17 @@ def everywhere() -> Listing:
     return Listing(sorted(found, key=lambda each: -each.resident_bytes), hidden)
 
 
-def _look(pid: int, linked_in: dict[tuple[int, int], bool]) -> Found | None:
-    folder = Path("/proc") / str(pid)
-    if not _may_have_one((folder / "maps").read_text(errors="replace"), folder, linked_in):
-        return None
+def _look(pid: int) -> Found | None:
     try:
         process = Process(pid)
     except LabError as error:
         raise error.__cause__ or error from error
     try:
-        address = next(iter(process.find(control.SYMBOL)), None)
-        if address is None:
+        its = board.find(process)
+        if its is None:
             return None
-        library = lifetimes.file_at(process, address)
+        library = lifetimes.file_at(process, its.address)
         resident = lifetimes.resident_bytes(process.folder)
-        version = lifetimes.version_of(library)
-        return Found(pid, process.thread_name(pid), resident, library, version)
+        return Found(pid, process.thread_name(pid), resident, library, its.release)
     finally:
         process.close()
-
-
-def _may_have_one(maps: str, folder: Path, linked_in: dict[tuple[int, int], bool]) -> bool:
-    """By a mapped file's name, or, so that not every file is taken apart, by the program's
-    content: one that Ebbtide is linked into has the name of its board in it."""
-    if image.LIBRARY in maps:
-        return True
-    try:
-        with open(folder / "exe", "rb") as file:
-            state = os.fstat(file.fileno())
-            key = (state.st_dev, state.st_ino)
-            if key not in linked_in:
-                linked_in[key] = _contains(file.fileno(), control.SYMBOL.encode() + b"\0")
-            return linked_in[key]
-    except OSError:
-        return False
-
-
-def _contains(file: int, text: bytes) -> bool:
-    rest = b""
-    while part := os.read(file, 1 << 20):
-        if text in rest + part:
-            return True
-        rest = part[-len(text) :]
-    return False

@@ -15,7 +15,6 @@ from ebbtide_lab.inspect.labels import NO_REST, Label
 SCHEMA = 1
 MARK = "ebbtide_heap_snapshot"  # its value is the schema
 SUFFIX = ".ebb.json"
-OF_A_LOOK = {"rest": NO_REST, "is_full": False}  # in a file there are all labels
 MOST = 1 << 64  # no number of a process is as large
 
 Record = TypeVar("Record", Heap, Totals, SizeClass, Label)
@@ -26,7 +25,7 @@ def file_name(heap: Heap) -> str:
 
 
 def to_text(heap: Heap) -> str:
-    facts = {name: value for name, value in asdict(heap).items() if name not in OF_A_LOOK}
+    facts = {name: value for name, value in asdict(heap).items() if name != "rest"}
     return json.dumps({MARK: SCHEMA, **facts}, indent=1) + "\n"
 
 
@@ -47,7 +46,7 @@ def read(path: Path) -> Heap:
         totals = _made(Totals, facts["totals"])
         classes = [_made(SizeClass, each) for each in facts["classes"]]
         labels = [_made(Label, each) for each in facts["labels"]]
-        facts |= OF_A_LOOK
+        facts["rest"] = NO_REST  # in a file there are all labels
         return _made(Heap, facts, totals=totals, classes=classes, labels=labels, rest=NO_REST)
     except KeyError as error:
         raise LabError(f"{path} is a damaged snapshot: it has no {error.args[0]}") from error

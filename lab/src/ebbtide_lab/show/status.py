@@ -10,7 +10,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass
-from ebbtide_lab.inspect.labels import ROWS, Label, Rest
+from ebbtide_lab.inspect.labels import Label, Rest
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show import waterfall
 from ebbtide_lab.show.units import ABSENT, short
@@ -64,8 +64,6 @@ def render_status(look: Look) -> RenderableType:
         parts.append("No region or domain has been used.")
     if found.rest.labels:
         parts.append(f"[yellow]{rest_of(found.rest)}.[/]")
-    if found.is_full:
-        parts.append(f"[yellow]Only the first {ROWS} labels are known.[/]")
     return Group(*parts)
 
 

@@ -206,8 +206,7 @@ def _labels_noted(heap: Heap) -> str:
     if rest.labels:
         all_labels, others = shown + rest.labels, human_bytes(rest.held_bytes)
         return f"{shown} of {all_labels:,} labels hold {held}, the others {others}"
-    more = "; later labels are not known" if heap.is_full else ""
-    return f"{shown} labels hold {held} of address space{more}"
+    return f"{shown} labels hold {held} of address space"
 
 
 def _label_row(now: Label, then: Label | None, is_marked: bool, compares: bool) -> list[Cell]:

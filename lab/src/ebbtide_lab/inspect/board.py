@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: MIT OR Apache-2.0
+"""The board of an Ebbtide in a running process: where all that may be read of its heap lies, and
+the word by which it is asked for something (src/process/board.h). A note leads to it, also in a
+stripped program that the library is linked into, and where the file was replaced since.
+"""
+
+import struct
+from pathlib import Path
+from typing import NamedTuple
+
+from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.inspect.image import Process, Torn
+
+LIBRARY = "libebbtide"
+OWNER, TYPE = b"Ebbtide", 1
+DISTANCE = struct.Struct("<q")
+HEAD = struct.Struct("<QII")  # magic, version, bytes
+MAGIC = 0x454242424F524431
+VERSION = 1
+REST = struct.Struct("<16s5Q5Q4Q")
+
+
+class Reclaim(NamedTuple):
+    """The default collector's: addresses, and how many parts the sum of what waits has."""
+
+    now: int
+    first: int
+    changed_ms: int
+    waiting: int
+    parts: int
+
+
+class Profile(NamedTuple):
+    """Bytes of an entry of the sums by stack, and addresses."""
+
+    entry_bytes: int
+    state: int
+    book: int
+    live: int
+
+
+class Board(NamedTuple):
+    """Addresses in the process, but for the first two and `labels_a_part`."""
+
+    address: int
+    release: str
+    control: int
+    snapshot: int
+    labels: int
+    labels_a_part: int
+    options: int
+    reclaim: Reclaim
+    profile: Profile
+
+
+def find(process: Process) -> Board | None:
+    """The first one's. LabError: it is of another version than this tool."""
+    for note in process.notes(OWNER, TYPE):
+        if len(note.content) == DISTANCE.size:
+            return _read(process, note.address + DISTANCE.unpack(note.content)[0])
+    return None
+
+
+def require(process: Process) -> Board:
+    """LabError also where there is none."""
+    board = find(process)
+    if board is None:
+        older = next((each for each in process.maps if LIBRARY in Path(each.file).name), None)
+        if older:
+            raise LabError(
+                f"process {process.pid} runs an Ebbtide of another version from {older.file},"
+                " which this tool cannot read"
+            )
+        raise LabError(f"process {process.pid} has no Ebbtide in it")
+    return board
+
+
+def _read(process: Process, at: int) -> Board:
+    try:
+        magic, version, size = HEAD.unpack(process.read(at, HEAD.size))
+        if (magic, version) != (MAGIC, VERSION) or size < HEAD.size + REST.size:
+            raise LabError(f"the Ebbtide in process {process.pid} is of another version")
+        rest = REST.unpack(process.read(at + HEAD.size, REST.size))
+    except Torn as error:
+        raise LabError(f"process {process.pid} has ended, or became another program") from error
+    release = rest[0].partition(b"\0")[0].decode(errors="replace")
+    control, snapshot, labels, a_part, options = rest[1:6]
+    return Board(
+        at,
+        release,
+        control,
+        snapshot,
+        labels,
+        a_part,
+        options,
+        Reclaim(*rest[6:11]),
+        Profile(*rest[11:]),
+    )
