@@ -255,6 +255,7 @@ static bool take_records(bool checks)
     }
     // release[guards-begun -> guards-seen]: the two sizes
     ebbi_store_release(&guards.records, made);
+    ebbi_os_fences_begin();
     ebbi_os_watch_faults(guard_look);
     return true;
 }
@@ -270,10 +271,10 @@ bool ebbi_guard_begin(size_t rate, bool checks)
 static bool close_around(char *start, size_t bytes, size_t first, size_t limit)
 {
     ebbi_dense_split(start, bytes);
-    if (ebbi_os_guard(start, first) == 0 && ebbi_os_guard(start + limit, bytes - limit) == 0) {
+    if (ebbi_os_fence(start, first) == 0 && ebbi_os_fence(start + limit, bytes - limit) == 0) {
         return true;
     }
-    (void)ebbi_os_commit(start, bytes);
+    (void)ebbi_os_unfence(start, bytes);
     return false;
 }
 
@@ -400,7 +401,7 @@ static bool open_again(uintptr_t start)
 {
     struct ebbi_span *span = start != 0 ? ebbi_span_of((const void *)start) : NULL;
     bool done = span != NULL &&
-                ebbi_os_commit((void *)start, (size_t)span->granules << EBBI_GRANULE_SHIFT) == 0;
+                ebbi_os_unfence((void *)start, (size_t)span->granules << EBBI_GRANULE_SHIFT) == 0;
     if (done) {
         ebbi_span_free(span);
     }
@@ -436,7 +437,7 @@ void ebbi_guard_free(struct ebbi_large *large)
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);
-    if (ebbi_os_guard(pages.first, (size_t)(pages.limit - pages.first)) == 0) {
+    if (ebbi_os_fence(pages.first, (size_t)(pages.limit - pages.first)) == 0) {
         (void)open_again(hold_record(number));
     } else {
         return_record(number); // from here on it may be another's

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: what the debug mode of regions asks of Linux, refused accesses; and the signal that asks for statistics.
+// Layer os: what debuggers ask of Linux, refused accesses; and the signal that asks for statistics.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <link.h>
 #include <pthread.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "ebbtide/detail/atomic.h"
 #include "os/os.h"
 
 static bool handles(const struct sigaction *action)
@@ -37,6 +39,58 @@ bool ebbi_os_may_handle_signal(void)
         }
     }
     return false;
+}
+
+// ---- fences --------------------------------------------------------------------------------------
+
+// Older headers do not have them.
+#define GUARD_INSTALL 102
+#define GUARD_REMOVE 103
+#define POPULATE_READ 22
+
+static bool fences_mark;    // atomic
+static bool fences_protect; // atomic: some are no markers
+
+// Emulators take any advice for followed: a page that has a marker cannot be made readable.
+void ebbi_os_fences_begin(void)
+{
+    int saved = errno;
+    size_t bytes = ebbi_os_page_size();
+    void *page = ebbi_os_map(NULL, bytes);
+    if (page != NULL) {
+        bool marks = madvise(page, bytes, GUARD_INSTALL) == 0 &&
+                     madvise(page, bytes, POPULATE_READ) != 0 && errno == EFAULT &&
+                     madvise(page, bytes, GUARD_REMOVE) == 0 &&
+                     madvise(page, bytes, POPULATE_READ) == 0;
+        ebbi_store_relaxed(&fences_mark, marks); // relaxed: without, there is protection
+        ebbi_os_release(page, bytes);
+    }
+    errno = saved;
+}
+
+int ebbi_os_fence(void *start, size_t bytes)
+{
+    int saved = errno;
+    int result = 0;
+    // relaxed: as above
+    if (!ebbi_load_relaxed(&fences_mark) || madvise(start, bytes, GUARD_INSTALL) != 0) {
+        ebbi_store_relaxed(&fences_protect, true); // relaxed: before the place is handed on
+        result = ebbi_os_guard(start, bytes);
+    }
+    errno = saved;
+    return result;
+}
+
+int ebbi_os_unfence(void *start, size_t bytes)
+{
+    int saved = errno;
+    // relaxed: as above, here and below
+    bool done = !ebbi_load_relaxed(&fences_mark) || madvise(start, bytes, GUARD_REMOVE) == 0;
+    if (ebbi_load_relaxed(&fences_protect)) {
+        done = ebbi_os_commit(start, bytes) == 0 && done;
+    }
+    errno = saved;
+    return done ? 0 : -ENOMEM;
 }
 
 // ---- faults --------------------------------------------------------------------------------------

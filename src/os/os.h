@@ -38,6 +38,13 @@ int ebbi_os_close(void *start, size_t bytes);
 // The same, and gives the pages back. Locked memory keeps its pages.
 int ebbi_os_guard(void *start, size_t bytes);
 
+// Lets no access through, and gives the pages back, where that is done again and again. By markers in the page tables
+// (MADV_GUARD_INSTALL, Linux 6.13), which split no mapping, once ebbi_os_fences_begin has found that they hold; else, and
+// where the kernel refuses one (locked memory), as ebbi_os_guard. 0 or -ENOMEM; on failure nothing has changed.
+int ebbi_os_fence(void *start, size_t bytes);
+int ebbi_os_unfence(void *start, size_t bytes); // accessible again. 0 or -ENOMEM: some may be
+void ebbi_os_fences_begin(void);                // one thread at a time
+
 // Ends a reservation or mapping.
 void ebbi_os_release(void *start, size_t bytes);
 

@@ -122,6 +122,7 @@ hostile_case(limits_lock "" goes_home 100)
 hostile_case(limits_lock "" goes_home 100000)
 hostile_case(limits_lock "" limited 64)
 hostile_case(limits_lock "" no_threads)
+hostile_case(limits_lock EBB_CHECK=1 guards)
 
 hostile_program(seccomp_worker ebbtide)
 hostile_case(seccomp_worker "" single)

@@ -172,13 +172,65 @@ static void no_threads(long unused)
     MUST(status == 0 && err[0] == 0, "%s, stderr: %s", status_text(status), err);
 }
 
+static void must_end(const volatile char *p, int ends, const char *what)
+{
+    pid_t child = fork();
+    if (child == 0) {
+        signal(SIGSEGV, SIG_DFL);
+        (void)*p;
+        _exit(0);
+    }
+    int status;
+    MUST(child > 0 && waitpid(child, &status, 0) == child, "no child: %s", strerror(errno));
+    MUST(WIFSIGNALED(status) == ends, "%s: %s", what, status_text(status));
+}
+
+static void must_be_fenced(const char *empty, const char *used, const char *freed, const char *when)
+{
+    must_end(empty, 1, when);
+    must_end(used, 0, when);
+    must_end(used + 200000 + 4096, 1, when);
+    must_end(freed, 1, when);
+}
+
+static void guarded_round(void)
+{
+    for (int i = 0; i < 1500; i++) {
+        free(malloc(0));
+        free(memset(malloc(140000), 1, 140000));
+    }
+}
+
+// With EBB_CHECK: what was fenced before, and what is while memory is locked, of which the kernel refuses markers.
+static void guards(long unused)
+{
+    (void)unused;
+    char *old[] = {malloc(0), malloc(200000), malloc(200000)};
+    free(old[2]);
+    must_be_fenced(old[0], old[1], old[2], "before");
+    if (mlockall(MCL_CURRENT | MCL_FUTURE) != 0)
+        skip("mlockall: %s", strerror(errno));
+    char *locked[] = {malloc(0), malloc(200000), malloc(200000)};
+    free(locked[2]);
+    must_be_fenced(locked[0], locked[1], locked[2], "locked");
+    must_be_fenced(old[0], old[1], old[2], "from before");
+    guarded_round();
+    free(old[1]);
+    must_end(old[1], 1, "freed meanwhile");
+    munlockall();
+    guarded_round();
+    must_end(locked[0], 1, "unlocked");
+    must_end(locked[1], 0, "unlocked");
+    free(locked[0]);
+    free(locked[1]);
+    guarded_round();
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {{"root", as_root},
-                                          {"goes_home", goes_home},
-                                          {"limited", limited},
-                                          {"no_threads", no_threads},
-                                          {NULL, NULL}};
+    static const struct topic topics[] = {{"root", as_root},          {"guards", guards},
+                                          {"goes_home", goes_home},   {"limited", limited},
+                                          {"no_threads", no_threads}, {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB locked at most", proc_number("/proc/self/status", "\nVmHWM:"));
 }
