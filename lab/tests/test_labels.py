@@ -30,6 +30,11 @@ A_PART = 3
 BEHIND = BOARD + HEAD.size + ROWS * labels.ROW.size + MORE.size  # where the first part is
 
 
+@pytest.fixture(autouse=True)
+def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(labels, "LEAST_PART", A_PART)
+
+
 def board(*found: bytes, count: int | None = None) -> Bytes:
     parts, at = b"", BEHIND
     for first in range(ROWS, len(found), A_PART):

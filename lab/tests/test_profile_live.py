@@ -212,6 +212,20 @@ def test_another_version_is_told(tmp_path: Path) -> None:
         assert "has a profile of another version" in fault(pid)
 
 
+@pytest.mark.parametrize(("count", "fault_is"), [("0", "holds no sample"), ("~0UL", "no sense")])
+def test_sums_that_make_no_sense_are_told(
+    count: str, fault_is: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control.Control, "ask", lambda *_, **__: None)
+    sums = f"""
+static unsigned long none[64], book[3] = {{1, 1, {count}}}, live[2];
+static struct {{ unsigned round; unsigned long mean, until; }} state = {{1, 4096, 0}};
+"""
+    source = board(entry_bytes="160", state="&state", book="book", live="live", control="none")
+    with started(build(sums + source + WAITS, tmp_path / "nonsense")) as pid:
+        assert fault_is in fault(pid, "--seconds", "1")
+
+
 def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:
     (tmp_path / "heap.pb").write_bytes(b"x")
     done = profile(tmp_path / "heap.pb", "--seconds", 3)

@@ -231,6 +231,23 @@ def made_up(folder: Path, *flags: str, state: str = "4 << 16 | 1") -> Path:
     return build(WAITS, folder / "program", *linked)
 
 
+CIRCLE = """
+static uint64_t now = 5 << 16, none[8];
+static struct { uint64_t state; const uint64_t *now; uint32_t unused, thread; void *next; }
+    one = {1, &now, 0, 1, &one};
+static void *first = &one;
+"""
+
+
+def test_a_list_without_end_is_given_up(tmp_path: Path) -> None:
+    source = board(now="&now", first="&first", changed_ms="none", waiting="none", parts="1")
+    with started(build("#include <stdint.h>\n" + CIRCLE + source + WAITS, tmp_path / "o")) as pid:
+        done = doctor("--pid", str(pid))
+        assert "too fast to be read" in done.output
+    with started(build(board(parts="1UL << 40") + WAITS, tmp_path / "many")) as pid:
+        assert "makes no sense" in doctor("--pid", str(pid)).output
+
+
 @pytest.mark.parametrize("flags", [[], ["-no-pie"], ["-Wl,-z,noseparate-code"]])
 def test_a_stalled_process_is_told_and_fails(tmp_path: Path, flags: list[str]) -> None:
     with started(made_up(tmp_path, *flags)) as pid:

@@ -229,6 +229,16 @@ def test_json_has_every_number_unrounded(tmp_path: Path) -> None:
     assert (second["label"], second["released"], second["drain_share"]) == ("parse", 499, None)
 
 
+def test_names_do_not_rule_the_terminal(tmp_path: Path) -> None:
+    source = MADE_UP.replace('"requests"', '"\\033]0;x\\007\\033[2J\\n[red]"')
+    with started(made_up(tmp_path, source)) as pid:
+        done = status(str(pid))
+        facts = json.loads(status(str(pid), "--json").output)
+    assert done.exit_code == 0
+    assert "\033" not in done.output
+    assert facts["labels"][0]["label"] == "\ufffd]0;x\ufffd\ufffd[2J\ufffd[red]"
+
+
 def test_watch_looks_again_until_the_process_ends(tmp_path: Path) -> None:
     code = "from ebbtide_lab.cli.main import main; main()"
     with started(made_up(tmp_path)) as pid:

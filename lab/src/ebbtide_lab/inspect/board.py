@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Process, Torn
+from ebbtide_lab.inspect.image import Process, Torn, shown, text_of
 
 LIBRARY = "libebbtide"
 OWNER, TYPE = b"Ebbtide", 1
@@ -18,6 +18,7 @@ HEAD = struct.Struct("<QII")  # magic, version, bytes
 MAGIC = 0x454242424F524431
 VERSION = 1
 REST = struct.Struct("<16s5Q5Q4Q")
+MOST_PARTS = 4096  # of the sum of what waits
 
 
 class Reclaim(NamedTuple):
@@ -68,8 +69,8 @@ def require(process: Process) -> Board:
         older = next((each for each in process.maps if LIBRARY in Path(each.file).name), None)
         if older:
             raise LabError(
-                f"process {process.pid} runs an Ebbtide of another version from {older.file},"
-                " which this tool cannot read"
+                f"process {process.pid} runs an Ebbtide of another version from"
+                f" {shown(older.file)}, which this tool cannot read"
             )
         raise LabError(f"process {process.pid} has no Ebbtide in it")
     return board
@@ -81,13 +82,14 @@ def _read(process: Process, at: int) -> Board:
         if (magic, version) != (MAGIC, VERSION) or size < HEAD.size + REST.size:
             raise LabError(f"the Ebbtide in process {process.pid} is of another version")
         rest = REST.unpack(process.read(at + HEAD.size, REST.size))
+        if rest[10] > MOST_PARTS:
+            raise LabError(f"the Ebbtide in process {process.pid} makes no sense")
     except Torn as error:
         raise LabError(f"process {process.pid} has ended, or became another program") from error
-    release = rest[0].partition(b"\0")[0].decode(errors="replace")
     control, snapshot, labels, a_part, options = rest[1:6]
     return Board(
         at,
-        release,
+        text_of(rest[0]),
         control,
         snapshot,
         labels,

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board, control
 from ebbtide_lab.inspect.control import Control
-from ebbtide_lab.inspect.image import Code, Process, told
+from ebbtide_lab.inspect.image import Code, Process, text_of, told
 
 STATE = struct.Struct("<IxxxxQQ")  # round, mean, until
 BOOK = struct.Struct("<QQQ")  # entries, calls, how many entries
@@ -24,6 +24,7 @@ LIVE = struct.Struct("<QQdQIIQII")
 LABEL_BYTES = 32
 WORD = struct.Struct("<Q")
 MOST_DEPTH = 64
+MOST_ENTRIES, MOST_CALLS, MOST_LIVE = 1 << 17, 1 << 22, 1 << 19
 
 
 class Amount(NamedTuple):
@@ -115,11 +116,13 @@ class HeapProfile:
         """All stacks since the process began, those of earlier rounds included."""
         with told(self.pid):
             entries, calls, count = BOOK.unpack(self._process.read(self._its.book, BOOK.size))
-            if entries == 0:
+            if entries == 0 or count == 0:
                 return []
+            self._check(count <= MOST_ENTRIES)
             content = self._process.read(entries, count * ENTRY.size)
             found = list(ENTRY.iter_unpack(content))
             last = max(first + depth for _, first, depth, *_ in found)
+            self._check(last <= MOST_CALLS)
             words = struct.unpack(f"<{last}Q", self._process.read(calls, last * WORD.size))
         return [
             Sums(
@@ -134,6 +137,7 @@ class HeapProfile:
         """The samples in use. One that comes or goes meanwhile may be missing."""
         with told(self.pid):
             live, count = TABLE.unpack(self._process.read(self._its.live, TABLE.size))
+            self._check(count <= MOST_LIVE)
             content = self._process.read(live, count * LIVE.size) if live else b""
         labels: dict[int, str] = {0: ""}
         return [
@@ -159,8 +163,12 @@ class HeapProfile:
         if address not in known:
             with told(self.pid):
                 name = self._process.read(address, LABEL_BYTES)
-            known[address] = name.partition(b"\0")[0].decode(errors="replace")
+            known[address] = text_of(name)
         return known[address]
+
+    def _check(self, is_possible: bool) -> None:
+        if not is_possible:
+            raise LabError(f"the profile of process {self.pid} makes no sense")
 
     def _state(self) -> tuple[int, int, int]:
         with told(self.pid):

@@ -28,6 +28,16 @@ class Torn(Exception):
     """What was read was changed or taken away meanwhile: worth another attempt."""
 
 
+def shown(text: str) -> str:
+    """What a process says goes to a terminal, which is not to obey it."""
+    return "".join(each if each.isprintable() else "\ufffd" for each in text)
+
+
+def text_of(content: bytes) -> str:
+    """Of a string that ends with the content, or with a zero."""
+    return shown(content.partition(b"\0")[0].decode(errors="replace"))
+
+
 class Memory(Protocol):
     """What a reader of another process needs of it."""
 
@@ -120,7 +130,7 @@ class Process:
         """Empty when the thread has ended."""
         try:
             comm = Path(f"/proc/{self.pid}/task/{thread}/comm")
-            return comm.read_text(errors="replace").strip()
+            return shown(comm.read_text(errors="replace").strip())
         except OSError:
             return ""
 

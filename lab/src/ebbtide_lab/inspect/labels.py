@@ -15,7 +15,7 @@ from itertools import count
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Memory
+from ebbtide_lab.inspect.image import Memory, text_of
 
 HEAD = struct.Struct("<Q")
 ROW = struct.Struct("<32s15Q")
@@ -23,6 +23,7 @@ ROWS = 64  # of the table
 MORE = struct.Struct("<QQ")  # labels, the first part
 NEXT = struct.Struct("<Q")  # a part begins with it
 MOST_LABELS = 1_000_000
+LEAST_PART = 100  # the first few are in the table, so that others lie in large parts
 WORDS = ROW.size // 8
 OPEN_AT, HELD_AT = 5, 10  # words of a row
 SHOWN = 64  # where nobody wants all
@@ -130,7 +131,7 @@ class Table:
     def _others(self, address: int) -> Iterator[bytes]:
         known, at = MORE.unpack(self._memory.read(address, MORE.size))
         left = known - ROWS
-        if not (0 <= left <= MOST_LABELS and self._a_part):
+        if not 0 <= left <= MOST_LABELS or self._a_part < LEAST_PART:
             raise LabError(f"its Ebbtide counts {known} labels, which cannot be")
         while left > 0:
             rows = min(left, self._a_part)
@@ -175,7 +176,7 @@ def _label(row: Row, now_ms: int, has_age: bool) -> Label:
     since_ms = row.oldest_since_ms
     is_measured = row.is_domain or row.live_bytes or not row.held_bytes
     return Label(
-        label=row.label.partition(b"\0")[0].decode(errors="replace"),
+        label=text_of(row.label),
         is_domain=row.is_domain != 0,
         open=row.open,
         opened=row.opened,

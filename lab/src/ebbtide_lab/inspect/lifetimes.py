@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board
-from ebbtide_lab.inspect.image import Process, Torn
+from ebbtide_lab.inspect.image import Process, Torn, shown
 from ebbtide_lab.inspect.labels import NO_REST, Label, Rest, Table
 
 
@@ -76,9 +76,9 @@ def _is_guarded(pid: int) -> bool:
 
 
 def file_at(process: Process, address: int) -> str:
-    """The mapped file that begins last before the address."""
+    """The mapped file that begins last before the address, to be shown."""
     before = [each for each in process.maps if each.start <= address]
-    return max(before, key=lambda each: each.start).file if before else ""
+    return shown(max(before, key=lambda each: each.start).file) if before else ""
 
 
 def resident_bytes(folder: Path) -> int:

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board, control
 from ebbtide_lab.inspect.control import Control
-from ebbtide_lab.inspect.image import Process, told
+from ebbtide_lab.inspect.image import Process, text_of, told
 
 TABLE = struct.Struct("<7Q")  # count; options, words, files, changes, values, sources
 OPTION = struct.Struct("<4Q")  # name, kind, least, most
 SIZE, SIZE_FILE, MS, FLAG, NUMBER, CHOICE, PATH = range(7)  # kinds
 MOST_WORDS = 5  # of a choice
-MOST_OPTIONS = 1000
+MOST_OPTIONS = 200
 MOST_TEXT = 4096
 SOURCES = ("default", "environment", "request")
 WORD = struct.Struct("<Q")
@@ -131,4 +131,4 @@ def _text(process: Process, at: int) -> str:
     while b"\0" not in found and len(found) < MOST_TEXT:
         start = at + len(found)
         found += process.read(start, 64 - start % 64)
-    return found.partition(b"\0")[0].decode(errors="replace")
+    return text_of(found)

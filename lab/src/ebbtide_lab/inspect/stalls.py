@@ -25,7 +25,8 @@ DEPTH = 0x7FFF
 LINE = 64
 ATTEMPTS = 50
 ATTEMPTS_WAIT_S = 0.002
-MOST_PARTICIPANTS = 1_000_000
+MOST_PARTICIPANTS = 200_000
+MOST_S = 5.0
 
 
 @dataclass(frozen=True)
@@ -66,10 +67,13 @@ def examine(pid: int) -> Stalls:
 
 def read_stalls(memory: Memory, its: Reclaim, now_ms: int, name_of: Callable[[int], str]) -> Stalls:
     """The clock that these places tell of; names are asked of `name_of`."""
+    end = time.monotonic() + MOST_S
     for _ in range(ATTEMPTS):
         try:
             return _read_once(memory, its, now_ms, name_of)
         except Torn:
+            if time.monotonic() > end:
+                break
             time.sleep(ATTEMPTS_WAIT_S)
     raise LabError("its threads come and go too fast to be read; try again")
 
@@ -101,12 +105,12 @@ def _participants(memory: Memory, its: Reclaim) -> Iterator[tuple[int, int]]:
     """State and thread of each. The library puts new ones, and those in the way of the
     clock, at the head: with the head as it was, none has been passed over."""
     head = at = _word(memory, its.first)
-    count = 0
+    seen: set[int] = set()
     while at:
         state, now, _, thread, following = PARTICIPANT.unpack(memory.read(at, PARTICIPANT.size))
-        count += 1
-        if now != its.now or count > MOST_PARTICIPANTS:
+        if now != its.now or at in seen or len(seen) == MOST_PARTICIPANTS:
             raise Torn
+        seen.add(at)
         yield state, thread
         at = following
     if _word(memory, its.first) != head:
