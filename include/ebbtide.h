@@ -179,7 +179,8 @@ struct ebb_snapshot {
 EBB_EXPORT void ebb_snapshot_get(struct ebb_snapshot *snapshot) EBB_NOEXCEPT;
 
 // The name of option `index` (0, 1, ...), its value in force (bytes, milliseconds, or the number of
-// its word, see docs/options.md) and whether it was set, by the environment or by another process (`ebb options`). NULL past the last.
+// its word, see docs/options.md) and whether it was set, by the environment or by another process
+// (`ebb options`). NULL past the last.
 EBB_EXPORT const char *ebb_option_value(unsigned index, size_t *value, int *is_set) EBB_NOEXCEPT;
 
 // "major.minor.patch".

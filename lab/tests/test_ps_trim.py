@@ -3,6 +3,7 @@
 
 import json
 import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from verbs import fault_of
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import control
+from ebbtide_lab.inspect.heap import examine
+from ebbtide_lab.inspect.image import Process
 
 KEEPS_FREE = """
 #include <pthread.h>
@@ -87,6 +90,28 @@ def test_what_is_free_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert done["pid"] == pid
     assert done["after_bytes"] < done["before_bytes"] - (20 << 20)
     assert again.output.startswith(f"Process {pid}: ")
+
+
+def test_tools_take_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "TURN_WITHIN_S", 0.1)
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        other = Process(pid, writes=True)
+        try:
+            with other.turn(0):
+                assert f"other tools ask process {pid} all the time" in fault("trim", pid)
+            assert ebb("trim", pid).exit_code == 0
+        finally:
+            other.close()
+
+
+def test_many_tools_at_once_are_all_answered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def look(_: int) -> int:
+        return examine(pid).pid
+
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid, ThreadPoolExecutor(4) as tools:
+        assert list(tools.map(look, range(40))) == [pid] * 40
 
 
 def test_what_does_not_answer_or_has_none_is_told(

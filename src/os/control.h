@@ -5,7 +5,8 @@
 // neither does not answer.
 //
 // The other writes `what`, `with` and `ms`, then `asked`: another number than before. Answered is that number, once it has been
-// done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered: what the later one wants is done.
+// done, and `result` 0 or an errno below 0. Of two that ask at once one may go unanswered, so they take turns by a lock that
+// this process knows nothing of: flock(2) on its /proc/PID/mem.
 #ifndef EBB_OS_CONTROL_H
 #define EBB_OS_CONTROL_H
 

@@ -107,6 +107,16 @@ for static in -static ''; do
         fail "EBB_STATS=exit is ignored ($static)"
 done
 
+# gcc tells the linker of -flto too late that it wants malloc; pkg-config and CMake tell it before.
+if "$c_compiler" --version | grep -q 'Free Software Foundation'; then
+    for static in -static ''; do
+        build "$work/plain.c" "$work/lto" -O2 -flto $static -Wl,-u,malloc "$archive"
+        EBB_STATS=exit "$work/lto" 2>"$work/report" || fail "a C program with -flto"
+        grep -q '^ebbtide: lto\[[0-9]*\]: where the resident memory is$' "$work/report" ||
+            fail "-flto links without the archive ($static)"
+    done
+fi
+
 # Stacks of a static program need a table that only this option makes.
 cat >"$work/profiled.c" <<'P'
 #include <stdlib.h>

@@ -12,7 +12,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect.image import Process, Torn, shown, text_of
 
 LIBRARY = "libebbtide"
-OWNER, TYPE = b"Ebbtide", 1
+NOTE = struct.pack("<III8s", 8, 8, 1, b"Ebbtide")  # bytes of owner and content, type, owner
 DISTANCE = struct.Struct("<q")
 HEAD = struct.Struct("<QII")  # magic, version, bytes
 MAGIC = 0x454242424F524431
@@ -56,9 +56,8 @@ class Board(NamedTuple):
 
 def find(process: Process) -> Board | None:
     """The first one's. LabError: it is of another version than this tool."""
-    for note in process.notes(OWNER, TYPE):
-        if len(note.content) == DISTANCE.size:
-            return _read(process, note.address + DISTANCE.unpack(note.content)[0])
+    for note in process.notes(NOTE, DISTANCE.size):
+        return _read(process, note.address + DISTANCE.unpack(note.content)[0])
     return None
 
 
@@ -82,10 +81,11 @@ def _read(process: Process, at: int) -> Board:
         if (magic, version) != (MAGIC, VERSION) or size < HEAD.size + REST.size:
             raise LabError(f"the Ebbtide in process {process.pid} is of another version")
         rest = REST.unpack(process.read(at + HEAD.size, REST.size))
-        if rest[10] > MOST_PARTS:
-            raise LabError(f"the Ebbtide in process {process.pid} makes no sense")
     except Torn as error:
         raise LabError(f"process {process.pid} has ended, or became another program") from error
+    reclaim, profile = Reclaim(*rest[6:11]), Profile(*rest[11:])
+    if reclaim.parts > MOST_PARTS:
+        raise LabError(f"the Ebbtide in process {process.pid} makes no sense")
     control, snapshot, labels, a_part, options = rest[1:6]
     return Board(
         at,
@@ -95,6 +95,6 @@ def _read(process: Process, at: int) -> Board:
         labels,
         a_part,
         options,
-        Reclaim(*rest[6:11]),
-        Profile(*rest[11:]),
+        reclaim,
+        profile,
     )

@@ -17,6 +17,7 @@ HALF = struct.Struct("<I")
 NOTHING, PROFILE, TRIM, SNAPSHOT, PINS, OPTION = range(6)
 ASKED_AT, WHAT_AT = 0, 16
 ANSWERS_WITHIN_S = 5.0
+TURN_WITHIN_S = 15.0
 LOOK_S = 0.005
 MOST_REST_S = 0.1  # from one look to the next
 
@@ -33,8 +34,9 @@ class Control:
         self._at = address
 
     def ask(self, what: int, with_: int = 0, ms: int = 0, within_s: float | None = None) -> None:
-        """Returns when it is done. A question that is not answered is taken back."""
-        with told(self._process.pid):
+        """Returns when it is done. A question that is not answered is taken back. Of several tools
+        each waits for its turn, so that none overwrites what another has asked."""
+        with told(self._process.pid), self._process.turn(TURN_WITHIN_S):
             question = QUESTION.pack(what, with_, ms)
             number = self._put(question)
             end = time.monotonic() + (ANSWERS_WITHIN_S if within_s is None else within_s)
@@ -43,7 +45,7 @@ class Control:
                 while not self._is_done(number) and time.monotonic() < end:
                     time.sleep(rest_s)
                     rest_s = min(2 * rest_s, MOST_REST_S)  # each look costs, and most wait for long
-                    if self._state()[0] != number:  # another tool asks as well
+                    if self._state()[0] != number:  # a tool in another container does not see turns
                         number = self._put(question)
             except KeyboardInterrupt:
                 self._take_back()
@@ -61,9 +63,7 @@ class Control:
         return asked, answered, result
 
     def _put(self, question: bytes) -> int:
-        before = self._state()[0]
-        number = (before + 1 + os.getpid()) % (1 << 32)  # another than anybody's just now
-        number += number == before
+        number = (self._state()[0] + 1 + os.getpid()) % (1 << 32)  # another than anybody's just now
         self._process.write(self._at + WHAT_AT, question)
         self._process.write(self._at + ASKED_AT, HALF.pack(number))
         return number

@@ -5,8 +5,10 @@ The process is not stopped and does not help, and its files are not opened: /pro
 where they are mapped, their program headers, which are mapped too, where their notes are.
 """
 
+import fcntl
 import os
 import struct
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -20,8 +22,8 @@ ELF_HEAD = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
 MAGIC, CLASS_64, LITTLE = b"\x7fELF", 2, 1
 SEGMENT = struct.Struct("<IIQQQQQQ")
 PT_LOAD, PT_NOTE = 1, 4
-NOTE_HEAD = struct.Struct("<III")  # bytes of the owner's name, of the content; type
 MOST_NOTES = 1 << 16  # bytes of them
+TURN_S = 0.01  # from one look to the next
 
 
 class Torn(Exception):
@@ -61,7 +63,6 @@ class Segment(NamedTuple):
     offset: int
     address: int
     bytes: int
-    align: int
 
 
 class Note(NamedTuple):
@@ -118,13 +119,36 @@ class Process:
         if written != len(content):
             raise Torn
 
-    def notes(self, owner: bytes, kind: int) -> Iterator[Note]:
-        """Those of that type in the mapped files, in the order of their addresses."""
+    def notes(self, head: bytes, size: int) -> Iterator[Note]:
+        """The `size` bytes behind each such head of a note in the mapped files, in the order of
+        their addresses."""
         for mapping in self.maps:
             try:
-                yield from self._notes(mapping, owner, kind)
+                yield from self._notes(mapping, head, size)
             except (Torn, struct.error):
                 continue  # no program, or one that is gone
+
+    @contextmanager
+    def turn(self, within_s: float) -> Iterator[None]:
+        """Tools that open the process for writing take turns in this. LabError: others have it
+        all the time."""
+        end = time.monotonic() + within_s
+        while not self._locks():
+            if time.monotonic() > end:
+                raise LabError(f"other tools ask process {self.pid} all the time")
+            time.sleep(TURN_S)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._memory, fcntl.LOCK_UN)
+
+    def _locks(self) -> bool:
+        """The kernel ends it with the tool, however that ends."""
+        try:
+            fcntl.flock(self._memory, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
 
     def thread_name(self, thread: int) -> str:
         """Empty when the thread has ended."""
@@ -134,14 +158,16 @@ class Process:
         except OSError:
             return ""
 
-    def _notes(self, mapping: Mapping, owner: bytes, kind: int) -> Iterator[Note]:
+    def _notes(self, mapping: Mapping, head: bytes, size: int) -> Iterator[Note]:
         parts = self._segments(mapping.start)
         loads = [part for part in parts if part.type == PT_LOAD and part.offset == 0]
         for part in parts:
             if part.type == PT_NOTE and loads and part.bytes <= MOST_NOTES:
-                at = mapping.start - loads[0].address + part.address
-                align = 8 if part.align == 8 else 4
-                yield from _notes_in(self.read(at, part.bytes), at, align, (owner, kind))
+                start = mapping.start - loads[0].address + part.address
+                content = self.read(start, part.bytes)
+                at = content.find(head) + len(head)
+                if len(head) <= at <= len(content) - size:
+                    yield Note(start + at, content[at : at + size])
 
     def _segments(self, start: int) -> list[Segment]:
         head = ELF_HEAD.unpack(self.read(start, ELF_HEAD.size))
@@ -150,8 +176,8 @@ class Process:
         at, count = start + head[7], head[12]
         table = self.read(at, count * SEGMENT.size)
         return [
-            Segment(kind, offset, address, size, align)
-            for kind, _, offset, address, _, _, size, align in SEGMENT.iter_unpack(table)
+            Segment(kind, offset, address, size)
+            for kind, _, offset, address, _, _, size, _ in SEGMENT.iter_unpack(table)
         ]
 
 
@@ -204,19 +230,3 @@ def _code(maps: str) -> Iterator[Code]:
             start, _, limit = words[0].partition("-")
             file = words[5].removesuffix(DELETED) if len(words) == 6 else ""
             yield Code(int(start, 16), int(limit, 16), int(words[2], 16), file)
-
-
-def _notes_in(content: bytes, start: int, align: int, wanted: tuple[bytes, int]) -> Iterator[Note]:
-    at = 0
-    while at + NOTE_HEAD.size <= len(content):
-        name_bytes, size, kind = NOTE_HEAD.unpack_from(content, at)
-        name_at = at + NOTE_HEAD.size
-        content_at = _up(name_at + name_bytes, align)
-        name = content[name_at : name_at + name_bytes].rstrip(b"\0")
-        if (name, kind) == wanted:
-            yield Note(start + content_at, content[content_at : content_at + size])
-        at = _up(content_at + size, align)
-
-
-def _up(number: int, align: int) -> int:
-    return -(-number // align) * align
