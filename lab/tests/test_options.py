@@ -12,6 +12,7 @@ from test_ps_trim import ebb, fault
 from test_stalls import WAITS, build, started
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.lifetimes import is_running
 from ebbtide_lab.inspect.options import CHOICE, SIZE, Option
 
@@ -103,7 +104,17 @@ def test_what_is_none_is_a_clear_error(tmp_path: Path) -> None:
     with started(build(source, tmp_path / "nonsense")) as pid:
         assert "counts 1099511627776 options" in fault("options", pid)
     with started(build(board(options="(void *)8") + WAITS, tmp_path / "nowhere")) as pid:
-        assert "has ended, or became another program" in fault("options", pid)
+        assert "what its Ebbtide says of itself leads nowhere" in fault("options", pid)
+
+
+def test_a_change_that_is_not_answered_is_told_with_what_holds_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control, "ANSWERS_WITHIN_S", 0.2)
+    with under_ebbtide(WAITS, tmp_path, monkeypatch, EBB_GUARD="7") as pid:
+        said = fault("options", pid, "EBB_GUARD=100")
+        assert f"process {pid} does not answer" in said
+        assert "; EBB_GUARD is 7" in said
 
 
 def option(kind: int, value: int, words: tuple[str, ...] = ()) -> Option:

@@ -123,3 +123,25 @@ def test_what_does_not_answer_or_has_none_is_told(
     with started(build(WAITS, tmp_path / "plain")) as pid:
         assert "has no Ebbtide in it" in fault("trim", pid)
     assert "no process has the number 4194400" in fault("trim", 4194400)
+
+
+def test_a_process_without_memory_is_told_from_none() -> None:
+    ended = os.fork()
+    if ended == 0:
+        os._exit(0)
+    os.waitid(os.P_PID, ended, os.WEXITED | os.WNOWAIT)
+    try:
+        assert "has ended; its parent has not waited for it yet" in fault("trim", ended)
+    finally:
+        os.waitpid(ended, 0)
+    assert "no process has the number" in fault("trim", ended)
+
+
+def is_the_kernels(pid: int) -> bool:
+    comm = Path(f"/proc/{pid}/comm")
+    return comm.exists() and comm.read_text() == "kthreadd\n"
+
+
+@pytest.mark.skipif(not is_the_kernels(2), reason="the kernel's threads are not seen from here")
+def test_a_thread_of_the_kernel_is_told() -> None:
+    assert "process 2 has no memory of its own: it is the kernel's" in fault("trim", 2)

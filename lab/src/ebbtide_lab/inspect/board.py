@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Process, Torn, shown, text_of
+from ebbtide_lab.inspect.image import Process, Torn, shown, text_of, torn_reason
 
 LIBRARY = "libebbtide"
 NOTE = struct.pack("<III8s", 8, 8, 1, b"Ebbtide")  # bytes of owner and content, type, owner
@@ -82,7 +82,7 @@ def _read(process: Process, at: int) -> Board:
             raise LabError(f"the Ebbtide in process {process.pid} is of another version")
         rest = REST.unpack(process.read(at + HEAD.size, REST.size))
     except Torn as error:
-        raise LabError(f"process {process.pid} has ended, or became another program") from error
+        raise LabError(torn_reason(process.pid)) from error
     reclaim, profile = Reclaim(*rest[6:11]), Profile(*rest[11:])
     if reclaim.parts > MOST_PARTS:
         raise LabError(f"the Ebbtide in process {process.pid} makes no sense")

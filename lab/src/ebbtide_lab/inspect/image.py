@@ -24,6 +24,7 @@ SEGMENT = struct.Struct("<IIQQQQQQ")
 PT_LOAD, PT_NOTE = 1, 4
 MOST_NOTES = 1 << 16  # bytes of them
 TURN_S = 0.01  # from one look to the next
+ENDED = ("", "Z", "X")  # states: gone, not waited for, just going
 
 
 class Torn(Exception):
@@ -187,9 +188,28 @@ def told(pid: int) -> Iterator[None]:
     try:
         yield
     except Torn as error:
-        raise LabError(f"process {pid} has ended, or became another program, just now") from error
+        raise LabError(torn_reason(pid)) from error
     except PermissionError as error:
         raise LabError(f"not allowed to write the memory of process {pid}") from error
+
+
+def torn_reason(pid: int) -> str:
+    """Why nothing can be read where its memory says that there is something."""
+    if _state(pid) in ENDED:
+        return f"process {pid} has ended"
+    return (
+        f"process {pid} has just become another program, or what its Ebbtide says of itself leads"
+        " nowhere"
+    )
+
+
+def _state(pid: int) -> str:
+    """The kernel's letter; empty: there is no such process."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return ""
+    return text.rpartition(")")[2].split()[0]
 
 
 def _living(pid: int) -> Path:
@@ -207,12 +227,20 @@ def _told(pid: int, access: str) -> Iterator[None]:
     try:
         yield
     except (FileNotFoundError, ProcessLookupError) as error:
-        raise LabError(f"no process has the number {pid}") from error
+        raise LabError(_no_memory(_state(pid), pid)) from error
     except PermissionError as error:
         raise LabError(
             f"not allowed to {access} the memory of process {pid}: be its user or root"
             " (and see /proc/sys/kernel/yama/ptrace_scope)"
         ) from error
+
+
+def _no_memory(state: str, pid: int) -> str:
+    if not state:
+        return f"no process has the number {pid}"
+    if state in ENDED:
+        return f"process {pid} has ended; its parent has not waited for it yet"
+    return f"process {pid} has no memory of its own: it is the kernel's"
 
 
 def _first_pages(maps: str) -> Iterator[Mapping]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board, control
-from ebbtide_lab.inspect.control import Control
+from ebbtide_lab.inspect.control import Control, NoAnswer
 from ebbtide_lab.inspect.image import Process, text_of, told
 
 TABLE = struct.Struct("<7Q")  # count; options, words, files, changes, values, sources
@@ -86,7 +86,12 @@ def change(pid: int, name: str, text: str) -> list[Option]:
             able = ", ".join(each.name for _, each in known.values() if each.changes)
             raise LabError(f"{name} holds from the start of a process; what changes is {able}")
         value = option.parse(text)
-        Control(process, board.require(process).control).ask(control.OPTION, number, value)
+        try:
+            Control(process, board.require(process).control).ask(control.OPTION, number, value)
+        except NoAnswer as error:
+            with told(pid):
+                now = _read(process)[number]
+            raise NoAnswer(f"{error}; {name} is {now.text}") from error
         with told(pid):
             return _read(process)
     finally:
