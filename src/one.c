@@ -59,6 +59,7 @@
 #include "debug/draw.c"
 #include "debug/shape.c"
 #include "debug/guard.c"
+#include "debug/held.c"
 #include "debug/quarantine.c"
 #include "heap/shelf.c"
 #include "heap/magazine.c"

@@ -15,7 +15,7 @@
 //     of two threads that free, one is told so.
 // C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves or is looked at: by frees, as long as
 //     none leaves, by passes, at the exit.
-// C3  the held are an array, oldest first, under a lock; one that leaves is a random one of the oldest.
+// C3  the held are held.h's.
 // Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guard.h's.
 #ifndef EBB_DEBUG_CHECK_H
 #define EBB_DEBUG_CHECK_H
@@ -67,8 +67,10 @@ void *ebbi_check_free(void *p, ebbi_site site);
 void *ebbi_check_release(void);
 // Memory was refused: the same, whatever may be held.
 void *ebbi_check_rest(void);
-// Looks at all that is held. O(bytes held), under the lock.
+// Looks at all that is held. O(bytes held), the lock taken for some at a time.
 void ebbi_check_look(void);
+// The same, if the last look is fifty times as long ago as it took. False: it is not.
+bool ebbi_check_look_again(void);
 
 // Below `limit`, which is not 0. Not what is predicted from what the program sees of its blocks.
 size_t ebbi_check_random(size_t limit);

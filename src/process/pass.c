@@ -61,9 +61,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     size_t came_home = 0;
     bool newly_parked = pass->parks && ebbi_park_pass(&came_home);
     ebbi_late_sweep();
-    if (ebbi_check_is_on()) {
-        ebbi_check_look();
-    }
+    bool all_looked_at = !ebbi_check_is_on() || ebbi_check_look_again();
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;
@@ -89,7 +87,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     ebbi_heaps_each(pass_spares, NULL); // what came home by now included
     ebbi_arena_turn_peak();
     pass->waiting |= ebbi_arena_purge(ebbi_os_now_ms(), pass->delay_ms, SIZE_MAX);
-    pass->waiting |= came_home > 0 || newly_parked;
+    pass->waiting |= came_home > 0 || newly_parked || !all_looked_at;
 }
 
 void ebbi_pass_serve(void)

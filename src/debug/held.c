@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+#include "debug/held.h"
+
+#include "os/lock.h"
+#include "os/os.h"
+
+#define MOST_HELD_COUNT ((size_t)1 << 17)
+#define HELD_LEAST ((size_t)1 << 20)  // bytes, however little is in use
+#define HELD_COUNT_LEAST ((size_t)64) // however long they are
+// One of so many, the oldest, leaves: what was freed together lies together.
+#define LEAVES_FIRST ((size_t)256)
+#define LOOKS_A_FREE ((size_t)2)
+#define LOOKS_AT_ONCE ((size_t)1024) // before others get the lock
+#define LOOKS_AHEAD 8u
+#define REST_OF_LOOKS 50u // from one look at all to the next, in times of what it took
+
+static struct {
+    struct ebbi_lock lock; // rank: arena, as it is taken with no other below
+    void **held;           // [MOST_HELD_COUNT], a ring; constant
+    size_t first, count;   // of the oldest, modulo the ring's length; how many
+    size_t turn;           // number of the one to be looked at next
+    size_t leaves;         // number of the one that leaves next
+    size_t bytes, most_bytes;
+} held_blocks = {.lock = EBBI_LOCK(ARENA)};
+
+size_t ebbi_checked_bytes;
+
+void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
+void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
+
+bool ebbi_held_begin(size_t most_bytes)
+{
+    if (held_blocks.held != NULL) {
+        return false; // the start has failed once
+    }
+    held_blocks.held = ebbi_os_map(NULL, MOST_HELD_COUNT * sizeof(void *));
+    if (held_blocks.held == NULL) {
+        ebbi_message("EBB_CHECK: no memory for its tables: off");
+    }
+    held_blocks.most_bytes = most_bytes;
+    return held_blocks.held != NULL;
+}
+
+static void **held_at(size_t number)
+{
+    return &held_blocks.held[(held_blocks.first + number) % MOST_HELD_COUNT];
+}
+
+// Under the lock. A few are held however long they are, within what the program allows.
+static bool holds_too_much(void)
+{
+    size_t in_use = ebbi_load_relaxed(&ebbi_checked_bytes); // relaxed: a number
+    size_t most = ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
+    bool few = held_blocks.count <= HELD_COUNT_LEAST && held_blocks.bytes <= held_blocks.most_bytes;
+    return held_blocks.bytes > most && !few;
+}
+
+// Under the lock. What is behind it has its number, less one.
+static void *drop_held(size_t number)
+{
+    ebbi_assert_held(&held_blocks.lock);
+    void **place = held_at(number);
+    void *block = *place;
+    *place = *held_at(0);
+    held_blocks.first++;
+    held_blocks.count--;
+    held_blocks.turn -= held_blocks.turn > 0;
+    held_blocks.bytes -= ebbi_checked_room(block);
+    return block;
+}
+
+// Into the cache: nobody has touched it for long.
+static void fetch_held(size_t number)
+{
+    const char *block = *held_at(number);
+    __builtin_prefetch(block);
+    __builtin_prefetch(block + EBBI_CACHE_LINE);
+}
+
+// The number of one of the older half, so that what has just been freed stays, however few are held.
+static size_t draw_held(void)
+{
+    size_t older = ebbi_max(held_blocks.count / 2, 1);
+    return ebbi_check_random(ebbi_min(older, LEAVES_FIRST));
+}
+
+// Who leaves after it is on its way to the cache by then.
+static void *take_held(void)
+{
+    bool is_drawn = held_blocks.leaves < ebbi_max(held_blocks.count / 2, 1);
+    void *block = drop_held(is_drawn ? held_blocks.leaves : draw_held());
+    if (held_blocks.count > 0) {
+        held_blocks.leaves = draw_held();
+        fetch_held(held_blocks.leaves);
+    }
+    return block;
+}
+
+// What was written to since its free is nobody's from then on: somebody writes there.
+static void *release(bool all)
+{
+    for (;;) {
+        ebbi_lock_take(&held_blocks.lock);
+        bool any = held_blocks.count > 0 && (all || holds_too_much());
+        void *block = any ? take_held() : NULL;
+        ebbi_lock_drop(&held_blocks.lock);
+        if (block == NULL || ebbi_checked_is_untouched(block)) {
+            return block;
+        }
+        ebbi_checked_report(block);
+    }
+}
+
+void *ebbi_check_release(void) { return release(false); }
+void *ebbi_check_rest(void) { return release(true); }
+
+// Some, from the `*at`-th that was ever held on. One that was written to is held no longer; NULL: none was.
+static void *look_at_some(size_t *at)
+{
+    void *touched = NULL;
+    ebbi_lock_take(&held_blocks.lock);
+    size_t number = *at - ebbi_min(*at, held_blocks.first);
+    size_t end = ebbi_min(number + LOOKS_AT_ONCE, held_blocks.count);
+    while (number < end && touched == NULL) {
+        fetch_held(ebbi_min(number + LOOKS_AHEAD, end - 1));
+        touched = ebbi_checked_is_untouched(*held_at(number)) ? NULL : drop_held(number);
+        number += touched == NULL;
+    }
+    *at = held_blocks.first + number;
+    ebbi_lock_drop(&held_blocks.lock); // what a handler of SIGABRT frees takes it
+    return touched;
+}
+
+void ebbi_check_look(void)
+{
+    ebbi_lock_take(&held_blocks.lock);
+    size_t at = held_blocks.first, end = at + held_blocks.count;
+    ebbi_lock_drop(&held_blocks.lock);
+    while (at < end) {
+        const void *touched = look_at_some(&at);
+        if (touched != NULL) {
+            ebbi_checked_report(touched);
+        }
+    }
+}
+
+bool ebbi_check_look_again(void)
+{
+    static uint64_t due_ns; // atomic
+    uint64_t begin = ebbi_os_now_ns();
+    if (begin < ebbi_load_relaxed(&due_ns)) { // relaxed: a time, here and below
+        return false;
+    }
+    ebbi_check_look();
+    uint64_t end = ebbi_os_now_ns();
+    ebbi_store_relaxed(&due_ns, end + REST_OF_LOOKS * (end - begin)); // relaxed: as above
+    return true;
+}
+
+// As long as none leaves, where it would be looked at, each free looks at two of those that are held, in turn. NULL: nobody has
+// written there; else it is held no longer. Under the lock.
+static const void *look_at_next(void)
+{
+    const void *touched = NULL;
+    ebbi_assert_held(&held_blocks.lock);
+    size_t looks = !holds_too_much() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
+    for (size_t i = 0; i < looks && touched == NULL; i++) {
+        held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
+        size_t number = held_blocks.turn++;
+        touched = ebbi_checked_is_untouched(*held_at(number)) ? NULL : drop_held(number);
+    }
+    return touched;
+}
+
+void *ebbi_held_put(void *block)
+{
+    ebbi_lock_take(&held_blocks.lock);
+    void *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
+    *held_at(held_blocks.count++) = block;
+    held_blocks.bytes += ebbi_checked_room(block);
+    const void *touched = look_at_next();
+    ebbi_lock_drop(&held_blocks.lock);
+    if (touched != NULL) {
+        ebbi_checked_report(touched);
+    }
+    if (leaves != NULL && ebbi_checked_is_untouched(leaves)) {
+        return leaves;
+    }
+    if (leaves != NULL) {
+        ebbi_checked_report(leaves);
+    }
+    return ebbi_check_release();
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer debug: checked blocks that were freed and are held back: in a ring, oldest first, under one lock. What lies in a block,
+// and whether somebody has written there since, check.c knows.
+//
+//     put --too much is held--> a random one of the older half leaves, looked at
+//     looked at, in the ring: by frees, as long as none leaves; by passes; at the exit
+#ifndef EBB_DEBUG_HELD_H
+#define EBB_DEBUG_HELD_H
+
+#include "debug/check.h"
+#include "slab/slab.h"
+
+// At the process's start. False: it has begun before, or there is no memory for the ring, which a message says.
+bool ebbi_held_begin(size_t most_bytes);
+
+extern EBBI_HIDDEN size_t
+    ebbi_checked_bytes; // in use, as asked for; atomic: as much as a quarter of it may be held
+
+// A block that was freed: it begins there. Returns what ebbi_check_release does.
+void *ebbi_held_put(void *block);
+
+// Of a block that is held.
+bool ebbi_checked_is_untouched(const void *block);
+void ebbi_checked_report(const void *block); // that it was written to
+
+// Of the class's block that begins there. (By the tag: the slab's record is seldom in the cache.)
+EBBI_INLINE size_t ebbi_checked_room(const void *block)
+{
+    return ebbi_classes[ebbi_tag_class(ebbi_tag_of(block))].size;
+}
+
+#endif
