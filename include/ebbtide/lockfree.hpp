@@ -2,7 +2,9 @@
 // The lock-free blocks for C++17: ebb::deque<T>, ebb::queue<T>, ebb::stack<T>, ebb::map<K, V>. Covers
 // of ebbtide/deque.h, queue.h, stack.h and map.h, which say who may call what and what it costs. A
 // trivially copyable T no larger than a pointer is kept in place; any other in a block of its own.
-// Where memory is refused they throw std::bad_alloc and nothing has changed. Link ebbtide_lockfree.
+// Where memory is refused they throw std::bad_alloc and nothing has changed: a T that was moved in is moved back if its move
+// assignment cannot throw, else it is gone. What T's own copies and moves throw passes through: of a push nothing has changed,
+// of a pop or a steal the item is lost. Link ebbtide_lockfree.
 #ifndef EBBTIDE_LOCKFREE_HPP
 #define EBBTIDE_LOCKFREE_HPP
 
@@ -20,6 +22,14 @@
 namespace ebb {
 
 namespace detail {
+
+// Into what a T was moved from, as a U.
+template <typename U, typename T>
+void give_back([[maybe_unused]] T &from, [[maybe_unused]] std::remove_reference_t<U> &to)
+{
+    if constexpr (std::is_same_v<U, T> && std::is_nothrow_move_assignable_v<T>)
+        to = std::move(from);
+}
 
 // How a T travels as a pointer. Who takes the pointer out owns the object alone.
 template <typename T> struct carrier {
@@ -59,10 +69,13 @@ template <typename T> struct carrier {
         if constexpr (!in_place)
             ebb::destroy(static_cast<T *>(item));
     }
-    // Throws if the push was refused.
-    static void check(int result, void *item)
+    // Throws if the push was refused. U: as what the value was packed.
+    template <typename U>
+    static void check(int result, void *item, std::remove_reference_t<U> &value)
     {
         if (result != 0) {
+            if constexpr (!in_place)
+                give_back<U>(*static_cast<T *>(item), value);
             drop(item);
             throw_bad_alloc();
         }
@@ -88,7 +101,7 @@ public:
     template <typename U> void push(U &&value)
     {
         void *item = carrier::pack(std::forward<U>(value));
-        carrier::check(ebb_deque_push(deque_, item), item);
+        carrier::template check<U>(ebb_deque_push(deque_, item), item, value);
     }
     std::optional<T> pop()
     {
@@ -107,12 +120,12 @@ public:
     // Until it has one or the deque is empty.
     std::optional<T> steal()
     {
-        ebb_steal result;
-        std::optional<T> value;
-        do {
-            value = try_steal(&result);
-        } while (result == EBB_STEAL_RETRY);
-        return value;
+        for (;;) {
+            ebb_steal result;
+            std::optional<T> value = try_steal(&result);
+            if (result != EBB_STEAL_RETRY)
+                return value;
+        }
     }
     void shrink() { detail::need_zero(ebb_deque_shrink(deque_)); }
     std::size_t size() const noexcept { return ebb_deque_size(deque_); }
@@ -138,7 +151,7 @@ public:
     template <typename U> void push(U &&value)
     {
         void *item = carrier::pack(std::forward<U>(value));
-        carrier::check(ebb_queue_push(queue_, item), item);
+        carrier::template check<U>(ebb_queue_push(queue_, item), item, value);
     }
     std::optional<T> pop()
     {
@@ -168,7 +181,7 @@ public:
     template <typename U> void push(U &&value)
     {
         void *item = carrier::pack(std::forward<U>(value));
-        carrier::check(ebb_stack_push(stack_, item), item);
+        carrier::template check<U>(ebb_stack_push(stack_, item), item, value);
     }
     std::optional<T> pop()
     {

@@ -53,11 +53,15 @@ template <typename T> void destroy_at_end(void *p) noexcept { ebb::destroy(stati
 
 template <typename F> struct end_call {
     explicit end_call(F &&f) : call(std::move(f)) {}
-    ~end_call() { call(); }
-    end_call(const end_call &) = delete;
-    end_call &operator=(const end_call &) = delete;
     F call;
 };
+
+template <typename F> void call_at_end(void *p) noexcept
+{
+    auto *end = static_cast<end_call<F> *>(p);
+    end->call();
+    ebb::destroy(end);
+}
 
 struct freer {
     void operator()(void *p) const noexcept { ebb_free(p); }
@@ -96,11 +100,7 @@ public:
         if constexpr (std::is_trivially_destructible_v<T>) {
             return make_unique<T>(std::forward<Args>(args)...).release();
         } else {
-            if (region_ == nullptr)
-                detail::throw_invalid("ebb::region_ref::make: the region has ended");
-            auto made = make_unique<T>(std::forward<Args>(args)...);
-            detail::need_zero(ebb_region_cleanup(region_, detail::destroy_at_end<T>, made.get()));
-            return made.release();
+            return make_until_end<T>(detail::destroy_at_end<T>, std::forward<Args>(args)...);
         }
     }
 
@@ -114,8 +114,11 @@ public:
         return std::unique_ptr<T, destroyer>(static_cast<T *>(block.release()));
     }
 
-    // Calls f() at the region's end, in order with the destructors of make. It must not throw.
-    template <typename F> void at_end(F f) { make<detail::end_call<F>>(std::move(f)); }
+    // Calls f() at the region's end, in order with the destructors of make. It must not throw. Where this throws, f is not called.
+    template <typename F> void at_end(F f)
+    {
+        make_until_end<detail::end_call<F>>(detail::call_at_end<F>, std::move(f));
+    }
 
     template <typename T = std::byte> region_allocator<T> allocator() const noexcept
     {
@@ -154,6 +157,20 @@ protected:
     ebb_region *region_;
 
 private:
+    // An object that `end` is called for at the region's end.
+    template <typename T, typename... Args> T *make_until_end(void (*end)(void *), Args &&...args)
+    {
+        if (region_ == nullptr)
+            detail::throw_invalid("ebb::region_ref: the region has ended");
+        auto made = make_unique<T>(std::forward<Args>(args)...);
+        if (ebb_region_cleanup(region_, end, made.get()) != 0) {
+            if (errno == EINVAL)
+                detail::throw_invalid("ebb::region_ref: the region is closed");
+            detail::throw_bad_alloc();
+        }
+        return made.release();
+    }
+
     template <typename T, typename... Args> void construct(T *p, Args &&...args)
     {
         if constexpr (std::uses_allocator_v<T, region_allocator<std::byte>>)
@@ -164,8 +181,9 @@ private:
     }
 };
 
-// The heap as a resource, for ever: for what is to outlive the phase.
-inline region_ref &heap() noexcept
+// The heap as a resource, for ever: for what is to outlive the phase. (Hidden: else a library that uses it could not be
+// unloaded. Each has one of its own, all equal as above.)
+__attribute__((visibility("hidden"))) inline region_ref &heap() noexcept
 {
     alignas(region_ref) static unsigned char memory[sizeof(region_ref)];
     static region_ref *const resource = ::new (static_cast<void *>(memory)) region_ref(nullptr);

@@ -184,6 +184,48 @@ TEST(RegionCxx, ACloseFreesWhatMakeMade)
     EXPECT_EQ(0U, look.live_blocks);
 }
 
+// However little room is left: what is to be called at the end, and is refused, is not called.
+TEST(RegionCxx, ARefusedCallIsNotMade)
+{
+    int refused = 0;
+    for (std::size_t left = 0; left < 8; left++) {
+        ebb::region_options options;
+        options.hard_limit = 64 * KiB;
+        ebb::region region(options);
+        std::vector<void *> blocks;
+        for (void *p; (p = ebb_region_alloc(region.get(), 16)) != nullptr;)
+            blocks.push_back(p);
+        ebb::region other(options);
+        for (std::size_t i = left; i < blocks.size(); i++)
+            (void)other.allocate(16);
+        int calls = 0;
+        bool threw = false;
+        try {
+            other.at_end([&calls] { calls++; });
+        } catch (const std::bad_alloc &) {
+            threw = true;
+        }
+        EXPECT_EQ(0, calls) << left;
+        other.release();
+        EXPECT_EQ(threw ? 0 : 1, calls) << left;
+        refused += threw;
+    }
+    EXPECT_GE(refused, 2) << "its own block, and the record of the call";
+}
+
+TEST(RegionCxx, AClosedRegionMakesNothing)
+{
+    ebb_region *const handle = ebb_region_open(nullptr);
+    const ebb_scope before = ebb_region_enter(handle);
+    ebb::region_ref region(handle);
+    ebb_region_close(handle); // it is current, so it lives on
+    int calls = 0;
+    EXPECT_THROW(region.at_end([&calls] { calls++; }), std::invalid_argument);
+    EXPECT_THROW(region.make<std::vector<int>>(3), std::invalid_argument);
+    ebb_leave(before);
+    EXPECT_EQ(0, calls);
+}
+
 TEST(RegionCxx, AResetForgetsTheCleanups)
 {
     std::vector<int> log;

@@ -8,6 +8,7 @@ include=$(cd "$(dirname "$0")/../../include" && pwd)
 cat >"$work/plugin.cc" <<'P'
 #include <ebbtide/hazard_pointer.hpp>
 #include <ebbtide/rcu.hpp>
+#include <ebbtide/region.hpp>
 namespace {
 int loads = 0; // starts anew where the plugin is loaded anew
 struct Node : ebb::rcu_obj_base<Node> { int value = 1; ~Node() { value = 0; } };
@@ -27,6 +28,7 @@ struct End {
 extern "C" __attribute__((visibility("default"))) int plugin_use()
 {
     hazard = ebb::make_hazard_pointer();
+    if (ebb::heap().is_open()) return 0; // a use of its object
     ebb::rcu_default_domain().lock();
     for (int i = 0; i < 1000; i++) {
         (new Node)->retire();

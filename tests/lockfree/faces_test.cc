@@ -262,6 +262,34 @@ TEST_F(Faces, BlocksTakeNoAddressByAnOverload)
     EXPECT_EQ(map.find(guard, 1)->value, 4);
 }
 
+int sum_of_pairs = 0;
+void add_pair(const int &key, const int &value) { sum_of_pairs += key * value; }
+
+TEST_F(Faces, AMapCallsAPlainFunction)
+{
+    ebb::map<int, int> map;
+    map.insert(2, 3);
+    map.for_each(add_pair);
+    map.for_each(&add_pair);
+    EXPECT_EQ(12, sum_of_pairs);
+}
+
+TEST_F(Faces, AValueNeedsNoAssignment)
+{
+    struct Fixed {
+        explicit Fixed(int v) : value(v) {}
+        Fixed(Fixed &&) = default;
+        const int value;
+        std::unique_ptr<int> boxed;
+    };
+    ebb::deque<Fixed> deque;
+    deque.push(Fixed(1));
+    deque.push(Fixed(2));
+    EXPECT_EQ(1, deque.steal()->value);
+    EXPECT_EQ(2, deque.pop()->value);
+    EXPECT_FALSE(deque.steal().has_value());
+}
+
 // A namespace whose own functions of these names must not be found beside its types.
 namespace own {
 struct Odd : Counted {

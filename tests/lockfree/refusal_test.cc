@@ -3,10 +3,7 @@
 // blocks' calls (--wrap) through the functions here, which refuse from the n-th call on.
 #include <cerrno>
 
-#include "ebbtide/deque.h"
-#include "ebbtide/map.h"
-#include "ebbtide/queue.h"
-#include "ebbtide/stack.h"
+#include "ebbtide/lockfree.hpp"
 #include "lockfree/support.h"
 
 namespace {
@@ -174,6 +171,50 @@ TEST_F(Refusal, LeavesTheMapAsItWas)
     for (std::uint64_t key = 0; key < 2000; key++)
         ASSERT_EQ(ebb_map_replace(map, key, item(key), nullptr), key < 1000 ? 0 : 1);
     ebb_map_destroy(map);
+}
+
+// The C++ faces: a value's own block is allowed, the next one is refused. The first pushes may do without.
+template <typename Push> void expect_value_back(Push push)
+{
+    for (int i = 0; i < 1000; i++) {
+        auto value = std::make_unique<int>(i);
+        int *const held = value.get();
+        calls_left = static_cast<std::size_t>(i % 2);
+        bool refused = false;
+        try {
+            push(i, std::move(value));
+        } catch (const std::bad_alloc &) {
+            refused = true;
+        }
+        const bool was_first = calls_left == 0 && i % 2 == 0;
+        calls_left = never;
+        ASSERT_EQ(refused ? held : nullptr, value.get()) << i;
+        ASSERT_TRUE(refused || !was_first) << i;
+        if (refused && i % 2 == 1)
+            return;
+    }
+    ADD_FAILURE() << "nothing but values' own blocks was refused";
+}
+
+TEST_F(Refusal, GivesBackWhatWasMovedIn)
+{
+    using Value = std::unique_ptr<int>;
+    ebb::deque<Value> deque;
+    expect_value_back([&](int, Value &&value) { deque.push(std::move(value)); });
+    ebb::queue<Value> queue;
+    expect_value_back([&](int, Value &&value) { queue.push(std::move(value)); });
+    ebb::stack<Value> stack;
+    expect_value_back([&](int, Value &&value) { stack.push(std::move(value)); });
+    ebb::map<int, Value> map;
+    expect_value_back([&](int i, Value &&value) { map.insert(i, std::move(value)); });
+    expect_value_back([&](int i, Value &&value) { map.insert_or_assign(-i, std::move(value)); });
+    map.insert(5000, std::make_unique<int>(1));
+    auto second = std::make_unique<int>(2);
+    EXPECT_FALSE(map.insert(5000, std::move(second)));
+    ASSERT_NE(nullptr, second);
+    EXPECT_FALSE(map.insert_or_assign(5000, std::move(second)));
+    EXPECT_EQ(nullptr, second);
+    EXPECT_TRUE(map.visit(5000, [](const Value &value) { EXPECT_EQ(2, *value); }));
 }
 
 void add_value(std::uint64_t, void *value, void *context)

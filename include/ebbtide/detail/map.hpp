@@ -19,20 +19,20 @@ public:
     map(const map &) = delete;
     map &operator=(const map &) = delete;
 
-    // True: inserted; false: the key was there.
+    // True: inserted; false: the key was there. Then, too, a V that was moved in is moved back, if it can be.
     template <typename U> bool insert(const K &key, U &&value)
     {
         owned_entry fresh(make<entry>(key, std::forward<U>(value)), destroy<entry>);
-        return put(fresh, ebb_map_insert(map_, name(fresh->key), fresh.get()));
+        return put<U>(fresh, ebb_map_insert(map_, name(fresh->key), fresh.get()), value);
     }
     // True: inserted; false: has replaced the value that was there, in one step.
     template <typename U> bool insert_or_assign(const K &key, U &&value)
     {
         owned_entry fresh(make<entry>(key, std::forward<U>(value)), destroy<entry>);
         const int result = ebb_map_replace(map_, name(fresh->key), fresh.get(), nullptr);
-        if (result >= 0)
+        if (result == 0)
             (void)fresh.release();
-        return put(fresh, result);
+        return put<U>(fresh, result, value);
     }
     // A copy of the value.
     std::optional<V> find(const K &key) const
@@ -66,20 +66,20 @@ public:
     // function(const K &, const V &), inside one pin, for every pair; it must not throw.
     template <typename F> void for_each(F &&function) const
     {
+        auto *what = std::addressof(function);
         auto call = [](std::uint64_t, void *value, void *context) {
             const entry *pair = static_cast<const entry *>(value);
-            (*static_cast<std::remove_reference_t<F> *>(context))(pair->key, pair->value);
+            (**static_cast<decltype(what) *>(context))(pair->key, pair->value);
             return true;
         };
-        ebb_map_each(map_, call,
-                     const_cast<void *>(static_cast<const void *>(std::addressof(function))));
+        ebb_map_each(map_, call, &what);
     }
 
 private:
     struct entry {
         template <typename U> entry(const K &k, U &&v) : key(k), value(std::forward<U>(v)) {}
         const K key;
-        const V value;
+        V value; // constant once the map has it
     };
     using owned_entry = std::unique_ptr<entry, void (*)(entry *) noexcept>;
 
@@ -112,8 +112,11 @@ private:
         return ebb_map_create(&options);
     }
     // The map has taken over what it has linked.
-    static bool put(owned_entry &fresh, int result)
+    template <typename U>
+    static bool put(owned_entry &fresh, int result, std::remove_reference_t<U> &value)
     {
+        if (result != 1 && fresh != nullptr)
+            detail::give_back<U>(fresh->value, value);
         if (result < 0)
             detail::throw_bad_alloc();
         if (result == 1)
