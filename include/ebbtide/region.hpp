@@ -5,7 +5,7 @@
 // ebb::scoped_promise. A thin cover of ebbtide/region.h, which says what the operations mean, what they
 // cost and who may call them; everything here is O(1) beside that. Where C says ENOMEM, these throw
 // std::bad_alloc, where it says EINVAL, std::invalid_argument (or abort where exceptions are off), and
-// nothing has changed.
+// nothing has changed, but for what was moved into the call.
 //
 // Memory goes where the object says, whatever is current: a region that has ended, was moved from or
 // never was (ebb::heap()) stands for the heap, so no end makes a later allocation fail. Blocks of all of

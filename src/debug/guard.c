@@ -8,9 +8,10 @@
 #include "debug/check.h"
 #include "report/report.h"
 
-#define SAMPLES_USED 512u // by time
-#define MOST_USED 8192u   // with EBB_CHECK
-#define MOST_HELD 512u
+#define SAMPLES_USED 512u      // by time
+#define MOST_USED 8192u        // with EBB_CHECK
+#define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
+#define MOST_HELD_MARKED 4096u // where none does: they take some 500 MB of address space
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
 
@@ -30,8 +31,8 @@ struct guard {
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
     struct guard *
-        records; // [most_used + MOST_HELD + 1], number 0 is nobody's; set once, atomic, behind the next two
-    uint32_t most_used;
+        records; // [most_used + most_held + 1], number 0 is nobody's; set once, atomic, behind the sizes
+    uint32_t most_used, most_held;
     size_t most_bytes;
     uint32_t fresh,
         unused; // the first number that was never used; the chain of others that are free
@@ -70,7 +71,7 @@ static struct guard *records(void)
 
 static struct guard *guard_at(uint32_t number)
 {
-    EBBI_ASSERT(number > 0 && number <= guards.most_used + MOST_HELD);
+    EBBI_ASSERT(number > 0 && number <= guards.most_used + guards.most_held);
     return &records()[number];
 }
 
@@ -124,16 +125,23 @@ static uintptr_t take_oldest(uint32_t most)
     return ebbi_align_down(guard_at(number)->block, EBBI_GRANULE);
 }
 
+// What address space is limited to is the program's as well.
+static uint32_t most_held(void)
+{
+    return ebbi_os_address_limit() == SIZE_MAX ? guards.most_held : MOST_HELD;
+}
+
 // The granule of the one that leaves for it, or 0.
 static uintptr_t hold_record(uint32_t number)
 {
+    uint32_t most = most_held();
     ebbi_lock_take(&guards.lock);
     guards.used--;
     guards.held++;
     guard_at(number)->next = 0;
     *(guards.held_last != 0 ? &guard_at(guards.held_last)->next : &guards.held_first) = number;
     guards.held_last = number;
-    uintptr_t start = take_oldest(MOST_HELD);
+    uintptr_t start = take_oldest(most);
     ebbi_lock_drop(&guards.lock);
     return start;
 }
@@ -190,7 +198,7 @@ static void report_written(const struct guard *guard, const char *first, size_t 
 
 static const struct guard *find_guard(uintptr_t address, uint32_t *state)
 {
-    uint32_t most = records() != NULL ? guards.most_used + MOST_HELD : 0;
+    uint32_t most = records() != NULL ? guards.most_used + guards.most_held : 0;
     for (uint32_t number = 1; number <= most; number++) {
         const struct guard *guard = guard_at(number);
         // acquire[guard-found <- guard-made]: the record
@@ -247,7 +255,8 @@ static bool take_records(bool checks)
 {
     guards.most_used = checks ? MOST_USED : SAMPLES_USED;
     guards.most_bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
-    size_t bytes = (guards.most_used + MOST_HELD + 1) * sizeof *guards.records;
+    guards.most_held = ebbi_os_fences_begin() ? MOST_HELD_MARKED : MOST_HELD;
+    size_t bytes = (guards.most_used + guards.most_held + 1) * sizeof *guards.records;
     struct guard *made = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
     if (made == NULL) {
         ebbi_message("no memory for the records of guarded allocations: there are none");
@@ -255,7 +264,6 @@ static bool take_records(bool checks)
     }
     // release[guards-begun -> guards-seen]: the two sizes
     ebbi_store_release(&guards.records, made);
-    ebbi_os_fences_begin();
     ebbi_os_watch_faults(guard_look);
     return true;
 }

@@ -52,20 +52,21 @@ static bool fences_mark;    // atomic
 static bool fences_protect; // atomic: some are no markers
 
 // Emulators take any advice for followed: a page that has a marker cannot be made readable.
-void ebbi_os_fences_begin(void)
+bool ebbi_os_fences_begin(void)
 {
     int saved = errno;
+    bool marks = false;
     size_t bytes = ebbi_os_page_size();
     void *page = ebbi_os_map(NULL, bytes);
     if (page != NULL) {
-        bool marks = madvise(page, bytes, GUARD_INSTALL) == 0 &&
-                     madvise(page, bytes, POPULATE_READ) != 0 && errno == EFAULT &&
-                     madvise(page, bytes, GUARD_REMOVE) == 0 &&
-                     madvise(page, bytes, POPULATE_READ) == 0;
+        marks = madvise(page, bytes, GUARD_INSTALL) == 0 &&
+                madvise(page, bytes, POPULATE_READ) != 0 && errno == EFAULT &&
+                madvise(page, bytes, GUARD_REMOVE) == 0 && madvise(page, bytes, POPULATE_READ) == 0;
         ebbi_store_relaxed(&fences_mark, marks); // relaxed: without, there is protection
         ebbi_os_release(page, bytes);
     }
     errno = saved;
+    return marks;
 }
 
 int ebbi_os_fence(void *start, size_t bytes)

@@ -43,7 +43,7 @@ int ebbi_os_guard(void *start, size_t bytes);
 // where the kernel refuses one (locked memory), as ebbi_os_guard. 0 or -ENOMEM; on failure nothing has changed.
 int ebbi_os_fence(void *start, size_t bytes);
 int ebbi_os_unfence(void *start, size_t bytes); // accessible again. 0 or -ENOMEM: some may be
-void ebbi_os_fences_begin(void);                // one thread at a time
+bool ebbi_os_fences_begin(void);                // one thread at a time. Whether they are markers
 
 // Ends a reservation or mapping.
 void ebbi_os_release(void *start, size_t bytes);
