@@ -1,18 +1,66 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // jemalloc's *allocx. Of the flags, alignment and zero count: there are no arenas and no tcaches to choose from.
 #include <jemalloc/jemalloc.h>
+#include <pthread.h>
 #include <string.h>
 
 #include "both.h"
 #include "figures.h"
 
-#define LEAST_ALIGN 16   // of every block
-#define CLASS_MAX 131072 // larger blocks are whole pages (docs/size-classes.md)
+#define LEAST_ALIGN 16 // of every block
+#define MOST ((size_t)1 << 47)
 #define LG_ALIGN_MASK 0x3f
 
 static size_t align_of(int flags) { return (size_t)1 << (flags & LG_ALIGN_MASK); }
 
 static size_t least_one(size_t size) { return size > 0 ? size : 1; }
+
+// What blocks of the classes have room for, ascending.
+static size_t rooms[EBB_SNAPSHOT_CLASSES];
+static size_t room_count;
+
+static void find_rooms(void)
+{
+    struct ebb_snapshot now;
+    ebb_snapshot_get(&now);
+    for (size_t i = 0; i < now.class_count; i++) {
+        if (now.classes[i].block_bytes > 0) {
+            rooms[room_count++] = now.classes[i].block_bytes;
+        }
+    }
+}
+
+// The number of the first that has room for it.
+static size_t first_room(size_t size)
+{
+    size_t from = 0;
+    for (size_t to = room_count; from < to;) {
+        size_t middle = (from + to) / 2;
+        bool fits = rooms[middle] >= size;
+        to = fits ? middle : to;
+        from = fits ? from : middle + 1;
+    }
+    return from;
+}
+
+// What is asked for in the place of `size`, so that a program may use all that nallocx says of it: a guarded or checked block
+// has no more than was asked for. 0: nobody has so much.
+static size_t whole_size(size_t size, int flags)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    size_t page = ebbi_compat_page();
+    size_t align = align_of(flags);
+    (void)pthread_once(&once, find_rooms);
+    if (least_one(size) > MOST || align > MOST) {
+        return 0;
+    }
+    for (size_t i = first_room(least_one(size)); i < room_count; i++) {
+        if (rooms[i] % align == 0) {
+            return rooms[i];
+        }
+    }
+    return (least_one(size) + page - 1) / page * page;
+}
 
 static void *allocate(size_t size, int flags)
 {
@@ -33,9 +81,10 @@ static void clear_from(void *p, size_t from)
 
 void *mallocx(size_t size, int flags)
 {
-    void *p = allocate(least_one(size), flags);
+    size_t whole = whole_size(size, flags);
+    void *p = whole != 0 ? allocate(whole, flags) : NULL;
     if (p != NULL && (flags & MALLOCX_ZERO) != 0) { // calloc clears what was asked for
-        clear_from(p, align_of(flags) > LEAST_ALIGN ? 0 : size);
+        clear_from(p, align_of(flags) > LEAST_ALIGN ? 0 : whole);
     }
     return p;
 }
@@ -57,9 +106,13 @@ void *rallocx(void *p, size_t size, int flags)
     if (p == NULL) {
         return mallocx(size, flags);
     }
+    size_t whole = whole_size(size, flags);
+    if (whole == 0) {
+        return NULL;
+    }
     size_t before = ebb_malloc_usable_size(p);
     bool is_aligned = align_of(flags) <= LEAST_ALIGN;
-    void *to = is_aligned ? ebb_realloc(p, least_one(size)) : move(p, least_one(size), flags);
+    void *to = is_aligned ? ebb_realloc(p, whole) : move(p, whole, flags);
     if (to != NULL && (flags & MALLOCX_ZERO) != 0) {
         clear_from(to, before);
     }
@@ -90,20 +143,15 @@ void dallocx(void *p, int flags)
 }
 ALSO_JE(dallocx);
 
-void sdallocx(void *p, size_t size, int flags) { ebb_free_aligned_sized(p, align_of(flags), size); }
+// Of mallocx, or of malloc, whose blocks are of what was asked for.
+void sdallocx(void *p, size_t size, int flags)
+{
+    bool is_whole = ebb_malloc_usable_size(p) == size;
+    ebb_free_aligned_sized(p, align_of(flags), is_whole ? size : whole_size(size, flags));
+}
 ALSO_JE(sdallocx);
 
-size_t nallocx(size_t size, int flags)
-{
-    size_t page = ebbi_compat_page();
-    if (size > CLASS_MAX && align_of(flags) <= page) {
-        return size <= PTRDIFF_MAX - page ? (size + page - 1) / page * page : 0;
-    }
-    void *p = allocate(least_one(size), flags & ~MALLOCX_ZERO);
-    size_t real = ebb_malloc_usable_size(p);
-    ebb_free(p);
-    return real;
-}
+size_t nallocx(size_t size, int flags) { return whole_size(size, flags); }
 ALSO_JE(nallocx);
 
 void *je_malloc(size_t size) { return ebb_malloc(size); }

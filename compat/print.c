@@ -24,13 +24,16 @@ static void to_stderr(void *context, const char *text)
     }
 }
 
-// What `fill` writes, whole. Where there is no memory for it, what stands in for it.
+// What `fill` writes. Where there is no memory for that, as much as fits, or what stands in for it.
 static void print_filled(writer *out, void *context, size_t (*fill)(char *, size_t),
                          const char *without)
 {
+    char few[2048];
     size_t size = fill(NULL, 0) + 256; // what it says grows a little meanwhile
     char *text = ebb_malloc(size);
-    out(context, text != NULL && fill(text, size) < size ? text : without);
+    bool is_whole = text != NULL && fill(text, size) < size;
+    bool fits = !is_whole && fill(few, sizeof few) < sizeof few;
+    out(context, is_whole ? text : fits || without == NULL ? few : without);
     ebb_free(text);
 }
 
@@ -58,9 +61,11 @@ static void print_value(writer *out, void *context, const struct ebbi_compat_nam
     out(context, text);
 }
 
+// Of the arenas there is one.
 static void print_key(writer *out, void *context, const char *key, size_t length)
 {
     char text[64];
+    key = *key == '#' ? "0" : key;
     (void)snprintf(text, sizeof text, "\"%.*s\":", (int)length, key);
     out(context, text);
 }
@@ -90,7 +95,7 @@ static void print_names(writer *out, void *context)
     out(context, "{");
     for (size_t i = 0; i < ebbi_compat_names_count; i++) {
         const struct ebbi_compat_name *name = &ebbi_compat_names[i];
-        if (name->read == NULL || strchr(name->name, '#') != NULL) {
+        if (name->read == NULL) {
             continue;
         }
         size_t same = shared(before, name->name);
@@ -113,7 +118,7 @@ void malloc_stats_print(void (*write_cb)(void *, const char *), void *cbopaque, 
 {
     writer *out = write_cb != NULL ? write_cb : to_stderr;
     if (opts == NULL || strchr(opts, 'J') == NULL) {
-        print_filled(out, cbopaque, ebb_stats_text, "");
+        print_filled(out, cbopaque, ebb_stats_text, NULL);
         return;
     }
     out(cbopaque, "{\"jemalloc\":");

@@ -8,7 +8,8 @@
 //
 // A signal handler may wait, too, and the thread that it interrupted may be anywhere in malloc. So nothing
 // is ended in a thread that blocks a signal, as every handler does but one installed with SA_NODEFER and no
-// mask: such a handler must not wait with this library.
+// mask: such a handler must not wait with this library. And a handler that comes in a wait may leave it by a
+// jump, or hold its thread there while others go on: so while a unit ends no signal comes.
 //
 // Left out: sleep, usleep, pause and the sigwait family (short programs, or threads that hold
 // nothing); sem_wait, read and the recv family (called far too often, mostly without waiting).
@@ -131,12 +132,21 @@ __attribute__((constructor)) static void prepare_at_load(void)
     prepare();
 }
 
-static bool may_be_handler(void)
+// What a fault sends comes all the same: else the kernel would end the process without a word.
+static void end_unit(void)
 {
-    sigset_t blocked;
-    (void)sigemptyset(&blocked);
-    (void)pthread_sigmask(SIG_BLOCK, NULL, &blocked);
-    return !sigisemptyset(&blocked);
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGSYS};
+    sigset_t most;
+    sigset_t before;
+    (void)sigfillset(&most);
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++) {
+        (void)sigdelset(&most, faults[i]);
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &most, &before);
+    if (sigisemptyset(&before)) { // else it may be a handler
+        ebb_thread_idle();
+    }
+    (void)pthread_sigmask(SIG_SETMASK, &before, NULL);
 }
 
 static function before_wait(enum wait wait)
@@ -145,8 +155,8 @@ static function before_wait(enum wait wait)
     if (!ebbi_load_acquire(&ready)) { // in a constructor that runs before ours
         prepare();
     }
-    if (ebb_thread_idle != NULL && !may_be_handler()) {
-        ebb_thread_idle();
+    if (ebb_thread_idle != NULL) {
+        end_unit();
     }
     return ebbi_load_relaxed(&next[wait]); // relaxed: ordered by `ready`
 }

@@ -4,7 +4,11 @@
 
 #include <climits>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <random>
+
+#include <unistd.h>
 
 namespace {
 
@@ -157,6 +161,47 @@ TEST(Mallocx, NallocxForetellsTheRealSize)
         }
     }
 }
+
+// The program may use all of it.
+TEST(Mallocx, AllThatNallocxSaysIsThere)
+{
+    struct Made {
+        unsigned char *p;
+        size_t size, real;
+        int flags;
+    };
+    std::vector<Made> all;
+    std::mt19937 random(1);
+    for (int i = 0; i < 20000; i++) {
+        size_t size = random() % (i % 100 == 0 ? 300000 : 1500) + 1;
+        int flags = i % 3 == 0 ? MALLOCX_LG_ALIGN(5 + i % 8) : 0;
+        size_t real = nallocx(size, flags);
+        auto *p = static_cast<unsigned char *>(mallocx(size, flags));
+        ASSERT_LE(real, sallocx(p, 0)) << size << ' ' << flags;
+        memset(p, i % 251, real);
+        all.push_back({p, size, real, flags});
+    }
+    for (size_t i = 0; i < all.size(); i++) {
+        const Made &one = all[i];
+        ASSERT_TRUE(holds(one.p, static_cast<unsigned char>(i % 251), 0, one.real)) << one.size;
+        sdallocx(one.p, i % 2 == 0 ? one.size : one.real, one.flags);
+    }
+    auto *plain = static_cast<char *>(je_malloc(100));
+    sdallocx(plain, 100, 0);
+}
+
+#if !defined(EBBTEST_EMULATED) && !defined(EBBTEST_SANITIZED) // which no process can be started anew under
+TEST(Mallocx, SoItIsWithGuardsChecksAndProfiles)
+{
+    for (const char *setting :
+         {"EBB_CHECK=1", "EBB_CHECK=sample", "EBB_GUARD=1000", "EBB_PROFILE=4096,/dev/null"}) {
+        std::string command = "exec env " + std::string(setting) + " /proc/" +
+                              std::to_string(getpid()) +
+                              "/exe --gtest_filter=*.AllThatNallocxSaysIsThere >&2";
+        EXPECT_EQ(0, system(command.c_str())) << setting;
+    }
+}
+#endif
 
 // Whatever its memory: a size is foretold, not tried.
 TEST(Mallocx, NallocxTakesNoLargeMemory)

@@ -3,8 +3,6 @@
 #include <jemalloc/jemalloc.h>
 #include <unistd.h>
 
-#include <cstring>
-
 static bool is_refused;
 
 extern "C" void *__real_ebb_malloc(size_t bytes);
@@ -39,6 +37,7 @@ TEST(Print, JsonHasTheNamesAsATree)
     std::string text = printed("gJm");
     for (const char *part :
          {"{\"jemalloc\":{", "\"arenas\":{\"dirty_decay_ms\":500,", "\"config\":{\"debug\":false,",
+          "\"arenas\":{\"0\":{\"mapped\":",
           "\"thread\":{\"arena\":0,\"tcache\":{\"enabled\":true}},\"version\":\"ebbtide ",
           "\"ebbtide\":{\"schema\":"}) {
         EXPECT_NE(std::string::npos, text.find(part)) << part << " in " << text;
@@ -55,9 +54,8 @@ TEST(Print, WithoutMemoryForIt)
     is_refused = true;
     std::string text = printed(nullptr), json = printed("J");
     is_refused = false;
-    EXPECT_EQ("", text);
-    EXPECT_EQ(json.size() - strlen(",\"ebbtide\":null}\n"), json.find(",\"ebbtide\":null}\n"))
-        << json;
+    EXPECT_NE(std::string::npos, text.find("where the resident memory is")) << text;
+    EXPECT_NE(std::string::npos, json.find(",\"ebbtide\":{\"schema\":")) << json;
 }
 
 TEST(Print, WithoutAFunctionItGoesToStandardError)

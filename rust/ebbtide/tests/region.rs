@@ -446,6 +446,12 @@ fn labels_have_no_nul() {
 }
 
 #[test]
+#[should_panic(expected = "NUL")]
+fn nor_behind_what_is_kept_of_them() {
+    let _ = Options::new().label(&("e".repeat(40) + "\0"));
+}
+
+#[test]
 fn many_regions_are_open_at_once() {
     let regions: Vec<Region> = (0..2_000).map(|_| Region::open()).collect();
     let values: Vec<_> = regions

@@ -1,5 +1,11 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Waits that are cancelled, interrupted, in signal handlers and in children; and a crowd of threads.
+#include <array>
+#include <atomic>
+#include <csetjmp>
+
+#include <malloc.h>
+
 #include "wait.h"
 
 namespace {
@@ -201,6 +207,107 @@ void check_children()
     work.run();
 }
 
+// Signals come in waits alone, of a thread that allocates: a handler that leaves them by a jump, and one that holds the thread
+// there while others free what it has given away, and trim.
+sigjmp_buf out;
+volatile sig_atomic_t may_jump, held, goes_on;
+
+void jump(int)
+{
+    if (may_jump) {
+        may_jump = 0;
+        siglongjmp(out, 1);
+    }
+}
+
+void hold_on(int)
+{
+    held = 1;
+    while (!goes_on) {
+    }
+    held = 0;
+}
+
+void handle(int signal, void (*handler)(int))
+{
+    struct sigaction action = {};
+    action.sa_handler = handler;
+    CHECK(sigaction(signal, &action, nullptr) == 0);
+}
+
+// A unit of more than 64 KiB: its end has something to do.
+void fill_unit()
+{
+    static thread_local std::array<void *, 1500> blocks;
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        blocks[i] = std::malloc(64 + i % 64 * 8);
+    for (void *block : blocks)
+        std::free(block);
+}
+
+void wait_with(const sigset_t &signals)
+{
+    pthread_sigmask(SIG_UNBLOCK, &signals, nullptr);
+    for (int i = 0; i < 50; i++)
+        poll(nullptr, 0, 0);
+    pthread_sigmask(SIG_BLOCK, &signals, nullptr);
+}
+
+void check_jumps()
+{
+    sigset_t alarms;
+    sigemptyset(&alarms);
+    sigaddset(&alarms, SIGALRM);
+    pthread_sigmask(SIG_BLOCK, &alarms, nullptr);
+    handle(SIGALRM, jump);
+    volatile int jumps = 0;
+    for (volatile int i = 0; i < 20000 && jumps < 2000; i = i + 1) {
+        fill_unit();
+        if (sigsetjmp(out, 1) == 0) {
+            const itimerval soon = {{0, 0}, {0, 1 + i % 50}};
+            may_jump = 1;
+            setitimer(ITIMER_REAL, &soon, nullptr);
+            wait_with(alarms);
+            may_jump = 0;
+        } else {
+            jumps = jumps + 1;
+        }
+    }
+    CHECK(jumps >= 100);
+    handle(SIGALRM, SIG_IGN);
+    pthread_sigmask(SIG_UNBLOCK, &alarms, nullptr);
+}
+
+void check_stops()
+{
+    handle(SIGUSR1, hold_on);
+    std::atomic<bool> ends{false};
+    sigset_t stops;
+    sigemptyset(&stops);
+    sigaddset(&stops, SIGUSR1);
+    pthread_sigmask(SIG_BLOCK, &stops, nullptr);
+    std::thread stopped([&] {
+        while (!ends) {
+            fill_unit();
+            wait_with(stops);
+        }
+    });
+    for (int i = 0; i < 3000; i++) {
+        goes_on = 0;
+        pthread_kill(stopped.native_handle(), SIGUSR1);
+        while (!held)
+            std::this_thread::yield();
+        fill_unit();
+        malloc_trim(0);
+        goes_on = 1;
+        while (held)
+            std::this_thread::yield();
+    }
+    ends = true;
+    stopped.join();
+    pthread_sigmask(SIG_UNBLOCK, &stops, nullptr);
+}
+
 // Workers that hand each other blocks, and wait in between.
 void check_crowd()
 {
@@ -248,6 +355,8 @@ int main(int, char **arguments)
     check_handler(on);
     check_interrupted();
     check_children();
+    check_jumps();
+    check_stops();
     check_crowd();
     CHECK((epochs() >= 0) == on);
     std::puts("ok");

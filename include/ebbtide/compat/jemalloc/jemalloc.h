@@ -58,8 +58,8 @@ EBB_EXPORT void je_dallocx(void *p, int flags) EBB_NOEXCEPT;
 EBB_EXPORT void sdallocx(void *p, size_t size, int flags) EBB_NOEXCEPT;
 EBB_EXPORT void je_sdallocx(void *p, size_t size, int flags) EBB_NOEXCEPT;
 
-// The real size that mallocx(size, flags) would have; 0 where no block can have it. Up to 128 KiB, and where the alignment
-// is more than a page, it allocates such a block and frees it.
+// What a block of mallocx(size, flags) has room for, at least, and all of which the program may use: mallocx and rallocx ask for
+// so much. 0 above 2^47. O(log of the number of classes), without allocating.
 EBB_EXPORT size_t nallocx(size_t size, int flags) EBB_NOEXCEPT;
 EBB_EXPORT size_t je_nallocx(size_t size, int flags) EBB_NOEXCEPT;
 

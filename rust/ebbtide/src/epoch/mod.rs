@@ -31,7 +31,8 @@
 //!   allocator. So a raw pointer of theirs is no `Box` (but where [`Ebbtide`](crate::Ebbtide) is the
 //!   global allocator, both are the same), and conversions from and to `Box` move the value.
 //! - Deferred functions and destructors run in the thread that deferred, as it ends an outermost
-//!   pin, or in a thread of the library with a stack of 256 KiB. One that panics ends the process.
+//!   pin, in any thread that flushes, reclaims or waits at a barrier, or in a thread of the library
+//!   with a stack of 256 KiB. One that panics ends the process.
 //! - A thread that ends with a leaked guard ends the process; there it would be pinned for ever.
 //! - [`Guard::flush`] takes effect when the guard ends, if it was the thread's only pin.
 //! - A thread has one participant in a collector, however often it registers: its pins there end

@@ -62,10 +62,14 @@ impl Options {
     #[must_use]
     pub const fn label(mut self, label: &str) -> Self {
         self.label = [0; sys::EBB_LABEL_BYTES];
+        let bytes = label.as_bytes();
+        let kept = kept_bytes(bytes);
         let mut at = 0;
-        while at < kept_bytes(label.as_bytes()) {
-            assert!(label.as_bytes()[at] != 0, "a label must not contain a NUL");
-            self.label[at] = label.as_bytes()[at];
+        while at < bytes.len() {
+            assert!(bytes[at] != 0, "a label must not contain a NUL");
+            if at < kept {
+                self.label[at] = bytes[at];
+            }
             at += 1;
         }
         self
@@ -251,7 +255,8 @@ impl<'p> Region<'p> {
         unsafe { sys::ebb_region_detach(self.raw()) }
     }
 
-    /// Whether the value, or the block that begins with it, is in this region. Not in a child.
+    /// Whether the value is in this region, of which it is the beginning of a block: what lies further
+    /// inside a block, as a field or an element, is not known. Not in a child.
     pub fn holds<T: ?Sized>(&self, value: &T) -> bool {
         let p = ptr::from_ref(value).cast();
         // SAFETY: any pointer may be asked for.
