@@ -190,7 +190,8 @@ TEST(Mallocx, AllThatNallocxSaysIsThere)
     sdallocx(plain, 100, 0);
 }
 
-#if !defined(EBBTEST_EMULATED) && !defined(EBBTEST_SANITIZED) // which no process can be started anew under
+#if !defined(EBBTEST_EMULATED) &&                                                                  \
+    !defined(EBBTEST_SANITIZED) // which no process can be started anew under
 TEST(Mallocx, SoItIsWithGuardsChecksAndProfiles)
 {
     for (const char *setting :
