@@ -31,7 +31,7 @@ LINES = [line for each in DOCUMENTS.values() for table in each.tables for line i
 SMALL = {
     "--iters": "2000",
     "--timed": "100",
-    "--run-ms": "20",
+    "--run-ms": "200",  # enough for each thread to work where others do, too
     "--requests": "100",
     "--rate": "20000",
     "--sample-ms": "5",
