@@ -11,7 +11,7 @@
 #define SAMPLES_USED 512u      // by time
 #define MOST_USED 8192u        // with EBB_CHECK
 #define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
-#define MOST_HELD_MARKED 4096u // where none does: they take some 500 MB of address space
+#define MOST_HELD_MARKED 4096u // where none does: they take up to 1 GB of address space
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
 
