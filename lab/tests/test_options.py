@@ -97,6 +97,28 @@ def test_a_use_after_free_is_found_in_a_process_that_runs(
     assert {"found", "allocated", "freed"} <= report.keys()
 
 
+ITS_FIRST_THREAD_ENDS = """
+#include <pthread.h>
+#include <stdio.h>
+#include <unistd.h>
+static void *goes_on(void *first)
+{
+    pthread_join(*(pthread_t *)first, NULL);
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+int main(void)
+{
+    static pthread_t first, other;
+    first = pthread_self();
+    pthread_create(&other, NULL, goes_on, &first);
+    pthread_exit(NULL);
+}
+"""
+
+
 def test_what_is_none_is_a_clear_error(tmp_path: Path) -> None:
     with started(build(WAITS, tmp_path / "plain")) as pid:
         assert "has no Ebbtide in it" in fault("options", pid)
@@ -104,6 +126,9 @@ def test_what_is_none_is_a_clear_error(tmp_path: Path) -> None:
     with started(build(source, tmp_path / "nonsense")) as pid:
         assert "counts 1099511627776 options" in fault("options", pid)
     with started(build(board(options="(void *)8") + WAITS, tmp_path / "nowhere")) as pid:
+        assert "what its Ebbtide says of itself leads nowhere" in fault("options", pid)
+    ended = board(options="(void *)8") + ITS_FIRST_THREAD_ENDS
+    with started(build(ended, tmp_path / "headless")) as pid:
         assert "what its Ebbtide says of itself leads nowhere" in fault("options", pid)
 
 

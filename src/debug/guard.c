@@ -262,7 +262,7 @@ static bool take_records(bool checks)
         ebbi_message("no memory for the records of guarded allocations: there are none");
         return false;
     }
-    // release[guards-begun -> guards-seen]: the two sizes
+    // release[guards-begun -> guards-seen]: the sizes
     ebbi_store_release(&guards.records, made);
     ebbi_os_watch_faults(guard_look);
     return true;

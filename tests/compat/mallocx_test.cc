@@ -2,6 +2,7 @@
 // jemalloc's *allocx: flags, sizes that overflow, what stays of a block.
 #include <jemalloc/jemalloc.h>
 
+#include <chrono>
 #include <climits>
 #include <cstdint>
 #include <cstdlib>
@@ -163,7 +164,7 @@ TEST(Mallocx, NallocxForetellsTheRealSize)
 }
 
 // The program may use all of it.
-TEST(Mallocx, AllThatNallocxSaysIsThere)
+void use_all(std::mt19937 &random)
 {
     struct Made {
         unsigned char *p;
@@ -171,23 +172,32 @@ TEST(Mallocx, AllThatNallocxSaysIsThere)
         int flags;
     };
     std::vector<Made> all;
-    std::mt19937 random(1);
     for (int i = 0; i < 20000; i++) {
         size_t size = random() % (i % 100 == 0 ? 300000 : 1500) + 1;
         int flags = i % 3 == 0 ? MALLOCX_LG_ALIGN(5 + i % 8) : 0;
-        size_t real = nallocx(size, flags);
-        auto *p = static_cast<unsigned char *>(mallocx(size, flags));
-        ASSERT_LE(real, sallocx(p, 0)) << size << ' ' << flags;
-        memset(p, i % 251, real);
-        all.push_back({p, size, real, flags});
+        all.push_back({nullptr, size, nallocx(size, flags), flags});
+    }
+    for (size_t i = 0; i < all.size(); i++) {
+        Made &one = all[i];
+        one.p = static_cast<unsigned char *>(mallocx(one.size, one.flags));
+        ASSERT_LE(one.real, sallocx(one.p, 0)) << one.size << ' ' << one.flags;
+        memset(one.p, static_cast<int>(i % 251), one.real);
     }
     for (size_t i = 0; i < all.size(); i++) {
         const Made &one = all[i];
         ASSERT_TRUE(holds(one.p, static_cast<unsigned char>(i % 251), 0, one.real)) << one.size;
         sdallocx(one.p, i % 2 == 0 ? one.size : one.real, one.flags);
     }
-    auto *plain = static_cast<char *>(je_malloc(100));
-    sdallocx(plain, 100, 0);
+    sdallocx(je_malloc(100), 100, 0);
+}
+
+// For as long as some hundred are guarded, where some are by time.
+TEST(Mallocx, AllThatNallocxSaysIsThere)
+{
+    std::mt19937 random(1);
+    const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+    while (std::chrono::steady_clock::now() < end && !HasFatalFailure())
+        use_all(random);
 }
 
 #if !defined(EBBTEST_EMULATED) &&                                                                  \

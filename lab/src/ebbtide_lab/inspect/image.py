@@ -204,9 +204,10 @@ def torn_reason(pid: int) -> str:
 
 
 def _state(pid: int) -> str:
-    """The kernel's letter; empty: there is no such process."""
+    """The kernel's letter, of a thread that has not ended if there is one; empty: there is no such
+    process."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+        text = (_living(pid) / "stat").read_text(errors="replace")
     except OSError:
         return ""
     return text.rpartition(")")[2].split()[0]
