@@ -54,9 +54,9 @@ extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written un
 extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
 
 // span.c
+// Free, coalesced; in the dirty list before that one, NULL: at its end.
+void ebbi_span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before);
 void ebbi_span_remove(struct ebbi_free_span *span);
-// Free chunks and kept mappings end. True: address space is free that was not. Under the lock.
-bool ebbi_release_free(void);
 void ebbi_span_restore(struct ebbi_free_span *span,
                        uint64_t freed_ms); // as insert, coalesces first
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
@@ -80,8 +80,12 @@ struct ebbi_spot {
     struct ebbi_free_span *span; // NULL: there is no room
     size_t index;
 };
-bool ebbi_spot_commit(const struct ebbi_spot *spot,
-                      size_t granules); // so that so many can be. Under the lock
+
+// fit.c. Under the lock.
+struct ebbi_spot ebbi_spot_find(size_t granules, size_t align_granules); // committed as far as that
+bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules);    // so that so many can be
+// Free chunks and kept mappings end. True: address space is free that was not.
+bool ebbi_release_free(void);
 
 // dense.c. Under the lock.
 extern EBBI_HIDDEN size_t ebbi_grown_granules;

@@ -11,11 +11,8 @@ static struct ebbi_free_span *purging; // in no list, while the kernel takes the
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
 static size_t next_dirty_run(const struct ebbi_chunk *chunk, size_t *from, size_t end)
 {
-    size_t start = *from;
-    EBBI_ASSERT(start <= end && end <= chunk->granules);
-    while (start < end && !ebbi_bits_test(chunk->dirty_map, start)) {
-        start++;
-    }
+    EBBI_ASSERT(*from <= end && end <= chunk->granules);
+    size_t start = ebbi_bits_find(chunk->dirty_map, *from, end - *from);
     size_t stop = start;
     while (stop < end && ebbi_bits_test(chunk->dirty_map, stop)) {
         stop++;

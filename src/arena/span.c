@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: free spans in bins, best fit, immediate coalescing.
+// Layer arena: free spans in bins, cut and immediately coalesced.
 #include "arena/internal.h"
 #include "base/list.h"
-
-#define SCAN_LIMIT 16
-#define LEAST_REUSED 16 // granules of an object that takes another's pages
 
 struct ebbi_free_span *ebbi_bins[EBBI_BINS];
 uint64_t ebbi_bins_used[2];
@@ -56,8 +53,7 @@ static void mark_ends(const struct ebbi_span *span, bool is_free)
     ebbi_bits_put(map, first + span->granules - 1, is_free);
 }
 
-// Free, coalesced.
-static void span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before)
+void ebbi_span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t index = ebbi_span_index(&span->head);
@@ -106,84 +102,6 @@ static void count_used(size_t granules_more, size_t granules_less)
     ebbi_peak_see(&ebbi_arena_peak, ebbi_used_total());
 }
 
-// The smallest of the first few in bin b that hold `granules`.
-static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
-{
-    struct ebbi_free_span *best = NULL;
-    int seen = 0;
-    for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL && seen < SCAN_LIMIT;
-         s = s->next, seen++) {
-        EBBI_ASSERT(s->head.state == EBBI_SPAN_FREE);
-        EBBI_ASSERT(ebbi_bin_of(s->head.granules) == b);
-        if (s->head.granules - ebbi_dense_rest(s) >= granules &&
-            (best == NULL || s->head.granules < best->head.granules)) {
-            best = s;
-        }
-    }
-    return best;
-}
-
-static struct ebbi_free_span *best_fit(size_t granules)
-{
-    unsigned b = ebbi_bin_of(granules);
-    struct ebbi_free_span *best = best_in_bin(b, granules);
-    for (b++; best == NULL && b < EBBI_BINS; b++) {
-        uint64_t rest = ebbi_bins_used[b / 64] >> (b % 64);
-        if (rest == 0) {
-            b |= 63; // the loop steps into the next word
-            continue;
-        }
-        b += ebbi_lowest_bit(rest);
-        EBBI_ASSERT(b < EBBI_BINS && ebbi_bins[b] != NULL);
-        best = best_in_bin(b, granules);
-    }
-    return best;
-}
-
-// Chunks end that are wholly free: their address space can be had in one piece.
-bool ebbi_release_free(void)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    bool any = ebbi_kept_release_all();
-    (void)ebbi_dense_forget();
-    struct ebbi_chunk *next;
-    for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
-        struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
-        next = ebbi_chunk_next(c);
-        if (ebbi_bits_test(c->free_map, c->first) &&
-            span->head.granules == c->granules - c->first) {
-            ebbi_span_remove(span);
-            ebbi_chunk_destroy(c);
-            any = true;
-        }
-    }
-    return any;
-}
-
-static struct ebbi_free_span *find_or_grow(size_t granules)
-{
-    struct ebbi_free_span *span = best_fit(granules);
-    if (span == NULL && ebbi_dense_forget()) {
-        span = best_fit(granules);
-    }
-    if (span != NULL) {
-        return span;
-    }
-    struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
-    if (chunk == NULL && ebbi_release_free()) {
-        chunk = ebbi_chunk_create(granules);
-    }
-    if (chunk != NULL) {
-        EBBI_ASSERT(chunk->committed == chunk->first);
-        EBBI_ASSERT(chunk->granules - chunk->first >= granules);
-        span = ebbi_free_span_at(chunk, chunk->first);
-        span->head.granules = chunk->granules - chunk->first;
-        span->dirty = 0;
-        span_insert(span, NULL);
-    }
-    return span;
-}
-
 // Cuts [index, index + granules) out of a free span and returns its header; the rest stays free, as
 // old as it was.
 static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t granules)
@@ -206,7 +124,7 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
         EBBI_ASSERT(span->dirty <= dirty_rest);
         dirty_rest -= span->dirty;
-        span_insert(span, dirty_next);
+        ebbi_span_insert(span, dirty_next);
     }
     EBBI_ASSERT(index + granules < end || dirty_rest == 0);
     if (index + granules < end) {
@@ -214,82 +132,13 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         rest->head.granules = (uint32_t)(end - index - granules);
         rest->freed_ms = freed_ms;
         rest->dirty = dirty_rest;
-        span_insert(rest, dirty_next);
+        ebbi_span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
     if (dirty > 0) {
         ebbi_bits_clear(chunk->fresh_map, index, granules);
     }
     return got;
-}
-
-// How far its chunk must be committed so that `granules` can be taken: the header of what stays free among it.
-static size_t reach(const struct ebbi_spot *spot, size_t granules)
-{
-    return ebbi_min(spot->index + granules + 1, ebbi_span_chunk(&spot->span->head)->granules);
-}
-
-bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules)
-{
-    return ebbi_chunk_commit(ebbi_span_chunk(&spot->span->head), reach(spot, granules));
-}
-
-// Any free span that can be taken from without more memory from the OS.
-static struct ebbi_spot committed_fit(size_t granules, size_t align_granules)
-{
-    size_t needed = granules + align_granules - 1;
-    (void)ebbi_dense_forget();
-    for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
-        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
-            struct ebbi_spot spot = ebbi_spot_in(s, align_granules);
-            if (s->head.granules >= needed &&
-                reach(&spot, granules) <= ebbi_span_chunk(&s->head)->committed) {
-                return spot;
-            }
-        }
-    }
-    return (struct ebbi_spot){NULL, 0};
-}
-
-// Committed as far as it will be used. Where the OS refuses more memory, what is free already does.
-static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
-{
-    struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
-    if (span != NULL) {
-        struct ebbi_spot spot = ebbi_spot_in(span, align_granules);
-        if (ebbi_spot_commit(&spot, granules)) {
-            return spot;
-        }
-    }
-    return committed_fit(granules, align_granules);
-}
-
-// Where most of so many granules have pages already, at least half, of the dirty spans freed last; of several such the
-// shortest. So a large object takes another's place, and what is kept for that is not passed by for a clean hole.
-static struct ebbi_spot dirty_fit(size_t granules)
-{
-    struct ebbi_free_span *best = NULL;
-    size_t best_dirty = (granules - 1) / 2;
-    int looks = SCAN_LIMIT;
-    for (struct ebbi_free_span *s = ebbi_dirty_last; s != NULL && looks > 0;
-         s = s->dirty_previous, looks--) {
-        size_t dirty = ebbi_min(s->dirty, granules);
-        bool shorter = best != NULL && s->head.granules < best->head.granules;
-        if (s->head.granules >= granules && ebbi_dense_rest(s) == 0 &&
-            (dirty > best_dirty || (dirty == best_dirty && shorter))) {
-            best = s;
-            best_dirty = dirty;
-        }
-    }
-    if (best == NULL) {
-        return (struct ebbi_spot){NULL, 0};
-    }
-    const uint64_t *map = ebbi_span_chunk(&best->head)->dirty_map;
-    size_t first = ebbi_span_index(&best->head), last = first + best->head.granules - granules;
-    while (first < last && !ebbi_bits_test(map, first)) {
-        first++;
-    }
-    return (struct ebbi_spot){best, first};
 }
 
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
@@ -300,16 +149,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_spot spot = {NULL, 0};
-    if (fill == EBBI_FILL_OBJECT && granules >= LEAST_REUSED) {
-        spot = dirty_fit(granules);
-    }
-    if (spot.span == NULL || !ebbi_spot_commit(&spot, granules)) {
-        spot = find_committed(granules, align_granules);
-    }
-    if (spot.span == NULL && ebbi_release_free()) {
-        spot = find_committed(granules, align_granules);
-    }
+    struct ebbi_spot spot = ebbi_spot_find(granules, align_granules);
     if (spot.span != NULL) {
         bool ask = ebbi_dense_choose(&spot, granules, fill);
         struct ebbi_free_span *span = spot.span;
@@ -407,7 +247,7 @@ void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
             span->freed_ms = ebbi_max(span->freed_ms, ebbi_dirty_last->freed_ms);
         }
     }
-    span_insert(span, before);
+    ebbi_span_insert(span, before);
 }
 
 static void give_back(struct ebbi_chunk *chunk, size_t index)

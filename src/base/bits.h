@@ -34,6 +34,18 @@ EBBI_INLINE size_t ebbi_bits_count(const uint64_t *map, size_t first, size_t cou
     return total;
 }
 
+// The first that is set; first + count: none.
+EBBI_INLINE size_t ebbi_bits_find(const uint64_t *map, size_t first, size_t count)
+{
+    for (size_t w = first / 64; w * 64 < first + count; w++) {
+        uint64_t found = map[w] & ebbi_bits_mask(w, first, count);
+        if (found != 0) {
+            return w * 64 + ebbi_lowest_bit(found);
+        }
+    }
+    return first + count;
+}
+
 EBBI_INLINE void ebbi_bits_set(uint64_t *map, size_t first, size_t count)
 {
     for (size_t w = first / 64; w * 64 < first + count; w++) {

@@ -43,6 +43,9 @@ TEST(Bits, EveryRangeOfThreeWords)
             ASSERT_EQ(count, ebbi_bits_count(set, 0, 192));
             ASSERT_EQ(count, ebbi_bits_count(set, first, count));
             ASSERT_EQ(0U, ebbi_bits_count(clear, first, count));
+            ASSERT_EQ(first, ebbi_bits_find(set, 0, first + count));
+            ASSERT_EQ(first + count, ebbi_bits_find(clear, first, count));
+            ASSERT_EQ(first == 0 ? count : 0, ebbi_bits_find(clear, 0, 192));
             for (int w = 0; w < 3; w++)
                 ASSERT_EQ(set[w], ~clear[w]);
         }

@@ -187,8 +187,11 @@ TEST_F(Dense, WhatIsDirtyIsUsedFirst)
 {
     grow_to_the_least();
     std::vector<ebbi_span *> others;
-    for (int i = 0; i < 20; i++)
+    for (int i = 0; i < 23; i++)
         others.push_back(ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET));
+    ebbi_span_free(others[21]); // a clean hole that fits best
+    purge();
+    others.resize(20);
     for (ebbi_span *span : others)
         ebbi_span_free(span);
     grow(20);

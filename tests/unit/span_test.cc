@@ -201,6 +201,27 @@ TEST_F(Span, AnObjectTakesThePagesOfAnother)
     ASSERT_ARENA_WHOLE();
 }
 
+// Of any purpose and size: a clean hole that fits exactly costs pages.
+TEST_F(Span, NoPagesAreTouchedWhileOthersWaitToBeReturned)
+{
+    ebbi_span *clean = take(1), *g1 = take(1), *dirty = take(40), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(clean);
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    ebbi_span_free(dirty);
+    for (enum ebbi_fill fill :
+         {EBBI_FILL_UNKNOWN, EBBI_FILL_LIKELY, EBBI_FILL_GROWS, EBBI_FILL_OBJECT}) {
+        std::size_t before = ebbi_arena_dirty_bytes();
+        ASSERT_NE(nullptr, ebbi_span_alloc_dense(1, EBBI_SPAN_SHEET, fill));
+        EXPECT_EQ(before - EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    }
+    ebbi_span *whole = take(36);
+    EXPECT_FALSE(whole->zeroed);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    EXPECT_EQ(clean, take(1)) << "at last";
+    ASSERT_ARENA_WHOLE();
+}
+
 TEST_F(Span, MemoryThatTheKernelKeepsStaysDirty)
 {
     ebbi_span *span = take(2), *guard = take(1);
