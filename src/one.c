@@ -30,6 +30,7 @@
 #include "arena/state.c"
 #include "arena/window.c"
 #include "arena/chunk.c"
+#include "arena/rest.c"
 #include "arena/fit.c"
 #include "arena/span.c"
 #include "arena/own.c"

@@ -91,7 +91,7 @@ static void arena_audit_free_span(struct arena_audit *audit, struct ebbi_chunk *
         arena_audit_zero(chunk, &span->head);
     }
     arena_audit_dense(chunk, span);
-    audit->rests += ebbi_dense_rest(span) > 0;
+    audit->rests += ebbi_rest_of(span) > 0;
     audit->free_spans++;
     audit->dirty_spans += span->dirty > 0;
     audit->dirty += span->dirty;
@@ -182,7 +182,7 @@ static void arena_audit_totals(const struct arena_audit *audit)
     if (ebbi_used_total() > ebbi_peak_bytes(&ebbi_arena_peak)) {
         arena_broken(6, "the peak", NULL);
     }
-    if (audit->rests != (ebbi_dense_has_rest() ? 1 : 0)) {
+    if (audit->rests != (ebbi_rest_is_there() ? 1 : 0)) {
         arena_broken(10, "what is left of the last unit", NULL);
     }
     if (audit->grown != ebbi_grown_granules) {

@@ -25,13 +25,6 @@
 size_t ebbi_grown_granules;
 static size_t left_out;                       // granules that will be, from now
 static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
-// What is left of the unit that was opened last: [next, end), as far as a free span begins with it. When it has been
-// returned it is still for what grows: that grows slowly.
-static struct {
-    struct ebbi_chunk *chunk; // NULL: none
-    size_t next, end;
-    bool is_free; // P10
-} open_unit;
 
 bool ebbi_dense_everywhere(void)
 {
@@ -91,47 +84,6 @@ static bool is_wanted(size_t granules, enum ebbi_fill fill)
            comes_quickly(granules);
 }
 
-static bool is_rest(const struct ebbi_free_span *span)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    return open_unit.chunk == ebbi_span_chunk(&span->head) &&
-           open_unit.next == ebbi_span_index(&span->head);
-}
-
-void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free)
-{
-    if (is_rest(span)) {
-        open_unit.is_free = is_free;
-    }
-}
-
-size_t ebbi_dense_rest(const struct ebbi_free_span *span)
-{
-    bool is_there = open_unit.is_free && is_rest(span);
-    return is_there ? ebbi_min(open_unit.end - open_unit.next, span->head.granules) : 0;
-}
-
-bool ebbi_dense_has_rest(void)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    return open_unit.chunk != NULL && open_unit.is_free && open_unit.next < open_unit.end;
-}
-
-// That begins with so many, which are cut out next. NULL: none.
-static struct ebbi_free_span *take_rest(size_t granules)
-{
-    if (!ebbi_dense_has_rest()) {
-        return NULL;
-    }
-    struct ebbi_free_span *span = ebbi_free_span_at(open_unit.chunk, open_unit.next);
-    if (ebbi_dense_rest(span) < granules) {
-        return NULL;
-    }
-    open_unit.next += granules;
-    open_unit.is_free = false; // until what stays free of it is back
-    return span;
-}
-
 // One that is free and clean, in one of the first free spans that may hold one.
 static bool find_unit(struct ebbi_spot *unit)
 {
@@ -161,7 +113,7 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
         0) {
         return false; // no fault there
     }
-    struct ebbi_free_span *rest = take_rest(granules);
+    struct ebbi_free_span *rest = ebbi_rest_take(granules);
     if (rest != NULL) {
         struct ebbi_spot there = {rest, ebbi_span_index(&rest->head)};
         *spot = ebbi_spot_commit(&there, granules) ? there : *spot;
@@ -171,14 +123,6 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
     bool wanted = is_wanted(granules, fill);
     *spot = wanted && find_unit(&unit) ? unit : *spot;
     return wanted;
-}
-
-bool ebbi_dense_forget(void)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    bool was_there = ebbi_dense_has_rest();
-    open_unit.chunk = NULL;
-    return was_there;
 }
 
 static void note_touch(bool slow)
@@ -241,10 +185,7 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
                         EBBI_HUGE_ALWAYS);
     make_dirty(span, from, to);
     if (index + granules < to) {
-        open_unit.chunk = chunk;
-        open_unit.next = index + granules;
-        open_unit.end = to;
-        open_unit.is_free = false; // until it has been cut off
+        ebbi_rest_open(chunk, index + granules, to);
     }
     return from <= index && index < to;
 }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: where a span is cut out of the free ones: on pages that are there, else where it fits best, else behind
-// all, in a new chunk last.
+// Layer arena: which of the free spans one is cut out of. Under the lock.
 #include "arena/internal.h"
 
 #define SCAN_LIMIT 16
@@ -14,7 +13,7 @@ static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
          s = s->next, seen++) {
         EBBI_ASSERT(s->head.state == EBBI_SPAN_FREE);
         EBBI_ASSERT(ebbi_bin_of(s->head.granules) == b);
-        if (s->head.granules - ebbi_dense_rest(s) >= granules &&
+        if (s->head.granules - ebbi_rest_of(s) >= granules &&
             (best == NULL || s->head.granules < best->head.granules)) {
             best = s;
         }
@@ -22,7 +21,7 @@ static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
     return best;
 }
 
-static struct ebbi_free_span *best_fit(size_t granules)
+struct ebbi_free_span *ebbi_best_fit(size_t granules)
 {
     unsigned b = ebbi_bin_of(granules);
     struct ebbi_free_span *best = best_in_bin(b, granules);
@@ -39,50 +38,6 @@ static struct ebbi_free_span *best_fit(size_t granules)
     return best;
 }
 
-// Chunks end that are wholly free: their address space can be had in one piece.
-bool ebbi_release_free(void)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    bool any = ebbi_kept_release_all();
-    (void)ebbi_dense_forget();
-    struct ebbi_chunk *next;
-    for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
-        struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
-        next = ebbi_chunk_next(c);
-        if (ebbi_bits_test(c->free_map, c->first) &&
-            span->head.granules == c->granules - c->first) {
-            ebbi_span_remove(span);
-            ebbi_chunk_destroy(c);
-            any = true;
-        }
-    }
-    return any;
-}
-
-static struct ebbi_free_span *find_or_grow(size_t granules)
-{
-    struct ebbi_free_span *span = best_fit(granules);
-    if (span == NULL && ebbi_dense_forget()) {
-        span = best_fit(granules);
-    }
-    if (span != NULL) {
-        return span;
-    }
-    struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
-    if (chunk == NULL && ebbi_release_free()) {
-        chunk = ebbi_chunk_create(granules);
-    }
-    if (chunk != NULL) {
-        EBBI_ASSERT(chunk->committed == chunk->first);
-        EBBI_ASSERT(chunk->granules - chunk->first >= granules);
-        span = ebbi_free_span_at(chunk, chunk->first);
-        span->head.granules = chunk->granules - chunk->first;
-        span->dirty = 0;
-        ebbi_span_insert(span, NULL);
-    }
-    return span;
-}
-
 // How far its chunk must be committed so that `granules` can be taken: the header of what stays free among it.
 static size_t reach(const struct ebbi_spot *spot, size_t granules)
 {
@@ -94,11 +49,10 @@ bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules)
     return ebbi_chunk_commit(ebbi_span_chunk(&spot->span->head), reach(spot, granules));
 }
 
-// Any free span that can be taken from without more memory from the OS.
-static struct ebbi_spot committed_fit(size_t granules, size_t align_granules)
+struct ebbi_spot ebbi_committed_fit(size_t granules, size_t align_granules)
 {
     size_t needed = granules + align_granules - 1;
-    (void)ebbi_dense_forget();
+    (void)ebbi_rest_forget();
     for (unsigned b = ebbi_bin_of(needed); b < EBBI_BINS; b++) {
         for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL; s = s->next) {
             struct ebbi_spot spot = ebbi_spot_in(s, align_granules);
@@ -109,19 +63,6 @@ static struct ebbi_spot committed_fit(size_t granules, size_t align_granules)
         }
     }
     return (struct ebbi_spot){NULL, 0};
-}
-
-// Committed as far as it will be used. Where the OS refuses more memory, what is free already does.
-static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
-{
-    struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
-    if (span != NULL) {
-        struct ebbi_spot spot = ebbi_spot_in(span, align_granules);
-        if (ebbi_spot_commit(&spot, granules)) {
-            return spot;
-        }
-    }
-    return committed_fit(granules, align_granules);
 }
 
 // Where most of so many granules have pages already, at least half, of the dirty spans freed last; of several such the
@@ -135,7 +76,7 @@ static struct ebbi_spot dirty_fit(size_t granules)
          s = s->dirty_previous, looks--) {
         size_t dirty = ebbi_min(s->dirty, granules);
         bool shorter = best != NULL && s->head.granules < best->head.granules;
-        if (s->head.granules >= granules && ebbi_dense_rest(s) == 0 &&
+        if (s->head.granules >= granules && ebbi_rest_of(s) == 0 &&
             (dirty > best_dirty || (dirty == best_dirty && shorter))) {
             best = s;
             best_dirty = dirty;
@@ -151,28 +92,12 @@ static struct ebbi_spot dirty_fit(size_t granules)
 
 // What best fit chooses is clean, or partly, beside others that are not: that would need pages while as many wait to be
 // returned, and again where what is asked for next to it is a unit.
-static struct ebbi_spot find_reused(size_t granules)
+struct ebbi_spot ebbi_dirty_fit(size_t granules)
 {
     if (ebbi_dirty_granules == 0) {
         return (struct ebbi_spot){NULL, 0};
     }
-    struct ebbi_free_span *best = best_fit(granules);
+    struct ebbi_free_span *best = ebbi_best_fit(granules);
     bool is_dirty = best != NULL && best->dirty == best->head.granules;
     return is_dirty ? ebbi_spot_in(best, 1) : dirty_fit(granules);
-}
-
-struct ebbi_spot ebbi_spot_find(size_t granules, size_t align_granules)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    struct ebbi_spot spot = {NULL, 0};
-    if (align_granules == 1) {
-        spot = find_reused(granules);
-    }
-    if (spot.span == NULL || !ebbi_spot_commit(&spot, granules)) {
-        spot = find_committed(granules, align_granules);
-    }
-    if (spot.span == NULL && ebbi_release_free()) {
-        spot = find_committed(granules, align_granules);
-    }
-    return spot;
 }

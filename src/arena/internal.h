@@ -52,13 +52,6 @@ extern EBBI_HIDDEN size_t ebbi_committed_granules;
 extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
 extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
 extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
-
-// span.c
-// Free, coalesced; in the dirty list before that one, NULL: at its end.
-void ebbi_span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before);
-void ebbi_span_remove(struct ebbi_free_span *span);
-void ebbi_span_restore(struct ebbi_free_span *span,
-                       uint64_t freed_ms); // as insert, coalesces first
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64
 #define EBBI_BINS 100
@@ -75,17 +68,18 @@ EBBI_INLINE unsigned ebbi_bin_of(size_t granules)
     return EBBI_EXACT_BINS + (high - 6) * 4 + (unsigned)(granules >> (high - 2) & 3);
 }
 
+// span.c
+void ebbi_span_remove(struct ebbi_free_span *span);
+// Free chunks and kept mappings end. True: address space is free that was not. Under the lock.
+bool ebbi_release_free(void);
+void ebbi_span_restore(struct ebbi_free_span *span,
+                       uint64_t freed_ms); // as insert, coalesces first
+
 // Where in a free span something is cut out.
 struct ebbi_spot {
     struct ebbi_free_span *span; // NULL: there is no room
     size_t index;
 };
-
-// fit.c. Under the lock.
-struct ebbi_spot ebbi_spot_find(size_t granules, size_t align_granules); // committed as far as that
-bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules);    // so that so many can be
-// Free chunks and kept mappings end. True: address space is free that was not.
-bool ebbi_release_free(void);
 
 // dense.c. Under the lock.
 extern EBBI_HIDDEN size_t ebbi_grown_granules;
@@ -98,20 +92,31 @@ bool ebbi_dense_touch(void *start); // sees how long it takes; false: long
 // Asks for a new mapping as a whole, without the lock, and touches its `first` byte. False: small pages it is, as nobody
 // asks, or they come slowly.
 bool ebbi_dense_ask(void *start, size_t bytes, void *first);
-// A span is in the lists of free ones from now, or no more.
-void ebbi_dense_see(const struct ebbi_free_span *span, bool is_free);
-// Granules at a free span's beginning that came with the last unit, and are for what fills them.
-size_t ebbi_dense_rest(const struct ebbi_free_span *span);
-bool ebbi_dense_has_rest(void);
-bool ebbi_dense_forget(void); // such granules are for all. False: there are none
 size_t ebbi_dense_bytes(void);
 size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 
+// rest.c. Under the lock.
+void ebbi_rest_open(struct ebbi_chunk *chunk, size_t next, size_t end);
+// A span is in the lists of free ones from now, or no more.
+void ebbi_rest_see(const struct ebbi_free_span *span, bool is_free);
+size_t ebbi_rest_of(const struct ebbi_free_span *span); // granules at its beginning
+bool ebbi_rest_is_there(void);
+// A span that begins with so many, which are cut out next. NULL: none.
+struct ebbi_free_span *ebbi_rest_take(size_t granules);
+bool ebbi_rest_forget(void); // it is for all. False: there is none
+
 EBBI_INLINE struct ebbi_spot ebbi_spot_in(struct ebbi_free_span *span, size_t align_granules)
 {
-    size_t first = ebbi_span_index(&span->head) + ebbi_dense_rest(span);
+    size_t first = ebbi_span_index(&span->head) + ebbi_rest_of(span);
     return (struct ebbi_spot){span, ebbi_align_up(first, align_granules)};
 }
+
+// fit.c. Under the lock.
+bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules); // so many can then be cut out
+struct ebbi_free_span *ebbi_best_fit(size_t granules);                // NULL: none has room
+struct ebbi_spot ebbi_dirty_fit(size_t granules);                     // on pages that are there
+// Any that can be taken from without more memory from the OS.
+struct ebbi_spot ebbi_committed_fit(size_t granules, size_t align_granules);
 
 // purge.c
 

@@ -3,9 +3,6 @@
 #include "arena/internal.h"
 #include "base/list.h"
 
-struct ebbi_free_span *ebbi_bins[EBBI_BINS];
-uint64_t ebbi_bins_used[2];
-
 static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
 static void bin_push(struct ebbi_free_span *span)
@@ -53,7 +50,8 @@ static void mark_ends(const struct ebbi_span *span, bool is_free)
     ebbi_bits_put(map, first + span->granules - 1, is_free);
 }
 
-void ebbi_span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before)
+// Free, coalesced.
+static void span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_before)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t index = ebbi_span_index(&span->head);
@@ -69,7 +67,7 @@ void ebbi_span_insert(struct ebbi_free_span *span, struct ebbi_free_span *dirty_
     }
     mark_ends(&span->head, true);
     bin_push(span);
-    ebbi_dense_see(span, true);
+    ebbi_rest_see(span, true);
     if (span->dirty > 0) {
         dirty_push(span, dirty_before);
         // relaxed: written under the lock, read as a hint
@@ -83,7 +81,7 @@ void ebbi_span_remove(struct ebbi_free_span *span)
     EBBI_ASSERT(span->head.state == EBBI_SPAN_FREE);
     mark_ends(&span->head, false);
     bin_take(span);
-    ebbi_dense_see(span, false);
+    ebbi_rest_see(span, false);
     if (span->dirty > 0) {
         EBBI_ASSERT(ebbi_dirty_granules >= span->dirty);
         dirty_take(span);
@@ -124,7 +122,7 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         span->dirty = ebbi_bits_count(chunk->dirty_map, start, index - start);
         EBBI_ASSERT(span->dirty <= dirty_rest);
         dirty_rest -= span->dirty;
-        ebbi_span_insert(span, dirty_next);
+        span_insert(span, dirty_next);
     }
     EBBI_ASSERT(index + granules < end || dirty_rest == 0);
     if (index + granules < end) {
@@ -132,13 +130,87 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         rest->head.granules = (uint32_t)(end - index - granules);
         rest->freed_ms = freed_ms;
         rest->dirty = dirty_rest;
-        ebbi_span_insert(rest, dirty_next);
+        span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
     if (dirty > 0) {
         ebbi_bits_clear(chunk->fresh_map, index, granules);
     }
     return got;
+}
+
+// Chunks end that are wholly free: their address space can be had in one piece.
+bool ebbi_release_free(void)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    bool any = ebbi_kept_release_all();
+    (void)ebbi_rest_forget();
+    struct ebbi_chunk *next;
+    for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = next) {
+        struct ebbi_free_span *span = ebbi_free_span_at(c, c->first);
+        next = ebbi_chunk_next(c);
+        if (ebbi_bits_test(c->free_map, c->first) &&
+            span->head.granules == c->granules - c->first) {
+            ebbi_span_remove(span);
+            ebbi_chunk_destroy(c);
+            any = true;
+        }
+    }
+    return any;
+}
+
+static struct ebbi_free_span *find_or_grow(size_t granules)
+{
+    struct ebbi_free_span *span = ebbi_best_fit(granules);
+    if (span == NULL && ebbi_rest_forget()) {
+        span = ebbi_best_fit(granules);
+    }
+    if (span != NULL) {
+        return span;
+    }
+    struct ebbi_chunk *chunk = ebbi_chunk_create(granules);
+    if (chunk == NULL && ebbi_release_free()) {
+        chunk = ebbi_chunk_create(granules);
+    }
+    if (chunk != NULL) {
+        EBBI_ASSERT(chunk->committed == chunk->first);
+        EBBI_ASSERT(chunk->granules - chunk->first >= granules);
+        span = ebbi_free_span_at(chunk, chunk->first);
+        span->head.granules = chunk->granules - chunk->first;
+        span->dirty = 0;
+        span_insert(span, NULL);
+    }
+    return span;
+}
+
+// Committed as far as it will be used. Where the OS refuses more memory, what is free already does.
+static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
+{
+    struct ebbi_free_span *span = find_or_grow(granules + align_granules - 1);
+    if (span != NULL) {
+        struct ebbi_spot spot = ebbi_spot_in(span, align_granules);
+        if (ebbi_spot_commit(&spot, granules)) {
+            return spot;
+        }
+    }
+    return ebbi_committed_fit(granules, align_granules);
+}
+
+// On pages that are there, else where it fits best, else in a new chunk; committed as far as that.
+static struct ebbi_spot find_spot(size_t granules, size_t align_granules)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    struct ebbi_spot spot = {NULL, 0};
+    if (align_granules == 1) {
+        spot = ebbi_dirty_fit(granules);
+    }
+    if (spot.span == NULL || !ebbi_spot_commit(&spot, granules)) {
+        spot = find_committed(granules, align_granules);
+    }
+    if (spot.span == NULL && ebbi_release_free()) {
+        spot = find_committed(granules, align_granules);
+    }
+    return spot;
 }
 
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
@@ -149,7 +221,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_spot spot = ebbi_spot_find(granules, align_granules);
+    struct ebbi_spot spot = find_spot(granules, align_granules);
     if (spot.span != NULL) {
         bool ask = ebbi_dense_choose(&spot, granules, fill);
         struct ebbi_free_span *span = spot.span;
@@ -247,7 +319,7 @@ void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
             span->freed_ms = ebbi_max(span->freed_ms, ebbi_dirty_last->freed_ms);
         }
     }
-    ebbi_span_insert(span, before);
+    span_insert(span, before);
 }
 
 static void give_back(struct ebbi_chunk *chunk, size_t index)
