@@ -20,6 +20,7 @@ enum check_state {
     CHECK_USED = 0x5E1F5E1F,
     CHECK_RETIRED = 0x2E712E71,
     CHECK_FREED = 0x0FEEDF0E,
+    CHECK_LOST = 0x10571057,
 };
 
 struct check_header {
@@ -201,7 +202,7 @@ static void report_state(const struct check_header *h, const void *p, uint32_t s
                          const char *what)
 {
     bool is_free = strcmp(what, "free") == 0;
-    if (state == CHECK_FREED) {
+    if (state == CHECK_FREED || state == CHECK_LOST) {
         report_block(h, p, is_free ? "double free" : "use after free", NULL, NULL);
     } else if (state == CHECK_RETIRED) {
         report_block(h, p, is_free ? "free of what was retired" : "double retire", NULL, NULL);
@@ -232,16 +233,17 @@ static bool is_marred(const struct check_header *h)
     return before != NULL || behind != NULL;
 }
 
+static bool lives(uint32_t state) { return state == CHECK_USED || state == CHECK_RETIRED; }
+
 size_t ebbi_check_bytes(const void *p, const char *what)
 {
     const struct check_header *h = find_header(p, what);
     // relaxed: the caller has the block
     uint32_t state = h != NULL ? ebbi_load_relaxed(&h->state) : 0;
-    bool lives = state == CHECK_USED || state == CHECK_RETIRED;
-    if (h != NULL && !lives) {
+    if (h != NULL && !lives(state)) {
         report_state(h, p, state, what);
     }
-    if (!lives || !begins_at(h, p, what)) {
+    if (!lives(state) || !begins_at(h, p, what)) {
         return EBBI_NO_BLOCK;
     }
     (void)is_marred(h);
@@ -293,24 +295,32 @@ bool ebbi_check_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     return h != NULL;
 }
 
-// ---- free -----------------------------------------------------------------------------------------------
-
 static struct ebbi_range filled_in(const struct check_header *h)
 {
     return (struct ebbi_range){block_in(h), block_in(h) + h->bytes};
 }
 
-bool ebbi_checked_is_untouched(const void *block)
+// Nobody has written beside it.
+static bool has_canaries(const struct check_header *h)
 {
-    const struct check_header *h = block;
-    return h->sum == sum_of(h) && ebbi_canary_changed(filled_in(h), FILL) == NULL &&
-           ebbi_canary_changed(canary_before(h), canary_of(h)) == NULL &&
+    return ebbi_canary_changed(canary_before(h), canary_of(h)) == NULL &&
            ebbi_canary_changed(canary_behind(h), canary_of(h)) == NULL;
 }
 
-void ebbi_checked_report(const void *block)
+static bool is_as_left(const struct check_header *h)
+{
+    return ebbi_canary_changed(filled_in(h), FILL) == NULL && has_canaries(h);
+}
+
+bool ebbi_checked_is_untouched(const void *block)
 {
     const struct check_header *h = block;
+    return h->sum == sum_of(h) && is_as_left(h);
+}
+
+void ebbi_checked_report(void *block)
+{
+    struct check_header *h = block;
     bool is_whole = h->sum == sum_of(h);
     const char *changed = is_whole ? ebbi_canary_changed(filled_in(h), FILL) : NULL;
     if (!is_whole) {
@@ -320,7 +330,114 @@ void ebbi_checked_report(const void *block)
     } else {
         (void)is_marred(h);
     }
+    uint32_t state = CHECK_FREED;
+    if (is_whole) {
+        (void)ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_LOST); // relaxed: a mark
+    }
 }
+
+// ---- what nobody has ------------------------------------------------------------------------------------
+
+static bool is_blank(const char *from, const char *to)
+{
+    return ebbi_canary_changed((struct ebbi_range){(char *)from, (char *)to}, 0) == NULL;
+}
+
+// The block was never handed out, or a page of its header was returned since.
+static bool has_blank_header(const char *block)
+{
+    const char *end = block + HEADER;
+    const char *turn = (const char *)ebbi_align_up((uintptr_t)block + 1, ebbi_os_page_size());
+    turn = turn < end ? turn : end;
+    return is_blank(block, turn) || (turn < end && is_blank(turn, end));
+}
+
+// The first byte that is none of C4; NULL: all are.
+static const char *first_written(const char *at, const char *end, uint64_t canary)
+{
+    uint64_t word = 0;
+    while (at < end) {
+        bool whole = (uintptr_t)at % sizeof word == 0 && (size_t)(end - at) >= sizeof word;
+        if (whole) {
+            memcpy(&word, at, sizeof word);
+        }
+        if (whole && (word == 0 || word == FILL || word == canary)) {
+            at += sizeof word;
+            continue;
+        }
+        unsigned char byte = (unsigned char)*at;
+        if (byte != 0 && byte != FILL_BYTE && byte != ebbi_canary_at(canary, at)) {
+            return at;
+        }
+        at++;
+    }
+    return NULL;
+}
+
+// Of a block that nobody else has; 0: it has no header.
+static uint32_t state_of(const struct check_header *h)
+{
+    return h->sum == sum_of(h) ? ebbi_load_relaxed(&h->state) : 0; // relaxed: as above
+}
+
+// NULL: nobody has. What was freed is as it was left, as far as none of its pages can have been returned alone.
+static const char *written_in_vacant(const char *block, uint32_t state)
+{
+    const struct check_header *h = (const struct check_header *)block;
+    const char *end = block + ebbi_checked_room(block);
+    uintptr_t page = ebbi_os_page_size();
+    bool freed = state == CHECK_FREED;
+    if (state == CHECK_LOST || (freed && is_as_left(h))) {
+        return NULL;
+    }
+    if (freed && (uintptr_t)block / page == ((uintptr_t)end - 1) / page) {
+        return block;
+    }
+    return freed || has_blank_header(block) ? first_written(block + HEADER, end, canary_of(h))
+                                            : block;
+}
+
+bool ebbi_check_is_vacant(const void *block)
+{
+    return written_in_vacant(block, state_of(block)) == NULL;
+}
+
+bool ebbi_check_is_sound(const void *block)
+{
+    const struct check_header *h = block;
+    uint32_t state = state_of(h);
+    return lives(state) ? has_canaries(h) : written_in_vacant(block, state) == NULL;
+}
+
+void ebbi_check_report_unsound(void *block)
+{
+    const struct check_header *h = block;
+    uint32_t state = state_of(h);
+    if (state == CHECK_FREED) {
+        ebbi_checked_report(block);
+    } else if (lives(state)) {
+        (void)is_marred(h);
+    } else {
+        report_no_header(ebbi_slab_of(h), h, written_in_vacant(block, state), "write");
+    }
+}
+
+bool ebbi_check_claim(void *block)
+{
+    const struct check_header *h = block;
+    // relaxed: nobody else has the block, which was looked at when it left the held
+    if (ebbi_load_relaxed(&h->state) == CHECK_FREED) {
+        return true;
+    }
+    uint32_t state = state_of(h);
+    bool is_vacant = written_in_vacant(block, state) == NULL;
+    if (!is_vacant) {
+        ebbi_check_report_unsound(block);
+    }
+    return is_vacant && state != CHECK_LOST;
+}
+
+// ---- free -----------------------------------------------------------------------------------------------
 
 // The block is free from here on, for this call alone. NULL, as it has reported: it was none in use.
 static struct check_header *claim_free(void *p, ebbi_site site, bool *marred)
@@ -328,7 +445,7 @@ static struct check_header *claim_free(void *p, ebbi_site site, bool *marred)
     struct check_header *h = find_header(p, "free");
     // relaxed: C1, of two threads one is told
     uint32_t state = h != NULL ? ebbi_load_relaxed(&h->state) : 0;
-    bool was_freed = state == CHECK_FREED;
+    bool was_freed = state == CHECK_FREED || state == CHECK_LOST;
     if (h == NULL || (!was_freed && !begins_at(h, p, "free"))) {
         return NULL;
     }
@@ -357,7 +474,8 @@ void *ebbi_check_free(void *p, ebbi_site site)
     h->freed_by = this_thread();
     h->sum = sum_of(h);
     if (marred) {
-        return NULL; // nobody's from now on
+        ebbi_store_relaxed(&h->state, (uint32_t)CHECK_LOST); // relaxed: nobody else has it
+        return NULL;
     }
     memset(block_in(h), FILL_BYTE, h->bytes);
     return ebbi_held_put(h);

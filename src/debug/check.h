@@ -9,6 +9,7 @@
 //
 //     in use --retire--> retired --grace period--> freed
 //     in use --free--> freed: filled, held back --oldest, too much is held--> free block, the header stays
+//     any --written to, as is reported--> lost: nobody's from then on
 //
 // C1  a header names what was asked for, where in the block it lies, by whom and from where it was allocated and freed; it has
 //     a sum, over its own address and a secret, too. The state alone is not in it, and changes by compare-and-swap:
@@ -16,6 +17,9 @@
 // C2  what is freed is filled to its end. Held and changed since, it is reported when it leaves or is looked at: by frees, as long as
 //     none leaves, by passes, at the exit.
 // C3  the held are held.h's.
+// C4  of a block that nobody has each byte behind the header is 0, the fill or its canary, and the header is of what was freed, or 0;
+//     but for pages that were returned. It is looked at when it is handed out for the first time, by passes in its slab, and at
+//     the exit.
 // Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guard.h's.
 #ifndef EBB_DEBUG_CHECK_H
 #define EBB_DEBUG_CHECK_H
@@ -39,6 +43,14 @@ bool ebbi_check_guards(size_t align, size_t bytes);
 size_t ebbi_check_room(size_t align, size_t bytes);
 // block: of a class, aligned to `align`, or NULL, which it then gives. Returns what the program gets.
 void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site);
+
+// Of a block that nobody else has or can take, that of a class: C4.
+bool ebbi_check_is_vacant(const void *block);
+// Of any block, while no other thread uses the heap: C4, or nobody has written beside it.
+bool ebbi_check_is_sound(const void *block);
+void ebbi_check_report_unsound(void *block); // that it is none of the two
+// For ebbi_check_make. False: it is none, as is reported, and is nobody's from then on.
+bool ebbi_check_claim(void *block);
 
 // Of a block, and of what is said of one. NULL: they agree.
 struct ebbi_shape {
@@ -69,8 +81,6 @@ void *ebbi_check_release(void);
 void *ebbi_check_rest(void);
 // Looks at all that is held. O(bytes held), the lock taken for some at a time.
 void ebbi_check_look(void);
-// The same, if the last look is fifty times as long ago as it took. False: it is not.
-bool ebbi_check_look_again(void);
 
 // Below `limit`, which is not 0. Not what is predicted from what the program sees of its blocks.
 size_t ebbi_check_random(size_t limit);

@@ -12,7 +12,6 @@
 #define LOOKS_A_FREE ((size_t)2)
 #define LOOKS_AT_ONCE ((size_t)1024) // before others get the lock
 #define LOOKS_AHEAD 8u
-#define REST_OF_LOOKS 50u // from one look at all to the next, in times of what it took
 
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
@@ -137,31 +136,18 @@ void ebbi_check_look(void)
     size_t at = held_blocks.first, end = at + held_blocks.count;
     ebbi_lock_drop(&held_blocks.lock);
     while (at < end) {
-        const void *touched = look_at_some(&at);
+        void *touched = look_at_some(&at);
         if (touched != NULL) {
             ebbi_checked_report(touched);
         }
     }
 }
 
-bool ebbi_check_look_again(void)
-{
-    static uint64_t due_ns; // atomic
-    uint64_t begin = ebbi_os_now_ns();
-    if (begin < ebbi_load_relaxed(&due_ns)) { // relaxed: a time, here and below
-        return false;
-    }
-    ebbi_check_look();
-    uint64_t end = ebbi_os_now_ns();
-    ebbi_store_relaxed(&due_ns, end + REST_OF_LOOKS * (end - begin)); // relaxed: as above
-    return true;
-}
-
 // As long as none leaves, where it would be looked at, each free looks at two of those that are held, in turn. NULL: nobody has
 // written there; else it is held no longer. Under the lock.
-static const void *look_at_next(void)
+static void *look_at_next(void)
 {
-    const void *touched = NULL;
+    void *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
     size_t looks = !holds_too_much() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
@@ -178,7 +164,7 @@ void *ebbi_held_put(void *block)
     void *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = block;
     held_blocks.bytes += ebbi_checked_room(block);
-    const void *touched = look_at_next();
+    void *touched = look_at_next();
     ebbi_lock_drop(&held_blocks.lock);
     if (touched != NULL) {
         ebbi_checked_report(touched);

@@ -21,7 +21,7 @@ void *ebbi_held_put(void *block);
 
 // Of a block that is held.
 bool ebbi_checked_is_untouched(const void *block);
-void ebbi_checked_report(const void *block); // that it was written to
+void ebbi_checked_report(void *block); // that it was written to
 
 // Of the class's block that begins there. (By the tag: the slab's record is seldom in the cache.)
 EBBI_INLINE size_t ebbi_checked_room(const void *block)

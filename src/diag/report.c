@@ -14,6 +14,7 @@
 #include "debug/check.h"
 #include "diag/load.h"
 #include "diag/profiling.h"
+#include "heap/blocks.h"
 #include "os/options.h"
 #include "os/os.h"
 #include "process/process.h"
@@ -188,7 +189,12 @@ static void at_exit(void *unused)
 static void look_at_exit(void *unused)
 {
     (void)unused;
-    ebbi_check_look();
+    if (ebbi_threads_hold()) {
+        ebbi_look_alone();
+        ebbi_threads_go_on();
+    } else {
+        ebbi_look();
+    }
     ebbi_report_left_out();
 }
 

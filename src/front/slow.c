@@ -175,8 +175,14 @@ static EBBI_NOINLINE void *checked(size_t bytes, size_t align, bool zero, ebbi_s
     }
     size_t room = ebbi_check_room(align, bytes);
     unsigned class_number = room <= EBBI_CLASS_MAX ? ebbi_class_for_aligned(room, align) : 0;
-    return class_number == 0 ? large_object(bytes, align, zero)
-                             : ebbi_check_make(take_class(class_number, room), align, bytes, site);
+    if (class_number == 0) {
+        return large_object(bytes, align, zero);
+    }
+    void *block = take_class(class_number, room);
+    while (block != NULL && !ebbi_check_claim(block)) {
+        block = take_class(class_number, room);
+    }
+    return ebbi_check_make(block, align, bytes, site);
 }
 
 // Of no sample and no region.

@@ -33,7 +33,9 @@ void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cac
 void ebbi_heap_free(struct ebbi_heap *heap,
                     void *p); // of a class; heap: whose magazines are current
 void ebbi_heap_check(struct ebbi_heap *heap, void *p); // as a free looks whether it is free
-void ebbi_own_free(void *p);                           // of a class, or NULL; not inside
+// What ebbi_own_alloc gave, or NULL; not inside.
+void ebbi_own_free(void *p);
+void ebbi_own_send(void *p); // the same, not NULL, by whatever thread, which needs no heap
 // Of a class, as the program got it. site 0: it was retired, and its grace period is over.
 void ebbi_class_free(void *p, ebbi_site site);
 bool ebbi_held_rest(void);                   // what EBB_CHECK holds is free; true: there was some
@@ -90,6 +92,13 @@ EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large
     }
     return true;
 }
+
+// ---- look.c --------------------------------------------------------------------------------------
+// With EBB_CHECK, at all that is held or free in a slab. O(bytes of it), each owner's lock taken in turn.
+void ebbi_look(void);
+void ebbi_look_alone(void); // and in use: no other thread uses the heap
+bool ebbi_look_again(
+    void); // ebbi_look, if the last is fifty times as long ago as it took. False: it is not
 
 // ---- samples.c -----------------------------------------------------------------------------------
 void ebbi_sample_hold(void *block); // in a sample's stead: the pages that it fills go back

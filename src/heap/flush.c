@@ -325,28 +325,9 @@ static bool push_easily(struct ebbi_heap *heap, void *p)
     return is_easy;
 }
 
-void ebbi_class_free(void *p, ebbi_site site)
+// Of a class; not inside.
+static void free_block(void *p)
 {
-    void *block = ebbi_check_is_on() ? ebbi_check_free(p, site) : p;
-    for (; block != NULL; block = ebbi_check_is_on() ? ebbi_check_release() : NULL) {
-        ebbi_own_free(block);
-    }
-}
-
-bool ebbi_held_rest(void)
-{
-    void *first = ebbi_check_is_on() ? ebbi_check_rest() : NULL;
-    for (void *block = first; block != NULL; block = ebbi_check_rest()) {
-        ebbi_own_free(block);
-    }
-    return first != NULL;
-}
-
-void ebbi_own_free(void *p)
-{
-    if (p == NULL) {
-        return;
-    }
     struct ebbi_heap *heap = ebbi_heap_mine();
     struct ebbi_heap *inside = ebbi_inside();
     if (heap == NULL) {
@@ -355,4 +336,36 @@ void ebbi_own_free(void *p)
         ebbi_heap_free(heap, p);
     }
     ebbi_outside(inside);
+}
+
+void ebbi_class_free(void *p, ebbi_site site)
+{
+    void *block = ebbi_check_is_on() ? ebbi_check_free(p, site) : p;
+    for (; block != NULL; block = ebbi_check_is_on() ? ebbi_check_release() : NULL) {
+        free_block(block);
+    }
+}
+
+bool ebbi_held_rest(void)
+{
+    void *first = ebbi_check_is_on() ? ebbi_check_rest() : NULL;
+    for (void *block = first; block != NULL; block = ebbi_check_rest()) {
+        free_block(block);
+    }
+    return first != NULL;
+}
+
+void ebbi_own_free(void *p)
+{
+    if (p != NULL) {
+        ebbi_class_free(p, 0);
+    }
+}
+
+void ebbi_own_send(void *p)
+{
+    void *block = ebbi_check_is_on() ? ebbi_check_free(p, 0) : p;
+    for (; block != NULL; block = ebbi_check_is_on() ? ebbi_check_release() : NULL) {
+        ebbi_give_one(block);
+    }
 }

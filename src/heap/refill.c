@@ -95,6 +95,17 @@ static void *alloc_class(struct ebbi_heap *heap, unsigned class_number, size_t b
     return block;
 }
 
+static void *alloc_checked(struct ebbi_heap *heap, unsigned class_number, size_t align,
+                           size_t bytes, ebbi_site site)
+{
+    size_t room = ebbi_check_room(align, bytes);
+    void *block = alloc_class(heap, class_number, room);
+    while (block != NULL && !ebbi_check_claim(block)) {
+        block = alloc_class(heap, class_number, room);
+    }
+    return ebbi_check_make(block, align, bytes, site);
+}
+
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site)
 {
     bool checks = ebbi_check_is_on();
@@ -110,11 +121,16 @@ void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_s
     if (class_number == 0) {
         return ebbi_large_alloc(bytes, align, false, heap != NULL ? heap->own.label : NULL);
     }
-    void *block = alloc_class(heap, class_number, room);
-    return checks ? ebbi_check_make(block, align, bytes, site) : block;
+    return checks ? alloc_checked(heap, class_number, align, bytes, site)
+                  : alloc_class(heap, class_number, bytes);
 }
 
 void *ebbi_own_alloc(size_t bytes)
 {
-    return alloc_class(ebbi_heap_mine(), class_of(EBBI_CACHE_LINE, bytes), bytes);
+    struct ebbi_heap *heap = ebbi_heap_mine();
+    if (ebbi_check_is_on()) {
+        unsigned class_number = class_of(EBBI_CACHE_LINE, ebbi_check_room(EBBI_CACHE_LINE, bytes));
+        return alloc_checked(heap, class_number, EBBI_CACHE_LINE, bytes, 0);
+    }
+    return alloc_class(heap, class_of(EBBI_CACHE_LINE, bytes), bytes);
 }

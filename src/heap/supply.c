@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: where blocks come from. The current slab, what other threads freed, a part-full slab, a new
 // one, in this order; under the lock of the owner whose slabs they are.
+#include <string.h>
+
+#include "debug/check.h"
 #include "heap/slabs.h"
 
 #define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
@@ -43,6 +46,14 @@ static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_num
     return owner->out_bytes >= MUCH ? EBBI_FILL_MUCH : EBBI_FILL_GROWS;
 }
 
+// C4 of debug/check.h.
+static void clear_if_checked(struct ebbi_slab *slab)
+{
+    if (ebbi_check_is_on() && !slab->head.zeroed && slab->class_number != EBBI_CLASS_EMPTY) {
+        memset(ebbi_span_start(&slab->head), 0, (size_t)slab->head.granules << EBBI_GRANULE_SHIFT);
+    }
+}
+
 static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_number)
 {
     unsigned bin = ebbi_class_bin(class_number, owner->lane);
@@ -51,6 +62,7 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
     struct ebbi_slab *slab =
         ebbi_slab_create(class_number, bin, owner, fill_of(owner, class_number, streak));
     if (slab != NULL) {
+        clear_if_checked(slab);
         slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);

@@ -85,7 +85,7 @@ static struct birth birth_begin(void *p)
 {
     struct birth birth = *(struct birth *)p;
     ebbi_thread_begins();
-    ebbi_give_one(p); // which is no reason to give the thread a heap
+    ebbi_own_send(p); // which is no reason to give the thread a heap
     return birth;
 }
 

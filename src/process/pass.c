@@ -61,7 +61,7 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     size_t came_home = 0;
     bool newly_parked = pass->parks && ebbi_park_pass(&came_home);
     ebbi_late_sweep();
-    bool all_looked_at = !ebbi_check_is_on() || ebbi_check_look_again();
+    bool all_looked_at = !ebbi_check_is_on() || ebbi_look_again();
     ebbi_clocks_advance();
     do {
         pass->more = pass->waiting = pass->expired.waiting = false;

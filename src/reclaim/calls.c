@@ -2,6 +2,7 @@
 // Layer reclaim: calls whose grace period is over, as they run.
 #include <string.h>
 
+#include "heap/blocks.h"
 #include "reclaim/queues.h"
 
 #define NESTED_MOST 8 // ebbtide/reclaim.h says so
@@ -18,7 +19,7 @@ static void calls_end(struct ebbi_calls *calls)
 {
     ebbi_taken_remove(calls, false);
     if (ebbi_record_let_go(calls, EBBI_CALLS_DONE)) {
-        ebbi_give_one(calls);
+        ebbi_own_send(calls);
     }
 }
 

@@ -151,7 +151,7 @@ static void record_destroy(struct ebbi_record *record)
 {
     EBBI_ASSERT(!record->joined || ebbi_deferred_count(&record->deferred) == 0);
     ebbi_deferred_leave(&record->deferred);
-    ebbi_give_one(record);
+    ebbi_own_send(record);
 }
 
 void ebbi_records_discard(struct ebbi_heap *heap)
@@ -266,7 +266,7 @@ static void let_go(struct ebbi_collector *collector)
 {
     EBBI_ASSERT(collector->ends);
     destroy_records(collector);
-    ebbi_give_one(collector);
+    ebbi_own_send(collector);
 }
 
 void ebbi_collector_check(const struct ebbi_collector *collector)

@@ -166,7 +166,7 @@ void ebbi_deferred_leave(struct ebbi_deferred *deferred)
     EBBI_ASSERT(ebbi_record_count(calls) == 0);
     deferred->filling = NULL;
     if (ebbi_record_is_open(calls) || ebbi_record_let_go(calls, EBBI_CALLS_LEFT)) {
-        ebbi_give_one(calls);
+        ebbi_own_send(calls);
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer reclaim: what pin and unpin do when one comparison is not enough, and the calls that a thread
 // runs as it leaves a pin.
+#include "heap/blocks.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
 
@@ -156,7 +157,7 @@ static bool send_home(struct ebbi_heap *heap, struct turn *turn)
     for (struct ebbi_bag *bag; (bag = turn->expired.bags) != NULL;) {
         turn->expired.bags = bag->next;
         ebbi_bag_release(heap, bag);
-        ebbi_give_one(bag);
+        ebbi_own_send(bag);
     }
     for (void *p; (p = turn->expired.large) != NULL;) {
         turn->expired.large = ebbi_large_note(p)->next;

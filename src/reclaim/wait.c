@@ -51,7 +51,7 @@ void ebbi_limbo_release(struct ebbi_expired *expired)
         struct ebbi_bag *bag = expired->bags;
         expired->bags = bag->next;
         ebbi_bag_release(NULL, bag);
-        ebbi_give_one(bag);
+        ebbi_own_send(bag);
     }
     while (expired->large != NULL) {
         void *p = expired->large;

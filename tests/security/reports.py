@@ -117,6 +117,18 @@ class Reports(Files):
         self.assertGreater(int(call["offset"], 16), 0)
         self.assertGreater(int(call["address"], 16), int(call["offset"], 16))
 
+    def test_what_is_never_freed_is_looked_at_at_the_exit(self) -> None:
+        for kind in ("overflow", "underflow"):
+            with self.subTest(kind=kind):
+                done, report = self.one(f"{kind}_kept", SMALL, CHECKS)
+                self.assertEqual((-signal.SIGABRT, kind), (done.code, report["kind"]))
+                self.assertEqual({"address": done.block, "bytes": SMALL}, report["block"])
+                self.check_event(report["allocated"], done.threads[0])
+
+    def test_but_not_beside_other_threads(self) -> None:
+        done = run("overflow_beside_thread", SMALL, CHECKS, self.file)
+        self.assertEqual((OWN_STATUS, []), (done.code, done.reports))
+
     def test_each_kind_with_every_block_checked(self) -> None:
         for kind, name, events in (
             ("double_free", "double free", ALL),

@@ -48,6 +48,23 @@ static void free_underflown(void)
     free(block);
 }
 
+static void overflow_kept(void) { block[bytes] ^= 0x55; }
+static void underflow_kept(void) { block[-1] ^= 0x55; }
+
+static void *sleep_on(void *unused)
+{
+    sleep(1000);
+    return unused;
+}
+
+static void overflow_beside_thread(void)
+{
+    pthread_t thread;
+    overflow_kept();
+    if (pthread_create(&thread, NULL, sleep_on, NULL) != 0)
+        exit(USAGE);
+}
+
 static void resize(char *p)
 {
     errno = 0;
@@ -69,11 +86,19 @@ static const struct kind {
     void (*misuse)(void);
     int is_freed; // before it
 } kinds[] = {
-    {"double_free", free_block, 1},         {"invalid_free", free_inside, 0},
-    {"foreign_free", free_foreign, 0},      {"mismatch", free_size, 0},
-    {"overflow", free_overflown, 0},        {"underflow", free_underflown, 0},
-    {"write_after_free", write_block, 1},   {"realloc_freed", resize_block, 1},
-    {"realloc_foreign", resize_foreign, 0}, {"size_of_freed", ask_size, 1},
+    {"double_free", free_block, 1},
+    {"invalid_free", free_inside, 0},
+    {"foreign_free", free_foreign, 0},
+    {"mismatch", free_size, 0},
+    {"overflow", free_overflown, 0},
+    {"underflow", free_underflown, 0},
+    {"write_after_free", write_block, 1},
+    {"realloc_freed", resize_block, 1},
+    {"realloc_foreign", resize_foreign, 0},
+    {"size_of_freed", ask_size, 1},
+    {"overflow_kept", overflow_kept, 0},
+    {"underflow_kept", underflow_kept, 0},
+    {"overflow_beside_thread", overflow_beside_thread, 0},
 };
 
 // ---- one, in three threads -----------------------------------------------------------------------
