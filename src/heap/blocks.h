@@ -97,8 +97,8 @@ EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large
 // With EBB_CHECK, at all that is held or free in a slab. O(bytes of it), each owner's lock taken in turn.
 void ebbi_look(void);
 void ebbi_look_alone(void); // and in use: no other thread uses the heap
-bool ebbi_look_again(
-    void); // ebbi_look, if the last is fifty times as long ago as it took. False: it is not
+// The first, if the last look is fifty times as long ago as it took. False: it is not.
+bool ebbi_look_again(void);
 
 // ---- samples.c -----------------------------------------------------------------------------------
 void ebbi_sample_hold(void *block); // in a sample's stead: the pages that it fills go back
