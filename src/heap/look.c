@@ -24,14 +24,14 @@ struct found {
 static struct {
     uintptr_t at[MOST_TOLD]; // atomic
     uint32_t count;          // atomic; may be more
-} told;
+} reported;
 
 static bool is_told(void *at)
 {
-    uint32_t count = ebbi_load_relaxed(&told.count); // relaxed: at worst it is told twice
+    uint32_t count = ebbi_load_relaxed(&reported.count); // relaxed: at worst it is told twice
     bool known = count >= MOST_TOLD;
     for (uint32_t i = 0; i < count && !known; i++) {
-        known = ebbi_load_relaxed(&told.at[i]) == (uintptr_t)at; // relaxed: as above
+        known = ebbi_load_relaxed(&reported.at[i]) == (uintptr_t)at; // relaxed: as above
     }
     return known;
 }
@@ -62,11 +62,11 @@ static void report_beside(const void *written)
 
 static void tell_of(void *at, bool beside)
 {
-    uint32_t number = ebbi_fetch_add_relaxed(&told.count, 1u); // relaxed: a number
+    uint32_t number = ebbi_fetch_add_relaxed(&reported.count, 1u); // relaxed: a number
     if (number >= MOST_TOLD) {
         return;
     }
-    ebbi_store_relaxed(&told.at[number], (uintptr_t)at); // relaxed: see is_told
+    ebbi_store_relaxed(&reported.at[number], (uintptr_t)at); // relaxed: see is_told
     if (beside) {
         report_beside(at);
     } else {
