@@ -79,6 +79,7 @@
 #include "heap/pointer.c"
 #include "heap/compact.c"
 #include "heap/purge_queue.c"
+#include "heap/vacant.c"
 #include "heap/look.c"
 #include "heap/supply.c"
 #include "heap/tick.c"

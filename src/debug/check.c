@@ -318,22 +318,36 @@ bool ebbi_checked_is_untouched(const void *block)
     return h->sum == sum_of(h) && is_as_left(h);
 }
 
-void ebbi_checked_report(void *block)
+// Nobody else has it, or will have.
+static void lose(struct check_header *h)
 {
-    struct check_header *h = block;
-    bool is_whole = h->sum == sum_of(h);
-    const char *changed = is_whole ? ebbi_canary_changed(filled_in(h), FILL) : NULL;
-    if (!is_whole) {
-        report_no_header(ebbi_slab_of(h), h, h, "write before a freed block");
-    } else if (changed != NULL) {
+    if (h->sum != sum_of(h)) {
+        memset(h, 0, HEADER);
+        h->sum = sum_of(h);
+    }
+    ebbi_store_relaxed(&h->state, (uint32_t)CHECK_LOST); // relaxed: as above
+}
+
+// Of a block with a header.
+static void report_touched(const struct check_header *h)
+{
+    const char *changed = ebbi_canary_changed(filled_in(h), FILL);
+    if (changed != NULL) {
         report_block(h, changed, "use after free", NULL, "written since it was freed");
     } else {
         (void)is_marred(h);
     }
-    uint32_t state = CHECK_FREED;
-    if (is_whole) {
-        (void)ebbi_cas_relaxed(&h->state, &state, (uint32_t)CHECK_LOST); // relaxed: a mark
+}
+
+void ebbi_checked_report(void *block)
+{
+    struct check_header *h = block;
+    if (h->sum == sum_of(h)) {
+        report_touched(h);
+    } else {
+        report_no_header(ebbi_slab_of(h), h, h, "write before a freed block");
     }
+    lose(h);
 }
 
 // ---- what nobody has ------------------------------------------------------------------------------------
@@ -409,12 +423,12 @@ bool ebbi_check_is_sound(const void *block)
     return lives(state) ? has_canaries(h) : written_in_vacant(block, state) == NULL;
 }
 
-void ebbi_check_report_unsound(void *block)
+void ebbi_check_report_unsound(const void *block)
 {
     const struct check_header *h = block;
     uint32_t state = state_of(h);
     if (state == CHECK_FREED) {
-        ebbi_checked_report(block);
+        report_touched(h);
     } else if (lives(state)) {
         (void)is_marred(h);
     } else {
@@ -422,19 +436,22 @@ void ebbi_check_report_unsound(void *block)
     }
 }
 
+void ebbi_check_lose(void *block)
+{
+    struct check_header *h = block;
+    ebbi_check_report_unsound(block);
+    lose(h);
+}
+
 bool ebbi_check_claim(void *block)
 {
     const struct check_header *h = block;
     // relaxed: nobody else has the block, which was looked at when it left the held
-    if (ebbi_load_relaxed(&h->state) == CHECK_FREED) {
+    if (ebbi_load_relaxed(&h->state) == CHECK_FREED || ebbi_check_is_vacant(block)) {
         return true;
     }
-    uint32_t state = state_of(h);
-    bool is_vacant = written_in_vacant(block, state) == NULL;
-    if (!is_vacant) {
-        ebbi_check_report_unsound(block);
-    }
-    return is_vacant && state != CHECK_LOST;
+    ebbi_check_lose(block);
+    return false;
 }
 
 // ---- free -----------------------------------------------------------------------------------------------

@@ -48,8 +48,9 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site);
 bool ebbi_check_is_vacant(const void *block);
 // Of any block, while no other thread uses the heap: C4, or nobody has written beside it.
 bool ebbi_check_is_sound(const void *block);
-void ebbi_check_report_unsound(void *block); // that it is none of the two
-// For ebbi_check_make. False: it is none, as is reported, and is nobody's from then on.
+void ebbi_check_report_unsound(const void *block); // that it is none of the two
+void ebbi_check_lose(void *block); // the same of what nobody else has, and will have
+// For ebbi_check_make. False: it was written to, as is reported, and is nobody's from then on.
 bool ebbi_check_claim(void *block);
 
 // Of a block, and of what is said of one. NULL: they agree.

@@ -179,18 +179,18 @@ static struct ebbi_report report_of(const struct guard *guard, uintptr_t address
     return report;
 }
 
-static void report_written(const struct guard *guard, const char *first, size_t before,
-                           size_t behind)
+static void report_written(const struct guard *guard, const struct ebbi_event *found,
+                           const char *by, const char *first, size_t before, size_t behind)
 {
     char said[128];
-    struct ebbi_report report = report_of(guard, (uintptr_t)first, &guard->freed, false);
+    struct ebbi_report report = report_of(guard, (uintptr_t)first, found, false);
     (void)snprintf(said, sizeof said,
-                   "%zu bytes were written %s a block of %zu bytes at %p, as its free finds",
+                   "%zu bytes were written %s a block of %zu bytes at %p, as %s finds",
                    before + behind,
                    behind == 0   ? "before"
                    : before == 0 ? "behind"
                                  : "before and behind",
-                   guard->bytes, (void *)guard->block);
+                   guard->bytes, (void *)guard->block, by);
     report.kind[0] = behind > 0 ? "overflow" : "underflow";
     report.said = said;
     ebbi_misuse(&report);
@@ -429,19 +429,40 @@ bool ebbi_guard_rest(void)
     return some;
 }
 
+// Reports it where somebody has written beside the block.
+static void look_beside_block(const struct guard *guard, const struct ebbi_event *found,
+                              const char *by)
+{
+    struct guard_pages pages = pages_of(guard);
+    const char *first = NULL, *block = (const char *)guard->block;
+    size_t before = altered(pages.first, block, guard->canary, &first);
+    size_t behind = altered(block + guard->bytes, pages.limit, guard->canary, &first);
+    if (before + behind > 0) {
+        report_written(guard, found, by, first, before, behind);
+    }
+}
+
+void ebbi_guards_look(void)
+{
+    struct ebbi_event now;
+    ebbi_event_note(&now);
+    uint32_t most = records() != NULL ? guards.most_used + guards.most_held : 0;
+    for (uint32_t number = 1; number <= most; number++) {
+        // acquire[guard-found <- guard-made]: the record
+        if (ebbi_load_acquire(&guard_at(number)->state) == GUARD_USED) {
+            look_beside_block(guard_at(number), &now, "the exit");
+        }
+    }
+}
+
 void ebbi_guard_free(struct ebbi_large *large)
 {
     uint32_t number = large->guard;
     struct guard *guard = guard_at(number);
     char *start = ebbi_span_start(&large->head);
     struct guard_pages pages = pages_of(guard);
-    const char *first = NULL, *block = (const char *)guard->block;
-    size_t before = altered(pages.first, block, guard->canary, &first);
-    size_t behind = altered(block + guard->bytes, pages.limit, guard->canary, &first);
     ebbi_event_note(&guard->freed);
-    if (before + behind > 0) {
-        report_written(guard, first, before, behind);
-    }
+    look_beside_block(guard, &guard->freed, "its free");
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);

@@ -41,6 +41,8 @@ void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site, boo
 void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site);
 // Its tag has been taken. Reports a write beside it (ebbi_misuse).
 void ebbi_guard_free(struct ebbi_large *large);
+// The same of all in use, while no other thread uses the heap.
+void ebbi_guards_look(void);
 // Memory was refused: what is held is free. True: there is some more now.
 bool ebbi_guard_rest(void);
 

@@ -96,7 +96,8 @@ EBBI_INLINE bool ebbi_spare_put(struct ebbi_heap *heap, struct ebbi_large *large
 // ---- look.c --------------------------------------------------------------------------------------
 // With EBB_CHECK, at all that is held or free in a slab. O(bytes of it), each owner's lock taken in turn.
 void ebbi_look(void);
-void ebbi_look_alone(void); // and in use: no other thread uses the heap
+void ebbi_look_alone(void);  // and in use: no other thread uses the heap
+void ebbi_look_forked(void); // in the child of a fork beside other threads
 // The first, if the last look is fifty times as long ago as it took. False: it is not.
 bool ebbi_look_again(void);
 

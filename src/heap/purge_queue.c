@@ -12,6 +12,7 @@
 #include <limits.h>
 
 #include "base/list.h"
+#include "debug/check.h"
 #include "heap/blocks.h"
 #include "os/wake.h"
 
@@ -79,6 +80,10 @@ static size_t purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     EBBI_ASSERT(!slab->purging && slab->purge_queued);
     struct ebbi_slab_plan plan;
     ebbi_purge_unnote(owner, slab);
+    if (ebbi_check_is_on() && slab->class_number != EBBI_CLASS_EMPTY) {
+        ebbi_vacant_look_in(owner, slab); // before what was written there goes
+        ebbi_shelf_drop_full(owner, slab);
+    }
     EBBI_ASSERT(owner->dirty_bytes >= (size_t)slab->dirty_blocks * ebbi_slab_class(slab)->size);
     owner->dirty_bytes -= (size_t)slab->dirty_blocks * ebbi_slab_class(slab)->size;
     slab->dirty_blocks = 0;

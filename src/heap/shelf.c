@@ -8,6 +8,7 @@
 // Between two refills a slab only gains free blocks, so it keeps the count at which it next moves:
 // settling it takes one comparison until then.
 #include "base/list.h"
+#include "debug/check.h"
 #include "heap/slabs.h"
 
 #define NEVER UINT16_MAX // the current slab stays, and one that is purging
@@ -93,16 +94,52 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_slab_destroy(slab);
 }
 
+void ebbi_shelf_count_taken(struct ebbi_owner *owner, const struct ebbi_slab *slab, size_t count,
+                            size_t dirty, size_t pinned)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    EBBI_ASSERT(slab->dirty_blocks <= dirty &&
+                owner->dirty_bytes >= (dirty - slab->dirty_blocks) * size);
+    owner->dirty_bytes -= (dirty - slab->dirty_blocks) * size;
+    owner->pinned_bytes -= pinned - slab->pinned_bytes;
+    ebbi_owner_count_out(owner, slab->class_number, (int64_t)count);
+    EBBI_ASSERT(owner->out_bytes >= count * size);
+}
+
+void ebbi_shelf_take_one(struct ebbi_owner *owner, struct ebbi_slab *slab, unsigned block)
+{
+    size_t dirty = slab->dirty_blocks, pinned = slab->pinned_bytes;
+    ebbi_assert_held(&owner->lock);
+    ebbi_slab_take_one(slab, block);
+    ebbi_shelf_count_taken(owner, slab, 1, dirty, pinned);
+}
+
+void ebbi_shelf_drop_full(struct ebbi_owner *owner, struct ebbi_slab *slab)
+{
+    if (slab->free_count == 0 && slab->bucket != EBBI_NO_BUCKET) {
+        shelf_remove(owner, slab);
+        slab->moves_at = 1;
+    }
+}
+
 void ebbi_shelf_move(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
+    unsigned blocks = ebbi_slab_class(slab)->blocks;
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(!slab->purging && slab->moves_at != NEVER);
-    if (slab->free_count == ebbi_slab_class(slab)->blocks) {
+    if (slab->free_count == blocks && ebbi_check_is_on() &&
+        slab->class_number != EBBI_CLASS_EMPTY) {
+        ebbi_vacant_look_in(owner, slab); // before its memory is another's
+    }
+    if (slab->free_count == blocks) {
         destroy(owner, slab);
         return;
     }
     shelf_remove(owner, slab);
-    push(&owner->shelves[slab->class_number], slab, bucket_for(slab));
+    slab->moves_at = 1;
+    if (slab->free_count > 0) {
+        push(&owner->shelves[slab->class_number], slab, bucket_for(slab));
+    }
 }
 
 void ebbi_shelf_set_current(struct ebbi_owner *owner, unsigned class_number, struct ebbi_slab *slab)

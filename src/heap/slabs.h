@@ -11,6 +11,11 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
                        bool may_grow);
 void ebbi_owner_collect(struct ebbi_owner *owner); // takes in what other threads freed
 
+// ---- vacant.c ------------------------------------------------------------------------------------
+// With EBB_CHECK. Not of one that is purging. What was written to is nobody's from then on, and noted.
+void ebbi_vacant_look_in(struct ebbi_owner *owner, struct ebbi_slab *slab);
+void ebbi_vacant_tell(void); // reports what was noted; no lock held
+
 // ---- depot.c -------------------------------------------------------------------------------------
 void ebbi_depots_grow(size_t heaps);           // so many threads' heaps; under the registry lock
 size_t ebbi_depots(struct ebbi_owner **first); // how many are in use
@@ -35,6 +40,8 @@ void ebbi_give_word(struct ebbi_slab *slab, unsigned word, uint64_t mask);
 void ebbi_shelf_send_away(struct ebbi_owner *owner, struct ebbi_slab *slab);
 void ebbi_shelf_return(struct ebbi_owner *owner, struct ebbi_slab *slab); // it may end with this
 void ebbi_shelf_move(struct ebbi_owner *owner, struct ebbi_slab *slab);
+void ebbi_shelf_drop_full(struct ebbi_owner *owner,
+                          struct ebbi_slab *slab); // if it is, from its bucket
 void ebbi_shelf_set_current(struct ebbi_owner *owner, unsigned class_number,
                             struct ebbi_slab *slab);
 EBBI_INLINE void ebbi_shelf_settle(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -43,6 +50,11 @@ EBBI_INLINE void ebbi_shelf_settle(struct ebbi_owner *owner, struct ebbi_slab *s
         ebbi_shelf_move(owner, slab);
     }
 }
+// So many blocks were taken from the slab, which had that much dirty and pinned before.
+void ebbi_shelf_count_taken(struct ebbi_owner *owner, const struct ebbi_slab *slab, size_t count,
+                            size_t dirty, size_t pinned);
+void ebbi_shelf_take_one(struct ebbi_owner *owner, struct ebbi_slab *slab,
+                         unsigned block); // this one, which is free in it
 struct ebbi_slab *ebbi_shelf_next(struct ebbi_owner *owner, unsigned class_number);
 
 // ---- purge_queue.c -------------------------------------------------------------------------------

@@ -111,13 +111,7 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
         slab->touched = owner->clock_ms;
         size_t dirty = slab->dirty_blocks, pinned = slab->pinned_bytes;
         part = ebbi_slab_take(slab, slots + got, part);
-        EBBI_ASSERT(slab->dirty_blocks <= dirty &&
-                    owner->dirty_bytes >=
-                        (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size);
-        owner->dirty_bytes -= (dirty - slab->dirty_blocks) * ebbi_classes[class_number].size;
-        owner->pinned_bytes -= pinned - slab->pinned_bytes;
-        ebbi_owner_count_out(owner, class_number, (int64_t)part);
-        EBBI_ASSERT(owner->out_bytes >= part * ebbi_classes[class_number].size);
+        ebbi_shelf_count_taken(owner, slab, part, dirty, pinned);
         got += part;
     }
     return got;

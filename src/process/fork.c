@@ -217,6 +217,7 @@ static void child(void)
 {
     if (takes_locks) {
         forget_threads();
+        ebbi_look_forked();
         ebbi_os_streams_reset();
     } else {
         keep_thread();

@@ -173,6 +173,16 @@ static size_t take_word_blocks(void ***slot, uintptr_t first, size_t size, uint6
     return wanted - left;
 }
 
+static void count_taken(struct ebbi_slab *slab, size_t got)
+{
+    size_t dirty = ebbi_min(slab->dirty_blocks, got), pinned = slab->pinned_bytes;
+    size_t clean_bytes = (got - dirty) * ebbi_slab_class(slab)->size;
+    slab->free_count = (uint16_t)(slab->free_count - got);
+    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - dirty);
+    slab->pinned_bytes = (uint32_t)(pinned - ebbi_min(pinned, clean_bytes));
+    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
+}
+
 size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
 {
     size_t size = ebbi_slab_class(slab)->size;
@@ -194,13 +204,18 @@ size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted)
         slab->local[w] = word;
         left -= taken;
     }
-    slab->free_count = (uint16_t)(slab->free_count - got);
-    size_t dirty = ebbi_min(slab->dirty_blocks, got), pinned = slab->pinned_bytes;
-    slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - dirty);
-    slab->pinned_bytes = (uint32_t)(pinned - ebbi_min(pinned, (got - dirty) * size));
-    EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
+    count_taken(slab, got);
     EBBI_SLAB_AUDIT(slab);
     return got;
+}
+
+void ebbi_slab_take_one(struct ebbi_slab *slab, unsigned block)
+{
+    EBBI_ASSERT(!slab->purging && ebbi_slab_is_free(slab, block));
+    mark_dirty(slab, block, block);
+    slab->local[block / 64] &= ~((uint64_t)1 << (block % 64));
+    count_taken(slab, 1);
+    EBBI_SLAB_AUDIT(slab);
 }
 
 // How many of the blocks, of which the first lies in [start, start + bytes), lie there side by side, upward or downward.

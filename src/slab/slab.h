@@ -125,6 +125,7 @@ void ebbi_slab_destroy(struct ebbi_slab *slab);
 // Takes up to `wanted` free blocks, lowest address first, into slots[wanted - 1] downward, so that
 // the lowest address is the last. Returns how many.
 size_t ebbi_slab_take(struct ebbi_slab *slab, void **slots, size_t wanted);
+void ebbi_slab_take_one(struct ebbi_slab *slab, unsigned block); // this one, which is free
 
 // Frees the blocks of `mask` in remote word `word` from any thread. True when the caller must put
 // the slab on its owner's pending list; otherwise the slab must not be touched any more.

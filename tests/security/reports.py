@@ -118,12 +118,22 @@ class Reports(Files):
         self.assertGreater(int(call["address"], 16), int(call["offset"], 16))
 
     def test_what_is_never_freed_is_looked_at_at_the_exit(self) -> None:
-        for kind in ("overflow", "underflow"):
-            with self.subTest(kind=kind):
-                done, report = self.one(f"{kind}_kept", SMALL, CHECKS)
+        for kind, size, settings in (
+            ("overflow", SMALL, CHECKS),
+            ("underflow", SMALL, CHECKS),
+            ("overflow", LARGE, CHECKS),
+            ("underflow", LARGE, CHECKS),
+            ("overflow", LONG, {"EBB_CHECK": "1"}),
+        ):
+            with self.subTest(kind=kind, size=size):
+                done, report = self.one(f"{kind}_kept", size, settings)
                 self.assertEqual((-signal.SIGABRT, kind), (done.code, report["kind"]))
-                self.assertEqual({"address": done.block, "bytes": SMALL}, report["block"])
+                self.assertEqual({"address": done.block, "bytes": size}, report["block"])
                 self.check_event(report["allocated"], done.threads[0])
+
+    def test_children_of_busy_threads_are_not_reported(self) -> None:
+        done = run("fork_beside_threads", SMALL, CHECKS, self.file)
+        self.assertEqual((OWN_STATUS, []), (done.code, done.reports))
 
     def test_but_not_beside_other_threads(self) -> None:
         done = run("overflow_beside_thread", SMALL, CHECKS, self.file)

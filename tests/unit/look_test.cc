@@ -61,17 +61,20 @@ struct Vacant : Fake {
         return nullptr;
     }
 
+    // More than one byte: a single one may be the canary's.
+    static void write_two(char *at) { std::memcpy(at, "AB", 2); }
+
     static void write_and_look(char *at)
     {
         dies_quietly();
-        *at = 'A';
+        write_two(at);
         ebbi_look();
     }
 
     static void write_and_use_up(char *at, std::size_t bytes)
     {
         dies_quietly();
-        *at = 'A';
+        write_two(at);
         for (int i = 0; i < 3000; i++)
             ebb_malloc(bytes);
     }
@@ -115,7 +118,7 @@ TEST_F(Vacant, WhatLiesBesideTheBlocks)
         char *behind = first + static_cast<std::size_t>(c->blocks) * c->size;
         if (first != start) {
             EXPECT_DEATH(write_and_look(start), "invalid write: .* beside the allocator's blocks");
-            EXPECT_DEATH(write_and_look(first - 1), "beside the allocator's blocks");
+            EXPECT_DEATH(write_and_look(first - 2), "beside the allocator's blocks");
         }
         if (behind != start + c->granules * EBBI_GRANULE) {
             EXPECT_DEATH(write_and_look(behind), "beside the allocator's blocks");
@@ -137,6 +140,68 @@ TEST_F(Vacant, WhatWasFreed)
         EXPECT_DEATH(write_and_look(p - 8), "underflow|invalid write");
     }
     ebbi_look();
+}
+
+TEST_F(Vacant, WhatWasFreedInASlabThatEnds)
+{
+    const auto write_and_free_the_last = [](char *at, char *last) {
+        dies_quietly();
+        write_two(at);
+        ebb_free(last);
+        ebbi_held_rest();
+        ebbi_flush_all(ebbi_heap_mine());
+        ebbi_look();
+    };
+    std::vector<char *> blocks = freed(1000, 100);
+    for (char *p : blocks) {
+        if (p != blocks[0] && ebbi_slab_of(p) == ebbi_slab_of(blocks[0])) {
+            EXPECT_DEATH(write_and_free_the_last(p + 500, blocks[0]), "use after free: written");
+            return;
+        }
+    }
+    FAIL() << "there is no other in its slab";
+}
+
+TEST_F(Vacant, WhatWasFreedOnPagesThatAreReturned)
+{
+    const auto write_and_trim = [](char *at) {
+        dies_quietly();
+        write_two(at);
+        ebb_trim();
+        ebbi_look();
+    };
+    std::vector<char *> blocks = freed(1000, 100);
+    for (char *p : blocks) {
+        if (p != blocks[0] && ebbi_slab_of(p) == ebbi_slab_of(blocks[0])) {
+            EXPECT_DEATH(write_and_trim(p + 500), "use after free: written");
+        }
+    }
+}
+
+// Where the process goes on it is reported once, nobody's, and all else as before.
+TEST_F(Vacant, WhatIsReportedIsNobodys)
+{
+    std::vector<char *> blocks = freed(1000, 100);
+    char *p = blocks[99];
+    if (ebbi_slab_of(p) != ebbi_slab_of(blocks[0]))
+        GTEST_SKIP() << "of another slab, which has ended";
+    ebbi_slab *slab = ebbi_slab_of(p);
+    ebbi_owner *owner = slab->owner;
+    unsigned free_before = slab->free_count;
+    write_two(p + 500);
+    ebbi_lock_take(&owner->lock);
+    ebbi_vacant_look_in(owner, slab);
+    ebbi_vacant_look_in(owner, slab);
+    ebbi_lock_drop(&owner->lock);
+    EXPECT_EQ(free_before - 1, slab->free_count);
+    EXPECT_DEATH(
+        {
+            dies_quietly();
+            ebbi_vacant_tell();
+        },
+        "use after free: written");
+    for (int i = 0; i < 1000; i++)
+        EXPECT_NE(p, block(1000));
 }
 
 TEST_F(Vacant, WhosePagesWereReturned)

@@ -65,6 +65,39 @@ static void overflow_beside_thread(void)
         exit(USAGE);
 }
 
+// None: the children end at once, in which threads of the parent have blocks half made.
+static void *churn(void *unused)
+{
+    unsigned seed = 1;
+    for (;;) {
+        char *some[200];
+        for (int i = 0; i < 200; i++) {
+            seed = seed * 1103515245 + 12345;
+            size_t size = 1 + seed / 65536 % 20000;
+            some[i] = memset(malloc(size), i, size);
+        }
+        for (int i = 0; i < 200; i++)
+            free(some[i]);
+    }
+    return unused;
+}
+
+static void fork_beside_threads(void)
+{
+    pthread_t thread;
+    for (int i = 0; i < THREADS; i++)
+        pthread_create(&thread, NULL, churn, NULL);
+    for (int i = 0; i < 200; i++) {
+        int status = 0;
+        pid_t child = fork();
+        if (child == 0)
+            exit(OWN_STATUS);
+        if (waitpid(child, &status, 0) != child || WEXITSTATUS(status) != OWN_STATUS)
+            _exit(UNSOUND);
+    }
+    _exit(OWN_STATUS);
+}
+
 static void resize(char *p)
 {
     errno = 0;
@@ -99,6 +132,7 @@ static const struct kind {
     {"overflow_kept", overflow_kept, 0},
     {"underflow_kept", underflow_kept, 0},
     {"overflow_beside_thread", overflow_beside_thread, 0},
+    {"fork_beside_threads", fork_beside_threads, 0},
 };
 
 // ---- one, in three threads -----------------------------------------------------------------------
