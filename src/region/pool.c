@@ -293,9 +293,20 @@ void ebbi_regions_unlock(void)
     }
 }
 
+// What a thread that is gone was about to retire stays the region's: it has not left the list yet.
+static void unclaim_larges(struct ebb_region *region)
+{
+    struct ebbi_note *note;
+    for (void *p = region->larges; p != NULL; p = note->after) {
+        note = ebbi_large_note(p);
+        ebbi_store_relaxed(&note->stamp, (uint64_t)0); // relaxed: there is no other thread
+    }
+}
+
 // The owner may have been anywhere: its sheet only goes with the region. It has no cursor any more.
 static void keep_only(struct ebb_region *region, void *context)
 {
+    unclaim_larges(region);
     if (region->front.owner != NULL && region->front.owner != context) {
         ebbi_cursor_forget(&region->front.cursor);
         region->front.owner = NULL;

@@ -237,4 +237,30 @@ TEST(RegionFork, WhileThreadsAllocate)
     EXPECT_TRUE(use_and_end(kept, true));
 }
 
+// What a thread that the child has not was about to retire is the region's there, and goes with it.
+TEST(RegionFork, WhileThreadsRetireLargeObjects)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "TSan ends a child forked from several threads";
+    if (support::under_sanitizer) // see fork_cases.h
+        setenv("EBB_PURGE_THREAD", "0", 1);
+    ebb_region *shared = open("shared at the fork");
+    std::atomic<bool> stop{false};
+    std::vector<std::thread> threads;
+    for (int i = 0; i < 3; i++)
+        threads.emplace_back([&] {
+            while (!stop)
+                ebb_retire(take(shared, 200 * KiB));
+        });
+    for (std::size_t i = 0; i < support::scaled(400) && !HasFatalFailure(); i++)
+        expect_right_in_child([&] {
+            ebb_region_release(shared);
+            return true;
+        });
+    stop = true;
+    for (std::thread &thread : threads)
+        thread.join();
+    ebb_region_release(shared);
+}
+
 } // namespace
