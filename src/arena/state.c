@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: the lock, and the sums of what lies under it.
+// Layer arena: the lock, and the lists and sums of what lies under it.
 #include "arena/internal.h"
 
 struct ebbi_lock ebbi_arena_mutex = EBBI_LOCK(ARENA);

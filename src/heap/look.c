@@ -9,8 +9,8 @@
 #define MOST_FOUND 16u    // in use
 #define REST_OF_LOOKS 50u // from one look to the next, in times of what it took
 
-static bool
-    forked_amid; // threads of the parent had blocks in hand that are half made, or half filled, here
+// Threads of the parent had blocks in hand that are half made, or half filled, here.
+static bool forked_amid;
 
 void ebbi_look_forked(void) { forked_amid = true; }
 
