@@ -296,9 +296,8 @@ void ebbi_regions_unlock(void)
 // What a thread that is gone was about to retire stays the region's: it has not left the list yet.
 static void unclaim_larges(struct ebb_region *region)
 {
-    struct ebbi_note *note;
-    for (void *p = region->larges; p != NULL; p = note->after) {
-        note = ebbi_large_note(p);
+    struct ebbi_note *note = ebbi_large_note(region->larges); // of NULL there is none
+    for (; note != NULL; note = ebbi_large_note(note->after)) {
         ebbi_store_relaxed(&note->stamp, (uint64_t)0); // relaxed: there is no other thread
     }
 }
