@@ -116,6 +116,7 @@ void ebbi_os_join_thread(uintptr_t handle);
 void ebbi_os_leave_thread(uintptr_t handle);
 uintptr_t ebbi_os_own_thread(void);               // the calling thread's handle
 bool ebbi_os_thread_lives(uint32_t number);       // of ebbi_os_thread_number
+uint32_t ebbi_os_thread_count(void);              // with those on their last steps; 0: unknown
 bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
 
 // A word of each thread's own, 0 at first. One that is not 0 where its thread ends becomes 0, and `ends` gets it; as

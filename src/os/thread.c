@@ -6,6 +6,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -189,6 +190,18 @@ bool ebbi_os_thread_lives(uint32_t number)
                  syscall(SYS_kill, number, 0) == 0 || errno != ESRCH;
     errno = saved;
     return lives;
+}
+
+uint32_t ebbi_os_thread_count(void)
+{
+    int saved = errno;
+    struct stat tasks = {.st_nlink = 0};
+    if (call_begins()) {
+        (void)stat("/proc/self/task", &tasks);
+        call_ends();
+    }
+    errno = saved;
+    return tasks.st_nlink > 2 ? (uint32_t)tasks.st_nlink - 2 : 0; // the folder itself has two
 }
 
 void ebbi_os_leave_thread(uintptr_t handle)

@@ -47,11 +47,17 @@ static bool must_end(void)
     return ebbi_load_relaxed(&leaves) != 0 || (no_threads() && ebbi_load_relaxed(&first_gone) != 0);
 }
 
-static void helper_listen(void)
+// In between BUSY, as it touches memory; not during a fork.
+static void helper_listen(enum ebbi_helper_state from)
 {
-    ebbi_asked_serve(true);
-    ebbi_profile_lapse();
-    ebbi_metrics_lapse(true);
+    if (ebbi_helper_state_move(from, EBBI_HELPER_BUSY)) {
+        ebbi_asked_serve(true);
+        ebbi_profile_lapse();
+        ebbi_metrics_lapse(true);
+        if (!ebbi_helper_state_move(EBBI_HELPER_BUSY, from)) {
+            ebbi_helper_state_set(EBBI_HELPER_NAPS); // kicked meanwhile
+        }
+    }
 }
 
 // Until somebody rings.
@@ -65,7 +71,7 @@ static void helper_nap(void)
     uint64_t end_ms = begin_ms + nap_ms();
     while (!must_end() && ebbi_bell_listen() == heard && now_ms < end_ms) {
         ebbi_bell_wait(heard, (uint32_t)ebbi_min(end_ms - now_ms, ASKED_MS));
-        helper_listen();
+        helper_listen(EBBI_HELPER_NAPS);
         now_ms = ebbi_os_now_ms();
         end_ms = begin_ms + nap_ms();
     }
@@ -79,7 +85,7 @@ static void helper_idle(void)
             break;
         }
         ebbi_bell_wait(heard, ASKED_MS);
-        helper_listen();
+        helper_listen(EBBI_HELPER_IDLE);
     }
     (void)ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS);
 }
@@ -315,8 +321,17 @@ bool ebbi_threads_hold(void)
         return false;
     }
     uint32_t before = ebbi_helper_state();
-    return before == EBBI_HELPER_NONE || before == EBBI_HELPER_WANTED ||
-           (before < EBBI_HELPER_BUSY && ebbi_helper_state_move(before, EBBI_HELPER_HELD));
+    bool is_there = before != EBBI_HELPER_NONE && before != EBBI_HELPER_WANTED;
+    if (is_there &&
+        (before >= EBBI_HELPER_BUSY || !ebbi_helper_state_move(before, EBBI_HELPER_HELD))) {
+        return false;
+    }
+    // One that ends, behind its last destructor that we see or as a helper, may be in a call all the same.
+    bool alone = ebbi_os_thread_count() <= (is_there ? 2u : 1u);
+    if (!alone) {
+        ebbi_threads_go_on();
+    }
+    return alone;
 }
 
 void ebbi_threads_go_on(void) { (void)ebbi_helper_state_move(EBBI_HELPER_HELD, EBBI_HELPER_NAPS); }

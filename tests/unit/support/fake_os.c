@@ -339,6 +339,8 @@ bool ebbi_os_thread_lives(uint32_t number)
     return number >= FAKE_THREAD ? number != fake.ended_thread : real_os_thread_lives(number);
 }
 
+uint32_t ebbi_os_thread_count(void) { return real_os_thread_count(); }
+
 void ebbi_os_join_thread(uintptr_t handle)
 {
     real_os_join_thread(handle != PRETENDED ? handle : 0);

@@ -47,6 +47,7 @@ void real_os_join_thread(uintptr_t handle);
 void real_os_leave_thread(uintptr_t handle);
 uintptr_t real_os_own_thread(void);
 bool real_os_thread_lives(uint32_t number);
+uint32_t real_os_thread_count(void);
 bool real_os_is_own_thread(void *(*run)(void *));
 void real_os_streams_lock(void);
 void real_os_streams_unlock(void);
