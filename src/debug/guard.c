@@ -12,6 +12,7 @@
 #define MOST_USED 8192u        // with EBB_CHECK
 #define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
 #define MOST_HELD_MARKED 4096u // where none does: they take up to 1 GB of address space
+#define EARLY_US 62500u        // of a thousand a second some 62 at once
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
 
@@ -38,7 +39,7 @@ static struct {
         unused; // the first number that was never used; the chain of others that are free
     uint32_t used, held;
     uint32_t held_first, held_last;
-    uint64_t due_ms; // atomic
+    uint64_t due_us; // atomic
 } guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
 
 uint32_t ebbi_guard_rate;
@@ -46,19 +47,21 @@ uint32_t ebbi_guard_rate;
 void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
 void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }
 
+// The generic cell rate algorithm: one may come so much before it is due, and the next is due a gap later.
 bool ebbi_guard_is_due(void)
 {
-    uint64_t now_ms = ebbi_os_now_ms();
-    uint64_t due_ms = ebbi_load_relaxed(&guards.due_ms); // relaxed: a time, here and below
-    if (now_ms < due_ms) {
+    uint64_t now_us = ebbi_os_now_ms() * 1000;
+    uint64_t due_us = ebbi_load_relaxed(&guards.due_us); // relaxed: a time, here and below
+    if (now_us + EARLY_US < due_us) {
         return false;
     }
     uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: a number
     if (rate == 0) {
         return false; // since a moment
     }
-    uint64_t gap_ms = 1 + ebbi_scramble(now_ms ^ (uintptr_t)&now_ms) % ebbi_max(2000 / rate, 1);
-    return ebbi_cas_relaxed(&guards.due_ms, &due_ms, now_ms + gap_ms); // relaxed: as above
+    uint64_t gap_us = 1 + ebbi_scramble(due_us ^ (uintptr_t)&now_us) % (2000000 / rate);
+    // relaxed: as above
+    return ebbi_cas_relaxed(&guards.due_us, &due_us, ebbi_max(due_us, now_us) + gap_us);
 }
 
 // ---- records ---------------------------------------------------------------------------------------------
@@ -391,11 +394,17 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     }
 }
 
+static bool is_all(const char *from, const char *to, unsigned char canary)
+{
+    return from == to ||
+           ((unsigned char)*from == canary && memcmp(from, from + 1, (size_t)(to - from) - 1) == 0);
+}
+
 // How many bytes differ; first: where the first of all does, as long as it is NULL.
 static size_t altered(const char *from, const char *to, unsigned char canary, const char **first)
 {
     size_t count = 0;
-    for (; from < to; from++) {
+    for (bool same = is_all(from, to, canary); !same && from < to; from++) {
         if ((unsigned char)*from != canary) {
             *first = *first != NULL ? *first : from;
             count++;

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""What docs/safety.md promises, tried on the catalogue: `promises.py PROGRAM LIBRARY default|checked|log|any-family|unsaid [RUNS]`.
+"""What docs/safety.md promises, tried on the catalogue: `promises.py PROGRAM LIBRARY MODE [RUNS]`.
+MODE is default, checked, log, any-family or unsaid.
 
 Exit status: 0; 1 when a promise was not kept, a clean run was reported or a run hung; 2 for bad usage."""
 
@@ -43,7 +44,7 @@ PROMISES: dict[str, list[tuple[str, str | None]]] = {
 }
 SETTINGS: dict[str, list[str]] = {
     "default": [],
-    "checked": ["EBB_CHECK=1"],
+    "checked": ["EBB_CHECK=1", "EBB_GUARD=0"],  # what holds of each block
     "log": ["EBB_CHECK=log"],
     "any-family": ["EBB_CHECK=1", "EBB_CHECK_FAMILY=0"],
     "unsaid": ["EBB_CHECK_FAMILY=0"],

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// EBB_CHECK=1 without a word on guards: which blocks lie between pages without access.
+#include "guarded.h"
+
+#include <chrono>
+
+#include <gtest/gtest.h>
+
+namespace {
+
+constexpr std::size_t bytes = 100;
+
+// Before the library starts.
+__attribute__((constructor(102))) void check()
+{
+    setenv("EBB_CHECK", "1", 1);
+    unsetenv("EBB_GUARD");
+}
+
+bool next_is_guarded() { return guarded::is(ebb_malloc(bytes), bytes); }
+
+TEST(CheckGuards, TheFirstOfAProcessAndThenAThousandASecond)
+{
+    const auto begin = std::chrono::steady_clock::now();
+    for (int i = 0; i < 40; i++)
+        EXPECT_TRUE(next_is_guarded()) << i;
+    long more = 0;
+    for (int i = 0; i < 400; i++)
+        more += next_is_guarded() ? 1 : 0;
+    const auto passed = std::chrono::steady_clock::now() - begin;
+    EXPECT_LE(more, 60 + 2 * std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+}
+
+} // namespace
