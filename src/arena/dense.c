@@ -184,6 +184,7 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     ebbi_os_advise_huge(dense_place(chunk, from), (to - from) << EBBI_GRANULE_SHIFT,
                         EBBI_HUGE_ALWAYS);
     make_dirty(span, from, to);
+    ebbi_count_clean(to - from);
     if (index + granules < to) {
         ebbi_rest_open(chunk, index + granules, to);
     }

@@ -50,8 +50,9 @@ extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
 // state.c
 extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
-extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules; // written under the lock
-extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak;               // of bytes in use
+// Written under the lock. Clean: ever handed out.
+extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules, ebbi_clean_granules;
+extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak; // of bytes in use
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64
 #define EBBI_BINS 100
@@ -132,6 +133,14 @@ extern EBBI_HIDDEN size_t ebbi_kept_bytes;                              // the s
 // Ends the oldest mapping kept that was freed by then; drops the lock meanwhile. Bytes; 0: none.
 size_t ebbi_kept_release_oldest(uint64_t freed_by_ms);
 bool ebbi_kept_release_all(void); // under the lock; true: there were any
+
+// So many are about to be touched for the first time.
+EBBI_INLINE void ebbi_count_clean(size_t granules)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_clean_granules, ebbi_clean_granules + granules);
+}
 
 // In use, of either kind; a hint without the lock.
 EBBI_INLINE size_t ebbi_used_total(void)

@@ -133,6 +133,7 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
+    ebbi_count_clean(granules - dirty);
     if (dirty > 0) {
         ebbi_bits_clear(chunk->fresh_map, index, granules);
     }

@@ -107,7 +107,9 @@ void ebbi_sample_freed(struct ebbi_note *note); // as far as a profile sees; of 
 void ebbi_samples_look(void); // sees what each sample in use keeps (profile/profile.h, P5)
 
 // ---- tick.c --------------------------------------------------------------------------------------
-void ebbi_purge_begin(void);                  // once, at start-up
+void ebbi_purge_begin(void); // once, at start-up
+void ebbi_gather(
+    void); // what lies free with owners that have not looked; the helper, or who is about to grow
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------

@@ -260,6 +260,29 @@ void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), vo
     }
 }
 
+static void gather(struct ebbi_owner *owner)
+{
+    // relaxed: an early look
+    if (ebbi_load_relaxed(&owner->pending) != NULL && ebbi_lock_try(&owner->lock)) {
+        ebbi_owner_tell_time(owner);
+        ebbi_owner_collect(owner);
+        ebbi_lock_drop(&owner->lock);
+    }
+}
+
+bool ebbi_owners_gather(void)
+{
+    size_t before = ebbi_arena_dirty_bytes();
+    struct ebbi_owner *depots;
+    for (size_t i = 0, count = ebbi_depots(&depots); i < count; i++) {
+        gather(&depots[i]);
+    }
+    for (struct ebbi_heap *heap = next_held(NULL); heap != NULL; heap = next_held(heap)) {
+        gather(&heap->own);
+    }
+    return ebbi_arena_dirty_bytes() > before;
+}
+
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))
 {
     size_t spare = 0;

@@ -2,10 +2,13 @@
 // Layer heap: what a slow call does for memory that nobody uses. Spans by amount, magazines that stand still;
 // the rest is the helper's or, where there is none, a pass's that is asked for in time.
 #include "heap/blocks.h"
+#include "heap/registry.h"
 #include "os/options.h"
 #include "os/wake.h"
 
 #define SWEEP_EVENTS 1024
+#define STEP_MOST ((size_t)2 << 20)
+#define STEP_PART 32 // of what is in use: to touch that takes longer than to walk over all threads
 
 // Magazines that nobody has used since the last sweep give everything back.
 static void sweep(struct ebbi_heap *heap)
@@ -33,11 +36,42 @@ static void ask_in_time(void)
     }
 }
 
+static size_t looked_at; // of the clean bytes that the arena has handed out; atomic
+static size_t look_step; // what may follow without a look; atomic
+
+void ebbi_gather(void)
+{
+    if (ebbi_owners_gather()) {
+        ebbi_store_relaxed(&look_step, (size_t)0); // relaxed: a number
+    }
+}
+
+// Before the process grows by what lies free elsewhere, and nobody has looked. The more often in vain, the later again.
+static void look_elsewhere(void)
+{
+    size_t clean = ebbi_arena_clean_bytes();
+    size_t last = ebbi_load_relaxed(&looked_at); // relaxed: a number, as all here
+    size_t now = ebbi_load_relaxed(&look_step);  // relaxed: as above
+    // relaxed: as above
+    if (clean - last <= now || !ebbi_os_is_threaded() ||
+        !ebbi_cas_relaxed(&looked_at, &last, clean)) {
+        return;
+    }
+    size_t most = ebbi_max(STEP_MOST, ebbi_arena_used_bytes() / STEP_PART);
+    ebbi_store_relaxed(&look_step, ebbi_min(2 * now + EBBI_GRANULE, most)); // relaxed: as above
+    if (ebbi_helper_is_there()) {
+        ebbi_gather_ask();
+    } else {
+        ebbi_gather();
+    }
+}
+
 void ebbi_purge_tick(struct ebbi_heap *heap)
 {
     if (ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread or of no matter
         return;
     }
+    look_elsewhere();
     ebbi_purge_spans();
     if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
         sweep(heap);

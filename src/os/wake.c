@@ -6,6 +6,7 @@
 
 static uint32_t helper_state;
 static uint32_t bell; // counts; what the helper waits on
+static uint32_t gather_wanted;
 uint32_t ebbi_pass_wanted;
 
 uint32_t ebbi_helper_state(void) { return ebbi_load_relaxed(&helper_state); } // relaxed: see wake.h
@@ -33,6 +34,19 @@ uint32_t ebbi_bell_listen(void)
 {
     // acquire[bell-hear <- bell-ring]: why it rang
     return ebbi_load_acquire(&bell);
+}
+
+// The bell has not rung: who naps goes on with it.
+void ebbi_gather_ask(void)
+{
+    ebbi_store_relaxed(&gather_wanted, 1u); // relaxed: a hint
+    ebbi_os_wake(&bell, 1);
+}
+
+bool ebbi_gather_claim(void)
+{
+    uint32_t wanted = 1;
+    return ebbi_cas_relaxed(&gather_wanted, &wanted, 0u); // relaxed: a hint
 }
 
 void ebbi_nap(uint32_t ms)

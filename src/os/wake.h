@@ -43,6 +43,10 @@ uint32_t ebbi_bell_listen(void);
 void ebbi_bell_wait(uint32_t heard,
                     uint32_t ms); // until it rings, if it has not since; 0: for ever
 
+// The helper looks for what threads have freed of each other's memory, as soon as it sleeps: a hint, like its answer.
+void ebbi_gather_ask(void);
+bool ebbi_gather_claim(void);
+
 void ebbi_nap(uint32_t ms); // the calling thread, that long
 
 extern EBBI_HIDDEN uint32_t ebbi_pass_wanted; // atomic

@@ -10,6 +10,7 @@
 // that the process can, or before an unshare.
 //
 // Its states are in os/wake.h.
+#include "heap/blocks.h"
 #include "os/options.h"
 #include "os/wake.h"
 #include "process/process.h"
@@ -54,6 +55,9 @@ static void helper_listen(enum ebbi_helper_state from)
         ebbi_asked_serve(true);
         ebbi_profile_lapse();
         ebbi_metrics_lapse(true);
+        if (ebbi_gather_claim()) {
+            ebbi_gather();
+        }
         if (!ebbi_helper_state_move(EBBI_HELPER_BUSY, from)) {
             ebbi_helper_state_set(EBBI_HELPER_NAPS); // kicked meanwhile
         }
