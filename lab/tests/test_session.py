@@ -2,7 +2,9 @@
 import io
 import json
 import time
+from collections import Counter
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -37,10 +39,19 @@ def run(
     return results, [json.loads(line) for line in lines]
 
 
-def test_arms_alternate_and_the_first_changes() -> None:
-    steps = plan([group(scenario(runs=3))], {"set": ARMS}, None)
-    order = "".join(step.arm.name for step in steps)
-    assert order == "abcbcacab"
+@pytest.mark.parametrize("count", range(2, 9))
+def test_each_arm_comes_behind_each_other_equally_often(count: int) -> None:
+    rounds = count if count % 2 == 0 else 2 * count
+    arms = [arm(name) for name in "abcdefgh"[:count]]
+    steps = list(plan([group(scenario(runs=rounds))], {"set": arms}, None))
+    orders = [
+        "".join(step.arm.name for step in steps if step.round == number) for number in range(rounds)
+    ]
+    pairs = Counter(pair for order in orders for pair in pairwise(order))
+    assert all(sorted(order) == sorted(orders[0]) for order in orders)
+    assert set(Counter(order[0] for order in orders).values()) == {rounds // count}
+    assert len(pairs) == count * (count - 1)
+    assert set(pairs.values()) == {rounds // count}
 
 
 def test_runs_of_the_caller_win_over_the_scenario() -> None:
