@@ -60,6 +60,7 @@
 #include "debug/check.c"
 #include "debug/draw.c"
 #include "debug/shape.c"
+#include "debug/due.c"
 #include "debug/guard.c"
 #include "debug/held.c"
 #include "debug/quarantine.c"

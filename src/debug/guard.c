@@ -9,10 +9,11 @@
 #include "report/report.h"
 
 #define SAMPLES_USED 512u      // by time
+#define KINDS 1024u            // of samples: a number from the calls that made one
+#define OF_A_KIND 8u           // once half of the samples are in use: others' turn
 #define MOST_USED 8192u        // with EBB_CHECK
 #define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
 #define MOST_HELD_MARKED 4096u // where none does: they take up to 1 GB of address space
-#define EARLY_US 62500u        // of a thousand a second some 62 at once
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
 
@@ -25,6 +26,7 @@ struct guard {
     size_t bytes;
     uint32_t granules; // of the span
     unsigned char canary;
+    uint16_t kind;           // 0: no sample
     struct ebbi_shape shape; // as it was asked for
     struct ebbi_event made, freed;
 };
@@ -37,32 +39,13 @@ static struct {
     size_t most_bytes;
     uint32_t fresh,
         unused; // the first number that was never used; the chain of others that are free
-    uint32_t used, held;
+    uint32_t used, held, samples; // samples: of those that are used
     uint32_t held_first, held_last;
-    uint64_t due_us; // atomic
 } guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
-
-uint32_t ebbi_guard_rate;
+static uint16_t used_of[KINDS]; // how many of each kind are in use; under the lock
 
 void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
 void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }
-
-// The generic cell rate algorithm: one may come so much before it is due, and the next is due a gap later.
-bool ebbi_guard_is_due(void)
-{
-    uint64_t now_us = ebbi_os_now_ms() * 1000;
-    uint64_t due_us = ebbi_load_relaxed(&guards.due_us); // relaxed: a time, here and below
-    if (now_us + EARLY_US < due_us) {
-        return false;
-    }
-    uint64_t rate = ebbi_load_relaxed(&ebbi_guard_rate); // relaxed: a number
-    if (rate == 0) {
-        return false; // since a moment
-    }
-    uint64_t gap_us = 1 + ebbi_scramble(due_us ^ (uintptr_t)&now_us) % (2000000 / rate);
-    // relaxed: as above
-    return ebbi_cas_relaxed(&guards.due_us, &due_us, ebbi_max(due_us, now_us) + gap_us);
-}
 
 // ---- records ---------------------------------------------------------------------------------------------
 
@@ -78,11 +61,28 @@ static struct guard *guard_at(uint32_t number)
     return &records()[number];
 }
 
-static uint32_t take_record(uint32_t most)
+static uint16_t sample_kind(const struct ebbi_event *made)
+{
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < made->depth; i++) {
+        sum = ebbi_scramble(sum ^ made->calls[i]);
+    }
+    return (uint16_t)(1 + sum % (KINDS - 1));
+}
+
+// Under the lock. What lives for long is not to take the place of all else.
+static bool has_room(uint16_t kind)
+{
+    return guards.used < guards.most_used &&
+           (kind == 0 || (guards.samples < SAMPLES_USED &&
+                          (guards.samples < SAMPLES_USED / 2 || used_of[kind] < OF_A_KIND)));
+}
+
+static uint32_t take_record(uint16_t kind)
 {
     uint32_t number = 0;
     ebbi_lock_take(&guards.lock);
-    if (guards.used < most) {
+    if (has_room(kind)) {
         number = guards.unused;
         if (number != 0) {
             guards.unused = guard_at(number)->next;
@@ -90,6 +90,9 @@ static uint32_t take_record(uint32_t most)
             number = guards.fresh++;
         }
         guards.used++;
+        guards.samples += kind != 0;
+        used_of[kind]++;
+        guard_at(number)->kind = kind;
     }
     ebbi_lock_drop(&guards.lock);
     return number;
@@ -105,10 +108,20 @@ static void record_is_free(uint32_t number)
     guards.unused = number;
 }
 
+// Under the lock.
+static void end_use(uint32_t number)
+{
+    uint16_t kind = guard_at(number)->kind;
+    ebbi_assert_held(&guards.lock);
+    guards.used--;
+    guards.samples -= kind != 0;
+    used_of[kind]--;
+}
+
 static void return_record(uint32_t number)
 {
     ebbi_lock_take(&guards.lock);
-    guards.used--;
+    end_use(number);
     record_is_free(number);
     ebbi_lock_drop(&guards.lock);
 }
@@ -139,7 +152,7 @@ static uintptr_t hold_record(uint32_t number)
 {
     uint32_t most = most_held();
     ebbi_lock_take(&guards.lock);
-    guards.used--;
+    end_use(number);
     guards.held++;
     guard_at(number)->next = 0;
     *(guards.held_last != 0 ? &guard_at(guards.held_last)->next : &guards.held_first) = number;
@@ -301,7 +314,7 @@ static struct guard_pages pages_of(const struct guard *guard)
 }
 
 static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard_pages pages,
-                         struct ebbi_shape shape)
+                         struct ebbi_shape shape, const struct ebbi_event *made)
 {
     struct guard *guard = guard_at(number);
     size_t bytes = shape.bytes;
@@ -317,7 +330,7 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard
     large->note = (struct ebbi_note){0};
     large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
     large->guard = number;
-    ebbi_event_note(&guard->made);
+    guard->made = *made;
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_USED);
     ebbi_tags_set(ebbi_span_start(&large->head), 1, EBBI_TAG_LARGE);
@@ -358,9 +371,10 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_
         return NULL;
     }
     struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
-    uint32_t number = span_bytes(bytes) <= guards.most_bytes
-                          ? take_record(sample ? SAMPLES_USED : guards.most_used)
-                          : 0;
+    struct ebbi_event made;
+    ebbi_event_note(&made);
+    uint32_t number =
+        span_bytes(bytes) <= guards.most_bytes ? take_record(sample ? sample_kind(&made) : 0) : 0;
     if (number == 0) {
         return NULL;
     }
@@ -371,7 +385,7 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_
         return NULL;
     }
     bool clean = ebbi_large_in(span)->head.zeroed;
-    void *block = begin_block(number, ebbi_large_in(span), pages, shape);
+    void *block = begin_block(number, ebbi_large_in(span), pages, shape, &made);
     return zero && !clean ? memset(block, 0, bytes) : block;
 }
 

@@ -14,6 +14,8 @@
 //     the access was wrong for, or of one that took its place in this very moment.
 // G2  held: no page of the span is accessible, its tag is none.
 // G3  at most `most_used` are in use and MOST_HELD held. Each may split mappings, of which Linux allows 65,530 a process.
+// G4  of samples 512 are in use at most, and once half of them are, eight of those that were made by the same calls: what
+//     lives for long leaves room for what does not.
 #ifndef EBB_DEBUG_GUARD_H
 #define EBB_DEBUG_GUARD_H
 

@@ -2,6 +2,7 @@
 // EBB_GUARD: what is wrong with a guarded block is reported with the stacks of its allocation, free and use; what is right
 // with it works as with any other.
 #include <algorithm>
+#include <chrono>
 #include <thread>
 
 #include <sys/mman.h>
@@ -54,6 +55,27 @@ TEST_F(GuardDeathTest, UseAfterFree)
         EXPECT_EXIT((read_at(freed(bytes) + bytes - 1), _exit(0)), Killed(SIGSEGV), report);
         EXPECT_EXIT((write_at(freed(bytes) + bytes - 1), _exit(0)), Killed(SIGSEGV), report);
     }
+}
+
+// Of blocks that are never freed.
+[[gnu::noinline]] bool keep_one()
+{
+    const bool is = guarded::is(ebb_malloc(101), 101);
+    support::opaque(is);
+    return is;
+}
+
+TEST(Guard, WhatLivesForLongLeavesRoom)
+{
+    std::size_t kept = 0;
+    for (int i = 0; i < 1000 && kept < 300; i++) {
+        for (int one = 0; one < 300; one++)
+            kept += keep_one() ? 1 : 0;
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    EXPECT_GE(kept, 256U);
+    EXPECT_LT(kept, 300U) << "all that are made by the same calls";
+    EXPECT_NE(nullptr, guarded::make(101));
 }
 
 // Linux 6.13 has them. Emulators take any advice for followed.
