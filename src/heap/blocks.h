@@ -108,8 +108,8 @@ void ebbi_samples_look(void); // sees what each sample in use keeps (profile/pro
 
 // ---- tick.c --------------------------------------------------------------------------------------
 void ebbi_purge_begin(void); // once, at start-up
-void ebbi_gather(
-    void); // what lies free with owners that have not looked; the helper, or who is about to grow
+// Frees what threads have given back to owners that have not looked. The helper, or who is about to grow.
+void ebbi_gather(void);
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------
