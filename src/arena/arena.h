@@ -164,6 +164,7 @@ size_t ebbi_arena_used_bytes(void);  // of spans and huge objects in use
 size_t ebbi_arena_peak_bytes(void);  // most of these lately
 void ebbi_arena_turn_peak(void);     // a window of time has ended
 size_t ebbi_arena_clean_bytes(void); // handed out, of spans, that nobody had touched; grows
+size_t ebbi_arena_given_bytes(void); // handed out, touched or not; grows
 
 // Memory of chunks: whether some of it was asked for as huge pages. The next comes before each purge of it; no
 // lock that comes after the arena's is held.

@@ -50,8 +50,9 @@ extern EBBI_HIDDEN size_t ebbi_committed_granules;
 
 // state.c
 extern EBBI_HIDDEN struct ebbi_free_span *ebbi_dirty_first, *ebbi_dirty_last;
-// Written under the lock. Clean: ever handed out.
-extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules, ebbi_clean_granules;
+// Written under the lock. Given: ever handed out; clean: of these, not touched by then.
+extern EBBI_HIDDEN size_t ebbi_dirty_granules, ebbi_used_granules, ebbi_given_granules,
+    ebbi_clean_granules;
 extern EBBI_HIDDEN struct ebbi_peak ebbi_arena_peak; // of bytes in use
 // Free spans by size: 64 bins of one size each, then four per doubling. Under the lock.
 #define EBBI_EXACT_BINS 64

@@ -150,6 +150,11 @@ size_t ebbi_arena_used_bytes(void) { return ebbi_used_total(); }
 
 size_t ebbi_arena_peak_bytes(void) { return ebbi_peak_bytes(&ebbi_arena_peak); }
 
+size_t ebbi_arena_given_bytes(void)
+{
+    return ebbi_load_relaxed(&ebbi_given_granules) << EBBI_GRANULE_SHIFT; // relaxed: a hint
+}
+
 size_t ebbi_arena_clean_bytes(void)
 {
     return ebbi_load_relaxed(&ebbi_clean_granules) << EBBI_GRANULE_SHIFT; // relaxed: a hint

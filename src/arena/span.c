@@ -133,6 +133,8 @@ static struct ebbi_span *carve(struct ebbi_free_span *span, size_t index, size_t
         span_insert(rest, dirty_next);
     }
     got->zeroed = dirty == 0;
+    // relaxed: written under the lock, read as a hint
+    ebbi_store_relaxed(&ebbi_given_granules, ebbi_given_granules + granules);
     ebbi_count_clean(granules - dirty);
     if (dirty > 0) {
         ebbi_bits_clear(chunk->fresh_map, index, granules);

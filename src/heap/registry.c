@@ -270,7 +270,7 @@ static void gather(struct ebbi_owner *owner)
     }
 }
 
-bool ebbi_owners_gather(void)
+size_t ebbi_owners_gather(void)
 {
     size_t before = ebbi_arena_dirty_bytes();
     struct ebbi_owner *depots;
@@ -280,7 +280,8 @@ bool ebbi_owners_gather(void)
     for (struct ebbi_heap *heap = next_held(NULL); heap != NULL; heap = next_held(heap)) {
         gather(&heap->own);
     }
-    return ebbi_arena_dirty_bytes() > before;
+    size_t now = ebbi_arena_dirty_bytes();
+    return now > before ? now - before : 0;
 }
 
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap))

@@ -26,8 +26,8 @@ void ebbi_heaps_visit(void (*visit)(struct ebbi_heap *heap, void *context), void
 // Each in turn under its own lock, which visit may drop and take again; no other lock is held.
 void ebbi_heaps_each(void (*visit)(struct ebbi_heap *heap, void *context), void *context);
 void ebbi_depots_each(void (*visit)(struct ebbi_owner *owner, void *context), void *context);
-// What threads have freed of owners that have not looked since is free: whole slabs are the arena's. True: some are.
-bool ebbi_owners_gather(void);
+// What threads have freed of owners that have not looked since is free: whole slabs are the arena's: so many bytes.
+size_t ebbi_owners_gather(void);
 // Destroys abandoned heaps without slabs but for a few. `discard` comes first, under the registry's lock and
 // the heap's: what the layers above keep in it and do not need.
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap));

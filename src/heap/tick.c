@@ -7,6 +7,8 @@
 #include "os/wake.h"
 
 #define SWEEP_EVENTS 1024
+#define RESERVE ((size_t)2 << 20) // of free pages: they last while the helper wakes
+#define GAIN ((size_t)256 << 10)  // worth a look
 #define STEP_MOST ((size_t)2 << 20)
 #define STEP_PART 32 // of what is in use: to touch that takes longer than to walk over all threads
 
@@ -36,28 +38,38 @@ static void ask_in_time(void)
     }
 }
 
-static size_t looked_at; // of the clean bytes that the arena has handed out; atomic
-static size_t look_step; // what may follow without a look; atomic
+static size_t looked_at;    // of the bytes that the arena has handed out; atomic
+static size_t looked_clean; // the same of clean ones; atomic
+static size_t look_step;    // what may be handed out without a look; atomic
 
 void ebbi_gather(void)
 {
-    if (ebbi_owners_gather()) {
+    if (ebbi_owners_gather() >= GAIN) {
         ebbi_store_relaxed(&look_step, (size_t)0); // relaxed: a number
     }
+}
+
+// What there is will not last until somebody has looked, or does not fit.
+static bool runs_low(void)
+{
+    // relaxed: a number
+    return ebbi_arena_dirty_bytes() < RESERVE ||
+           ebbi_arena_clean_bytes() != ebbi_load_relaxed(&looked_clean);
 }
 
 // Before the process grows by what lies free elsewhere, and nobody has looked. The more often in vain, the later again.
 static void look_elsewhere(void)
 {
-    size_t clean = ebbi_arena_clean_bytes();
+    size_t given = ebbi_arena_given_bytes();
     size_t last = ebbi_load_relaxed(&looked_at); // relaxed: a number, as all here
     size_t now = ebbi_load_relaxed(&look_step);  // relaxed: as above
     // relaxed: as above
-    if (clean - last <= now || !ebbi_os_is_threaded() ||
-        !ebbi_cas_relaxed(&looked_at, &last, clean)) {
+    if (given - last <= now || !ebbi_os_is_threaded() || !runs_low() ||
+        !ebbi_cas_relaxed(&looked_at, &last, given)) {
         return;
     }
     size_t most = ebbi_max(STEP_MOST, ebbi_arena_used_bytes() / STEP_PART);
+    ebbi_store_relaxed(&looked_clean, ebbi_arena_clean_bytes());            // relaxed: as above
     ebbi_store_relaxed(&look_step, ebbi_min(2 * now + EBBI_GRANULE, most)); // relaxed: as above
     if (ebbi_helper_is_there()) {
         ebbi_gather_ask();
