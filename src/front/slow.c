@@ -27,12 +27,13 @@ static bool checks_all(void)
     return ebbi_check_is_on();
 }
 
-// Memory was refused. True: there is some more now.
+// Memory was refused. True: there is some more now. What is held may become spare: that comes last.
 static bool give_spares(void)
 {
     struct ebbi_heap *mine = ebbi_heap_mine();
-    bool some = (mine != NULL && ebbi_spares_rest(mine)) || ebbi_guard_rest();
-    return ebbi_held_rest() || some;
+    bool some = ebbi_held_rest();
+    some |= ebbi_guard_rest();
+    return (mine != NULL && ebbi_spares_rest(mine)) || some;
 }
 
 static void *take_class(unsigned class_number, size_t bytes)
@@ -78,7 +79,7 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     }
     struct ebbi_label *label = heap != NULL ? heap->own.label : NULL;
     void *p = ebbi_large_alloc(bytes, align, zero, label);
-    return p == NULL && ebbi_held_rest() ? ebbi_large_alloc(bytes, align, zero, label) : p;
+    return p == NULL && give_spares() ? ebbi_large_alloc(bytes, align, zero, label) : p;
 }
 
 // A guarded one, if it is time for that; else NULL. Of threads in a domain none is.

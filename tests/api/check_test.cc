@@ -3,9 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
+
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "anew.h"
 #include "support.h"
@@ -298,6 +303,47 @@ TEST(Check, WhatIsHeldIsBounded)
     }
     ebb_trim();
     EXPECT_GE(before + 256 * KiB, live_bytes());
+}
+
+// Never more than 2 MiB in use, of all sizes: a refusal ends all holding before it is the program's.
+bool works_within(std::size_t more_bytes, unsigned seed)
+{
+    std::ifstream statm("/proc/self/statm");
+    std::size_t pages = 0;
+    statm >> pages;
+    const rlimit limit = {pages * support::page_bytes() + more_bytes, RLIM_INFINITY};
+    setrlimit(RLIMIT_AS, &limit);
+    support::Random random(seed);
+    std::array<void *, 100> blocks = {};
+    for (int i = 0; i < 60000; i++) {
+        void *&one = blocks[random.below(blocks.size())];
+        ebb_free(one);
+        one = nullptr;
+        const std::size_t bytes = random.between(1, random.below(20) != 0 ? 3000 : 150000);
+        if (random.below(2) == 0)
+            continue;
+        one = ebb_malloc(bytes);
+        if (one == nullptr)
+            return false;
+        std::memset(one, 1, bytes);
+    }
+    return true;
+}
+
+TEST(Check, UnderALimitOfAddressSpace)
+{
+    if (support::under_sanitizer)
+        GTEST_SKIP() << "the sanitizer has taken all of it";
+    ebb_free(ebb_malloc(1));
+    for (unsigned seed = 0; seed < support::scaled(20); seed++) {
+        const pid_t child = fork();
+        if (child == 0) {
+            _exit(works_within(24 * MiB, seed) ? 0 : 1);
+        }
+        int status = 0;
+        ASSERT_EQ(child, waitpid(child, &status, 0));
+        EXPECT_EQ(0, status) << seed;
+    }
 }
 
 TEST(Check, ManyThreadsFreeWhatOthersAllocated)
