@@ -32,6 +32,43 @@ void fork_one()
     reclaim::expect_ends_well(child);
 }
 
+std::atomic<bool> begun{false}, ends{false}, goes_on{true};
+
+struct Ending {
+    ~Ending()
+    {
+        for (ends = true; goes_on;)
+            use_memory();
+    }
+};
+
+bool eventually(const std::atomic<bool> &word)
+{
+    for (int i = 0; i < 1000 && !word; i++)
+        std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return word;
+}
+
+// Before a test that has the helper stay. A destructor that the helper runs leaves it a thread-local variable; it ends when the last thread has.
+TEST(ForkHelper, WhileItsThreadLocalsAreDestroyed)
+{
+    std::thread([] {
+        ASSERT_EQ(0, ebb_retire_with(
+                         nullptr,
+                         [](void *, void *) {
+                             static thread_local Ending ending;
+                             (void)&ending;
+                             begun = true;
+                         },
+                         nullptr));
+        EXPECT_TRUE(eventually(begun));
+    }).join();
+    EXPECT_TRUE(eventually(ends));
+    for (std::size_t i = 0; i < support::scaled(300) && !testing::Test::HasFailure(); i++)
+        fork_one();
+    goes_on = false;
+}
+
 // What the helper's work takes long over: many threads' heaps, and memory to give back.
 void leave_heaps(std::size_t count)
 {
@@ -61,43 +98,6 @@ TEST(ForkHelper, WhileItDoesWhatAnotherProcessAsks)
         fork_one();
     }
     EXPECT_GT(asked, 1U);
-}
-
-std::atomic<bool> begun{false}, ends{false}, goes_on{true};
-
-struct Ending {
-    ~Ending()
-    {
-        for (ends = true; goes_on;)
-            use_memory();
-    }
-};
-
-bool eventually(const std::atomic<bool> &word)
-{
-    for (int i = 0; i < 1000 && !word; i++)
-        std::this_thread::sleep_for(std::chrono::milliseconds(10));
-    return word;
-}
-
-// A destructor that the helper runs leaves it a thread-local variable; it ends when the last thread has.
-TEST(ForkHelper, WhileItsThreadLocalsAreDestroyed)
-{
-    std::thread([] {
-        ASSERT_EQ(0, ebb_retire_with(
-                         nullptr,
-                         [](void *, void *) {
-                             static thread_local Ending ending;
-                             (void)&ending;
-                             begun = true;
-                         },
-                         nullptr));
-        EXPECT_TRUE(eventually(begun));
-    }).join();
-    EXPECT_TRUE(eventually(ends));
-    for (std::size_t i = 0; i < support::scaled(300) && !testing::Test::HasFailure(); i++)
-        fork_one();
-    goes_on = false;
 }
 
 } // namespace
