@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer debug: guarded allocations. A few of all (EBB_GUARD, EBB_CHECK=sample: so many a second, a sixteenth of them at once), or with EBB_CHECK=1
-// those that are large or empty, get pages of their own between two that let no access through, and when they are freed,
+// Layer debug: guarded allocations. A few of all (EBB_GUARD, EBB_CHECK=sample: so many a second, a sixteenth of them at
+// once), or with EBB_CHECK=1 those that are large or empty, get pages of their own between two that let no access through, and when they are freed,
 // theirs do not either, until newer ones need the room. An access there, a second free, or bytes that were written beside
 // the block end in a report with the stacks of allocation, free and use. (K. Serebryany et al., "GWP-ASan: Sampling-Based Detection of Memory-Safety Bugs
 // in Production", 2024, has the idea.)

@@ -79,7 +79,8 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     }
     struct ebbi_label *label = heap != NULL ? heap->own.label : NULL;
     void *p = ebbi_large_alloc(bytes, align, zero, label);
-    return p == NULL && give_spares() ? ebbi_large_alloc(bytes, align, zero, label) : p;
+    bool possible = bytes >> EBBI_ADDRESS_BITS == 0; // else nothing held would help
+    return p == NULL && possible && give_spares() ? ebbi_large_alloc(bytes, align, zero, label) : p;
 }
 
 // A guarded one, if it is time for that; else NULL. Of threads in a domain none is.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: what a slow call does for memory that nobody uses. Spans by amount, magazines that stand still;
-// the rest is the helper's or, where there is none, a pass's that is asked for in time.
+// Layer heap: what a slow call does for memory that nobody uses. Spans by amount, magazines that stand still, what
+// others have freed before the process grows; the rest is the helper's or, where there is none, a pass's that is asked for in time.
 #include "heap/blocks.h"
 #include "heap/registry.h"
 #include "os/options.h"

@@ -10,9 +10,9 @@
 //                        BUSY
 //
 // The helper touches memory in BUSY and KICKED alone; amid its naps, too, it is BUSY while it does what another
-// process asks for, or gathers. What there is to return is found under the locks: no state needs an order. The bell ends its
-// naps. Where there is no helper a pass is asked for instead, and made by the thread that next leaves a slow free
-// or another slow call.
+// process asks for, or gathers. What there is to return is found under the locks: no state needs an order. The bell
+// ends its naps. Where there is no helper a pass is asked for instead, and made by the thread that next leaves a
+// slow free or another slow call.
 #ifndef EBB_OS_WAKE_H
 #define EBB_OS_WAKE_H
 

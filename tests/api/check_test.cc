@@ -337,13 +337,22 @@ TEST(Check, UnderALimitOfAddressSpace)
     ebb_free(ebb_malloc(1));
     for (unsigned seed = 0; seed < support::scaled(20); seed++) {
         const pid_t child = fork();
-        if (child == 0) {
+        if (child == 0)
             _exit(works_within(24 * MiB, seed) ? 0 : 1);
-        }
         int status = 0;
         ASSERT_EQ(child, waitpid(child, &status, 0));
         EXPECT_EQ(0, status) << seed;
     }
+}
+
+TEST(Check, AnImpossibleSizeEndsNoHolding)
+{
+    for (int i = 0; i < 50; i++)
+        ebb_free(ebb_malloc(1000));
+    const std::size_t before = live_bytes();
+    for (std::size_t bytes : {SIZE_MAX / 2, SIZE_MAX / 4, SIZE_MAX / 1000})
+        EXPECT_EQ(nullptr, ebb_malloc(support::opaque(bytes)));
+    EXPECT_EQ(before, live_bytes());
 }
 
 TEST(Check, ManyThreadsFreeWhatOthersAllocated)

@@ -49,7 +49,8 @@ bool eventually(const std::atomic<bool> &word)
     return word;
 }
 
-// Before a test that has the helper stay. A destructor that the helper runs leaves it a thread-local variable; it ends when the last thread has.
+// Before a test that has the helper stay. A destructor that the helper runs leaves it a thread-local variable; it
+// ends when the last thread has.
 TEST(ForkHelper, WhileItsThreadLocalsAreDestroyed)
 {
     std::thread([] {
