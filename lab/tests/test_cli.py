@@ -52,6 +52,46 @@ def test_run_of_a_static_program_is_not_proved(layout: Layout, tmp_path: Path) -
     assert "not proved" in done.stderr
 
 
+OWN_MALLOC = """#include <stddef.h>
+    static char room[1 << 20];
+    static size_t used;
+    void *malloc(size_t n) { void *p = room + used; used += (n + 15) & ~(size_t)15; return p; }
+    void free(void *p) {}
+    void *calloc(size_t n, size_t m) { return malloc(n * m); }
+    void *realloc(void *p, size_t n) { return malloc(n); }
+    int main(void) { return malloc(1) == 0; }
+"""
+
+
+def test_run_of_a_program_with_its_own_malloc_says_that_alone(
+    layout: Layout, tmp_path: Path
+) -> None:
+    program = _program(tmp_path, OWN_MALLOC)
+    done = run_as_user(layout, "run", "--with", "glibc", "--", str(program))
+    assert done.returncode == 3
+    (line,) = done.stderr.splitlines()
+    assert f"had malloc from {program}" in line
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_a_name_that_the_terminal_lacks_is_shown_all_the_same(
+    encoding: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    library = _checking_library()
+    program = _program(tmp_path, "int main(void) { pause(); }").rename(tmp_path / "b\udcff\u20ac")
+    with subprocess.Popen([program], env={"LD_PRELOAD": str(library)}) as process:
+        try:
+            monkeypatch.setenv("PYTHONIOENCODING", encoding)
+            for _ in range(50):  # until it has begun
+                done = run_as_user(layout, "status", str(process.pid))
+                assert "Traceback" not in done.stderr
+                if done.returncode == 0:
+                    break
+        finally:
+            process.kill()
+    assert str(process.pid) in done.stdout
+
+
 def test_run_of_a_program_that_is_not_there_is_an_error(layout: Layout) -> None:
     done = run_as_user(layout, "run", "--with", "glibc", "--", "/proc/self/nothing")
     assert done.returncode == 1

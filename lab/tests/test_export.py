@@ -84,9 +84,15 @@ def text_of(*found: Heap, pins: Stalls | None = None, **failures: int) -> str:
 # --- metrics ------------------------------------------------------------------------
 
 WHOLE = heap(
-    SizeClass(64, 1, 10, 20, 30),
+    SizeClass(64, 1, 10, 20, 30, 1000, 320),
     labels=[label('a"b\\c\nd', 9, open=2, demoted=3), label("orders", 8, True, live_bytes=4)],
-    totals=totals(purged_bytes=77, cached_bytes=1 << 20, span_bytes=3 << 20, dirty_bytes=1000),
+    totals=totals(
+        purged_bytes=77,
+        cached_bytes=1 << 20,
+        span_bytes=3 << 20,
+        dirty_bytes=1000,
+        pinned_bytes=320,
+    ),
 )
 
 
@@ -98,12 +104,14 @@ def test_every_number_is_in_its_place() -> None:
     assert one(found, "ebbtide_spare_bytes") == 1 << 20
     assert one(found, "ebbtide_spans_bytes") == 2 << 20
     assert one(found, "ebbtide_free_bytes", state="dirty") == 1000
-    assert one(found, "ebbtide_free_bytes", state="clean") == 920
+    assert one(found, "ebbtide_free_bytes", state="pinned") == 320
+    assert one(found, "ebbtide_free_bytes", state="clean") == 600
     assert one(found, "ebbtide_returned_bytes_total") == 77
     assert one(found, "ebbtide_page_faults_total", kind="minor") == 10
     assert one(found, "ebbtide_page_faults_total", kind="major") == 1
     assert one(found, "ebbtide_class_live_bytes", block_bytes="64") == 640
     assert one(found, "ebbtide_class_idle_bytes", block_bytes="64") == 50 * 64
+    assert one(found, "ebbtide_class_pinned_bytes", block_bytes="64") == 320
     assert one(found, "ebbtide_label_held_bytes", label='a"b\\c\nd', kind="region") == 9
     assert one(found, "ebbtide_label_live_bytes", label="orders", kind="domain") == 4
     assert one(found, "ebbtide_label_open", kind="region") == 2

@@ -206,7 +206,7 @@ def test_what_has_no_ebbtide_or_is_no_process_is_a_clear_error(tmp_path: Path) -
 
 
 def test_another_version_is_told(tmp_path: Path) -> None:
-    with started(build(board(version=2) + WAITS, tmp_path / "newer")) as pid:
+    with started(build(board(version=99) + WAITS, tmp_path / "newer")) as pid:
         assert "is of another version" in fault(pid)
     with started(build(board(entry_bytes="48") + WAITS, tmp_path / "older")) as pid:
         assert "has a profile of another version" in fault(pid)

@@ -77,8 +77,10 @@ def test_what_is_no_snapshot_is_one_line(tmp_path: Path) -> None:
     for other in ([], 7, {}, {snapshots.MARK: "1"}):
         path.write_text(json.dumps(other))
         assert "no snapshot of ebb: it has no" in fault("diff", path, path)
-    path.write_text(json.dumps(good | {snapshots.MARK: 2}))
-    assert "has schema 2, and this ebb reads up to 1" in fault("diff", path, path)
+    for schema, what in ((1, "take the snapshot anew"), (3, "update it")):
+        path.write_text(json.dumps(good | {snapshots.MARK: schema}))
+        told = f"has schema {schema}, and this ebb reads 2: {what}"
+        assert told in fault("diff", path, path)
     for change in (
         {"pid": "7"},
         {"pid": True},
@@ -103,10 +105,11 @@ def test_what_is_no_snapshot_is_one_line(tmp_path: Path) -> None:
 
 def test_no_byte_is_in_two_accounts() -> None:
     """The library counts a freed large object that a thread keeps as cached and as a span."""
-    more = totals(cached_bytes=1 << 20, span_bytes=3 << 20, dirty_bytes=1000, huge_bytes=5)
+    more = totals(cached_bytes=1 << 20, span_bytes=3 << 20, huge_bytes=5)
+    more = replace(more, dirty_bytes=1000, pinned_bytes=300)
     found = accounts_of(heap(SMALL, totals=more))
     assert (found.cached, found.spare, found.spans) == (20 * 64, 1 << 20, 2 << 20)
-    assert (found.dirty, found.clean) == (1000, 30 * 64 - 1000)
+    assert (found.dirty, found.pinned, found.clean) == (1000, 300, 30 * 64 - 1300)
     assert found.in_use == 10 * 64 + (2 << 20) + 5
 
 

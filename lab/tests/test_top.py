@@ -57,7 +57,7 @@ def test_all_that_it_tells_is_on_the_screen(size: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("key", ["1", "2", "3"])
+@pytest.mark.parametrize("key", ["1", "2", "3", "4"])
 def test_no_number_is_cut(size: tuple[int, int], key: str) -> None:
     """Whatever they are; a column that has no room is not there at all."""
 
@@ -94,17 +94,22 @@ def test_the_most_important_columns_stay() -> None:
     play(app_of(heap()), steps)
 
 
-def test_labels_threads_and_stacks_have_their_tables() -> None:
+def test_labels_threads_stalls_and_stacks_have_their_tables() -> None:
     sampled = Sampled()
 
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("2")
         assert [line.split()[0] for line in rows(app)] == ["requests", "session", "parser"]
         await pilot.press("3")
+        await until(pilot, lambda: shows(app, "worker-1"))
+        cells = "4712 worker-1 300 KiB 0 B 8.00 MiB -"
+        assert rows(app)[0].split() == cells.split()
+        assert shows(app, "3 threads keep 504 KiB free")
+        await pilot.press("4")
         await until(pilot, lambda: shows(app, "worker-3"))
         assert rows(app)[0].split() == ["4713", "worker-3", "1", "4", "1.02", "min"]
         assert shows(app, "12 threads take part in reclamation, 2 inside a pin; 3.00 MiB wait")
-        await pilot.press("4")
+        await pilot.press("5")
         await until(pilot, lambda: shows(app, STACKS[0].calls))
         assert rows(app)[0].startswith("9.00 MiB   81.8%  read_body < serve")
         assert shows(app, "sampled: some 2 ns a malloc, and off again when you leave")
@@ -114,9 +119,24 @@ def test_labels_threads_and_stacks_have_their_tables() -> None:
     assert sampled.has_ended
 
 
+def test_what_a_thread_has_taken_since_the_mark() -> None:
+    source = Source([heap()])
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("3")
+        await until(pilot, lambda: source.looks == 2)  # the tab asks for them at once
+        await tell(app, pilot, News(heap(1)))
+        await pilot.press("m")
+        await tell(app, pilot, News(heap(3)))
+        row = next(line for line in rows(app) if "worker-1" in line)
+        assert " ".join(row.split()) == "4712 worker-1 0 B 0 B +2.00 MiB +2.00 MiB"
+
+    play(app_of(heap(), source=source), steps)
+
+
 def test_a_profile_that_cannot_be_had_is_told_of() -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
-        await pilot.press("4")
+        await pilot.press("5")
         await until(pilot, lambda: shows(app, "it has no profile"))
 
     play(Top(heap(), Source([heap()]), unsampled, 0.2), steps)
@@ -242,7 +262,7 @@ def test_help_names_every_key() -> None:
     async def steps(app: Top, pilot: Pilot[None]) -> None:
         await pilot.press("question_mark")
         text = "\n".join(screen(app))
-        assert all(each in text for each in ("1 2 3 4", "freeze", "reverse", "mark", "leave"))
+        assert all(each in text for each in ("1 to 5", "freeze", "reverse", "mark", "leave"))
         await pilot.press("q")
         assert not shows(app, "freeze the screen")
         assert app.is_running
@@ -302,12 +322,12 @@ def test_questions_do_not_pile_up() -> None:
             self.inside, self.most = 0, 0
             self.may_go = threading.Semaphore(0)
 
-        def look(self) -> Heap:
+        def look(self, with_threads: bool = True) -> Heap:
             self.inside += 1
             self.most = max(self.most, self.inside)
             self.may_go.acquire()
             self.inside -= 1
-            return super().look()
+            return super().look(with_threads)
 
     source = Slow()
 
@@ -329,7 +349,7 @@ def test_a_thread_that_is_stopped_closes_what_it_has() -> None:
     source, sampled = Source([heap()]), Sampled()
     feed = Feed(os.getpid(), source, lambda: sampled, 0.01, told.append)
     feed.watch_stacks()
-    feed.watch_stalls(True)
+    feed.watch(stalls=True)
     feed.start()
     while len(told) < 3:
         threading.Event().wait(0.01)

@@ -53,6 +53,8 @@ def test_a_running_process_is_watched_until_it_ends(
             assert shows(app, f"program {pid}   Ebbtide 0.1.0")
             assert any(line.startswith("3.00 KiB") for line in rows(app))
             await pilot.press("3")
+            await until(pilot, lambda: rows(app)[0].split()[:2] == [str(pid), "program"])
+            await pilot.press("4")
             await until(pilot, lambda: shows(app, "take part in reclamation"))
             os.kill(pid, signal.SIGKILL)
             await until(pilot, lambda: shows(app, f"Process {pid} has ended."))
@@ -70,7 +72,7 @@ def test_the_profile_is_on_from_its_tab_to_the_end(
 
         async def steps(app: Top, pilot: Pilot[None]) -> None:
             assert mean(pid) == 0
-            await pilot.press("4")
+            await pilot.press("5")
             await until(pilot, lambda: shows(app, "leak_a_session < main"))
             assert mean(pid) != 0
 

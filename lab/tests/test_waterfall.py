@@ -43,7 +43,7 @@ def test_the_accounts_of_any_heap_sum_to_its_resident_memory() -> None:
         assert all(one.bytes >= 0 for one in each[:-1])
         told = "not from this allocator" if each[-1].bytes >= 0 else "allocated and not touched"
         assert each[-1].name == told
-        assert len({one.key for one in each}) == len(each) == 7
+        assert len({one.key for one in each}) == len(each) == 8
 
 
 def test_what_a_thread_keeps_of_large_objects_counts_once() -> None:

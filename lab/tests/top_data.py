@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
-from ebbtide_lab.inspect.heap import Heap, SizeClass, Totals
+from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap, Totals
 from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show.top.app import Top
@@ -28,7 +28,7 @@ PICTURES = {
     "top-classes": ("1", "m"),
     "top-lifetimes": ("2", "m", "d"),
     "leaky-classes": ("1", "m"),
-    "leaky-stacks": ("4",),
+    "leaky-stacks": ("5",),
 }
 
 
@@ -38,6 +38,8 @@ def totals(classes: list[SizeClass], **others: int) -> Totals:
         "live_bytes": sum(each.live_bytes for each in classes),
         "cached_bytes": cached,
         "free_bytes": sum(each.free_bytes for each in classes),
+        "dirty_bytes": sum(each.dirty_bytes for each in classes),
+        "pinned_bytes": sum(each.pinned_bytes for each in classes),
         "slabs": sum(each.slabs for each in classes),
     }
     return Totals(**(counts | others))
@@ -63,13 +65,23 @@ def heap(second: int = 0, pid: int = NOBODY, **others: object) -> Heap:
             (9_000 >> at) + grows.randrange(40),
             (400 >> at) + grows.randrange(9),
             (2_500 >> at) + grows.randrange(40),
+            dirty_bytes=((900 >> at) + grows.randrange(30)) * size,
+            pinned_bytes=((700 >> at) + grows.randrange(30)) * size,
         )
         for at, size in enumerate((16, 32, 48, 64, 128, 256, 512, 1024, 2048, 4096, 8192))
     ]
     classes[3] = replace(classes[3], live_blocks=4_000 + 900 * second, slabs=20 + second)
-    spans = {"span_bytes": 6 << 20, "dirty_bytes": (900 << 10) + (second << 14)}
-    spans |= {"huge_bytes": 64 << 20, "dirty_span_bytes": (3 << 20) >> (second % 4)}
+    spans = {
+        "span_bytes": 6 << 20,
+        "huge_bytes": 64 << 20,
+        "dirty_span_bytes": (3 << 20) >> (second % 4),
+    }
     of_all = totals(classes, purged_bytes=(35 << 20) + (second << 19), **spans)
+    heaps = [
+        ThreadHeap(4711, "server", 200 << 10, 0, 3 << 20),
+        ThreadHeap(4712, "worker-1", 300 << 10, 0, (8 << 20) + (second << 20)),
+        ThreadHeap(4713, "worker-3", 4 << 10, 3 << 20, 64 << 10),
+    ]
     labels = [
         label("requests", 48 << 20),
         label("session cache", (20 << 20) + (second << 18), is_domain=1),
@@ -88,6 +100,7 @@ def heap(second: int = 0, pid: int = NOBODY, **others: object) -> Heap:
         totals=of_all,
         classes=classes,
         labels=labels,
+        heaps=heaps,
     )
     return replace(found, **others)
 
@@ -97,7 +110,7 @@ def leaky(second: int, pid: int) -> Heap:
     sessions = 1_500 + 500 * second
     classes = [
         SizeClass(32, 1 + sessions // 2045, sessions, 40, 2045 - sessions % 2045),
-        SizeClass(208, 134, 2_000, 28, 40_182),
+        SizeClass(208, 134, 2_000, 28, 40_182, 82 * 208, 40_000 * 208),
         SizeClass(512, 2, 33, 15, 206),
         SizeClass(2048, 1 + sessions // 32, sessions, 16, 32 - sessions % 32),
         SizeClass(73792, 1, 1, 3, 10),
@@ -125,14 +138,18 @@ def any_heap(seed: int) -> Heap:
         return dice.getrandbits(dice.randrange(bits) + 1)
 
     classes = [
-        SizeClass(16 * (at + 1), 1 + upto(12), upto(20), upto(20), upto(20))
+        SizeClass(16 * (at + 1), 1 + upto(12), upto(20), upto(20), upto(20), upto(34), upto(34))
         for at in range(dice.randrange(90))
     ]
-    names = ("span_bytes", "huge_bytes", "dirty_bytes", "dirty_span_bytes")
+    names = ("span_bytes", "huge_bytes", "dirty_span_bytes")
     found = totals(classes, **{name: upto(44) for name in names})
     spare = dice.choice([0, found.span_bytes])
     found = replace(found, cached_bytes=found.cached_bytes + spare)
-    return heap(resident_bytes=upto(44), classes=classes, totals=found)
+    heaps = [
+        ThreadHeap(upto(22), f"worker-{at}", upto(30), upto(30), upto(50))
+        for at in range(dice.randrange(40))
+    ]
+    return heap(resident_bytes=upto(44), classes=classes, totals=found, heaps=heaps)
 
 
 STALLS = Stalls(7, 3 << 20, 12, [Pin(4713, "worker-3", 1, 4, 61_000), Pin(4711, "server", 2, 0, 0)])
@@ -158,7 +175,7 @@ class Source:
         self.looks = self.trims = 0
         self.is_closed = False
 
-    def look(self) -> Heap:
+    def look(self, with_threads: bool = True) -> Heap:
         self.looks += 1
         if self._ends and self.looks > len(self._heaps):
             raise LabError("process has ended, or became another program, just now")

@@ -2,6 +2,7 @@
 """The command `ebb`."""
 
 import errno
+import io
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -102,4 +103,6 @@ def _lacking(name: str, error: Exception) -> click.Command:
 @click.pass_context
 def main(context: click.Context, lib: Path | None, programs: Path | None) -> None:
     """Run and measure programs under Ebbtide and other allocators."""
+    if isinstance(sys.stdout, io.TextIOWrapper):  # names of processes are of any letters
+        sys.stdout.reconfigure(errors="replace")
     context.obj = Layout.of(lib, programs)

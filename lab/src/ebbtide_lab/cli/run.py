@@ -104,24 +104,33 @@ def _run_proved(
         child = subprocess.Popen(command, env=environment)
     except OSError as error:
         raise LabError(f"cannot start {command[0]}: {error.strerror}") from error
-    _report_proof(child, testimony, allocator)
+    said = _report_proof(child, testimony, allocator)
     code = _wait(child)
     try:
         preload.check_testimony(testimony, allocator)
     except RunError as error:
-        click.echo(f"ebb: {error}", err=True)
+        if str(error) != said:
+            click.echo(f"ebb: {error}", err=True)
         return EXIT_UNPROVED
     return code if code >= 0 else 128 - code
 
 
-def _report_proof(child: subprocess.Popen[bytes], testimony: Path, allocator: Allocator) -> None:
-    """Says soon after the start which object malloc came from: a server runs for long."""
+def _report_proof(child: subprocess.Popen[bytes], testimony: Path, allocator: Allocator) -> str:
+    """Says soon after the start which object malloc came from: a server runs for long. What is
+    wrong with it, if anything."""
     deadline = time.monotonic() + PROOF_TIMEOUT_S
     while not testimony.is_file() and child.poll() is None and time.monotonic() < deadline:
         time.sleep(PROOF_POLL_S)
-    if testimony.is_file():
-        loaded = testimony.read_text(encoding="utf-8").partition("\n")[0].partition(" ")[2]
-        click.echo(f"ebb: malloc is {allocator.name}'s: {loaded}", err=True)
+    if not testimony.is_file():
+        return ""
+    try:
+        preload.check_testimony(testimony, allocator)
+    except RunError as error:
+        click.echo(f"ebb: {error}", err=True)
+        return str(error)
+    loaded = testimony.read_text(encoding="utf-8").partition("\n")[0].partition(" ")[2]
+    click.echo(f"ebb: malloc is {allocator.name}'s: {loaded}", err=True)
+    return ""
 
 
 def _wait(child: subprocess.Popen[bytes]) -> int:

@@ -9,7 +9,7 @@ from ebbtide_lab.inspect.heap import Heap
 @dataclass(frozen=True)
 class Accounts:
     """Bytes. In use: blocks, spans and huge objects; free, and perhaps resident: cached, spare,
-    dirty and free spans; clean ones were returned or never touched."""
+    dirty, pinned and free spans; clean ones were returned or never touched."""
 
     blocks: int  # of size classes, in use; those of domains included
     spans: int  # large objects, regions, the allocator's own
@@ -17,6 +17,7 @@ class Accounts:
     cached: int  # free blocks in threads' caches
     spare: int  # freed large objects that a thread keeps
     dirty: int  # free blocks of slabs, not yet returned
+    pinned: int  # free blocks of slabs, on pages that blocks in use keep
     clean: int  # other free blocks of slabs
     free_spans: int  # not yet returned
 
@@ -26,7 +27,7 @@ class Accounts:
 
     @property
     def idle(self) -> int:
-        return self.cached + self.spare + self.dirty + self.free_spans
+        return self.cached + self.spare + self.dirty + self.pinned + self.free_spans
 
 
 def accounts_of(heap: Heap) -> Accounts:
@@ -35,6 +36,7 @@ def accounts_of(heap: Heap) -> Accounts:
     cached = sum(each.cached_bytes for each in heap.classes)
     spare = max(0, totals.cached_bytes - cached)
     dirty = min(totals.dirty_bytes, totals.free_bytes)
+    pinned = min(totals.pinned_bytes, totals.free_bytes - dirty)
     return Accounts(
         blocks=totals.live_bytes,
         spans=max(0, totals.span_bytes - spare),
@@ -42,7 +44,8 @@ def accounts_of(heap: Heap) -> Accounts:
         cached=cached,
         spare=spare,
         dirty=dirty,
-        clean=totals.free_bytes - dirty,
+        pinned=pinned,
+        clean=totals.free_bytes - dirty - pinned,
         free_spans=totals.dirty_span_bytes,
     )
 

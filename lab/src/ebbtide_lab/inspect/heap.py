@@ -6,7 +6,7 @@ of it waits for the reader.
 
 import struct
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
@@ -18,22 +18,28 @@ from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.inspect.stalls import Stalls
 
 TURN = struct.Struct("<Q")
-TOTALS = struct.Struct("<18Q")
-ROW = struct.Struct("<5Q")
-MOST_ROWS = 256  # of classes: more there cannot be
+TOTALS = struct.Struct("<19Q")
+ROW = struct.Struct("<7Q")
+ROWS = 96  # of classes; EBB_SNAPSHOT_CLASSES
+COUNT = struct.Struct("<Q")
+THREAD = struct.Struct("<4Q")
+MOST_THREADS = 1024  # EBBI_PUBLISHED_THREADS
 ATTEMPTS = 20
 ANSWERS_WITHIN_S = 2.0  # a helper looks once a second: who waits longer waits in vain
 
 
 @dataclass(frozen=True)
 class SizeClass:
-    """Of one block size, in bytes. Cached: free in a thread's magazine; free: in its slab."""
+    """Of one block size, in bytes. Cached: free in a thread's magazine; free: in its slab; of
+    these, dirty: not yet returned; pinned: on pages that blocks in use keep."""
 
     block_bytes: int
     slabs: int
     live_blocks: int
     cached_blocks: int
     free_blocks: int
+    dirty_bytes: int = 0
+    pinned_bytes: int = 0
 
     @property
     def live_bytes(self) -> int:
@@ -62,6 +68,7 @@ class Totals:
     cached_bytes: int
     free_bytes: int
     dirty_bytes: int
+    pinned_bytes: int
     slab_bytes: int
     span_bytes: int
     dirty_span_bytes: int
@@ -78,11 +85,22 @@ class Totals:
 
 
 @dataclass(frozen=True)
+class ThreadHeap:
+    """As in `struct ebb_thread_stats`; `name` is empty where the thread has ended."""
+
+    thread: int
+    name: str
+    cached_bytes: int
+    retired_bytes: int
+    taken_bytes: int
+
+
+@dataclass(frozen=True)
 class Heap:
     """`classes`: those that have slabs, the smallest blocks first. Faults: of the process since
     its start, without and with the disk. `start_ticks`: when it began, in the kernel's ticks since
     the machine's start; with the number it tells a process from the next that has it. `rest`: of
-    the labels, as in labels.py."""
+    the labels, as in labels.py. `heaps`: of threads that have allocated, the first 1,024."""
 
     pid: int
     name: str
@@ -98,6 +116,7 @@ class Heap:
     labels: list[Label]
     start_ticks: int = 0  # 0: not known
     rest: Rest = NO_REST
+    heaps: list[ThreadHeap] = field(default_factory=list)
 
     @property
     def status(self) -> Status:
@@ -131,11 +150,12 @@ class Subject:
     def close(self) -> None:
         self._process.close()
 
-    def look(self) -> Heap:
+    def look(self, with_threads: bool = True) -> Heap:
+        """With the heaps of its threads and their names, which are a file each."""
         pid = self._process.pid
         self._control.ask(control.SNAPSHOT, within_s=ANSWERS_WITHIN_S)
         with told(pid):
-            totals, classes = self._published()
+            totals, classes, heaps = self._published(with_threads)
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             held = self._labels.read(now_ms)
             library = lifetimes.file_at(self._process, self._its.address)
@@ -155,6 +175,7 @@ class Subject:
                 held.found,
                 began,
                 held.rest,
+                [self._named(*row) for row in heaps],
             )
 
     def stalls(self) -> Stalls:
@@ -167,19 +188,31 @@ class Subject:
     def trim(self) -> None:
         self._control.ask(control.TRIM)
 
-    def _published(self) -> tuple[Totals, list[SizeClass]]:
+    def _named(self, thread: int, cached: int, retired: int, taken: int) -> ThreadHeap:
+        return ThreadHeap(thread, self._process.thread_name(thread), cached, retired, taken)
+
+    def _published(
+        self, with_threads: bool
+    ) -> tuple[Totals, list[SizeClass], list[tuple[int, int, int, int]]]:
         """Another tool's question may overwrite it meanwhile: its turn tells."""
         at = self._its.snapshot + TURN.size
+        behind = at + TOTALS.size + ROWS * ROW.size
         for _ in range(ATTEMPTS):
             turn = self._turn()
             totals = Totals(*TOTALS.unpack(self._process.read(at, TOTALS.size)))
-            rows = min(totals.class_count, MOST_ROWS) * ROW.size
+            rows = min(totals.class_count, ROWS) * ROW.size
             content = self._process.read(at + TOTALS.size, rows)
+            threads = self._read_threads(behind) if with_threads else b""
             if turn % 2 == 0 and self._turn() == turn:
                 classes = [SizeClass(*row) for row in ROW.iter_unpack(content)]
-                return totals, [each for each in classes if each.slabs]
+                heaps = list(THREAD.iter_unpack(threads))
+                return totals, [each for each in classes if each.slabs], heaps
             time.sleep(control.LOOK_S)
         raise LabError(f"other tools ask process {self._process.pid} all the time")
+
+    def _read_threads(self, at: int) -> bytes:
+        (count,) = COUNT.unpack(self._process.read(at, COUNT.size))
+        return self._process.read(at + COUNT.size, min(count, MOST_THREADS) * THREAD.size)
 
     def _turn(self) -> int:
         return int(TURN.unpack(self._process.read(self._its.snapshot, TURN.size))[0])

@@ -9,15 +9,15 @@ from types import UnionType
 from typing import TypeVar, get_type_hints
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.heap import Heap, SizeClass, Totals
+from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap, Totals
 from ebbtide_lab.inspect.labels import NO_REST, Label
 
-SCHEMA = 1
+SCHEMA = 2
 MARK = "ebbtide_heap_snapshot"  # its value is the schema
 SUFFIX = ".ebb.json"
 MOST = 1 << 64  # no number of a process is as large
 
-Record = TypeVar("Record", Heap, Totals, SizeClass, Label)
+Record = TypeVar("Record", Heap, Totals, SizeClass, ThreadHeap, Label)
 
 
 def file_name(heap: Heap) -> str:
@@ -40,14 +40,18 @@ def read(path: Path) -> Heap:
     schema = facts.pop(MARK, None) if isinstance(facts, dict) else None
     if not isinstance(schema, int):
         raise LabError(f"{path} is no snapshot of ebb: it has no {MARK}")
-    if schema > SCHEMA:
-        raise LabError(f"{path} has schema {schema}, and this ebb reads up to {SCHEMA}: update it")
+    if schema != SCHEMA:
+        what = "update it" if schema > SCHEMA else "take the snapshot anew"
+        raise LabError(f"{path} has schema {schema}, and this ebb reads {SCHEMA}: {what}")
     try:
         totals = _made(Totals, facts["totals"])
         classes = [_made(SizeClass, each) for each in facts["classes"]]
+        heaps = [_made(ThreadHeap, each) for each in facts["heaps"]]
         labels = [_made(Label, each) for each in facts["labels"]]
         facts["rest"] = NO_REST  # in a file there are all labels
-        return _made(Heap, facts, totals=totals, classes=classes, labels=labels, rest=NO_REST)
+        return _made(
+            Heap, facts, totals=totals, classes=classes, heaps=heaps, labels=labels, rest=NO_REST
+        )
     except KeyError as error:
         raise LabError(f"{path} is a damaged snapshot: it has no {error.args[0]}") from error
     except TypeError as error:

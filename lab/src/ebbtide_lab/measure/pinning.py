@@ -41,4 +41,4 @@ def unseen(profile: Recorded, heap: Heap) -> int:
     """Of the free memory in slabs that has not gone back, what no sample keeps."""
     at = profile.types.index(profiling.PINNED)
     told = sum(each.values[at] for each in profile.samples)
-    return max(heap.totals.dirty_bytes - told, 0)
+    return max(heap.totals.dirty_bytes + heap.totals.pinned_bytes - told, 0)

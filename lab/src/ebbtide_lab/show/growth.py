@@ -20,6 +20,7 @@ ACCOUNTS = {
     "cached": "free blocks in threads' caches",
     "spare": "free large objects that threads keep",
     "dirty": "free blocks, not yet returned",
+    "pinned": "free blocks, pinned by blocks in use",
     "clean": "free blocks, returned or untouched",
     "free_spans": "free spans, not yet returned",
     "resident": "resident",

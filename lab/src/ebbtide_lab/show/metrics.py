@@ -53,7 +53,8 @@ def _by_label(number: Callable[[Holding], int | None]) -> Callable[[Seen], Sampl
 
 def _free(seen: Seen) -> Samples:
     accounts = accounts_of(seen.heap)
-    return [(("dirty",), accounts.dirty), (("clean",), accounts.clean)]
+    states = ("dirty", "pinned", "clean")
+    return [((state,), getattr(accounts, state)) for state in states]
 
 
 def _faults(seen: Seen) -> Samples:
@@ -99,8 +100,8 @@ METRICS = (
     ),
     Metric(
         "ebbtide_free_bytes",
-        "Free blocks in slabs, in bytes. State dirty: on pages not yet returned to the system;"
-        " clean: on pages that were returned or never touched.",
+        "Free blocks in slabs, in bytes. State dirty: not yet returned to the system; pinned: on"
+        " pages that blocks in use keep; clean: on pages that were returned or never touched.",
         _free,
         ("state",),
     ),
@@ -170,6 +171,12 @@ METRICS = (
         "ebbtide_class_idle_bytes",
         "Free blocks of one size class, in threads' caches and in slabs, in bytes.",
         _by_class("idle_bytes"),
+        ("block_bytes",),
+    ),
+    Metric(
+        "ebbtide_class_pinned_bytes",
+        "Free blocks of one size class on pages that blocks in use keep, in bytes.",
+        _by_class("pinned_bytes"),
         ("block_bytes",),
     ),
     Metric(

@@ -9,7 +9,7 @@ from rich.console import Console, Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 
-from ebbtide_lab.inspect.heap import Heap, SizeClass
+from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap
 from ebbtide_lab.inspect.labels import Label, Rest
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show import waterfall
@@ -17,6 +17,7 @@ from ebbtide_lab.show.units import ABSENT, short
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
+SHOWN_THREADS = 8  # of those that keep most
 HEADINGS = (
     *("label", "kind", "open", "opened", "closed", "drained", "released"),
     *("held", "peak", "live", "slabs", "demoted", "oldest"),
@@ -43,6 +44,7 @@ def as_json(look: Look) -> dict[str, Any]:
         | {"accounts": {each.key: each.bytes for each in waterfall.accounts(look.heap)}}
         | {"totals": asdict(look.heap.totals)}
         | {"classes": [asdict(each) for each in look.heap.classes]}
+        | {"heaps": [asdict(each) for each in look.heap.heaps]}
     )
 
 
@@ -89,19 +91,38 @@ def _accounts_of(heap: Heap) -> list[RenderableType]:
     table.add_row("resident", human_bytes(heap.resident_bytes), "")
     table.caption = "by the allocator's accounts, whether pages were touched or not"
     idle = waterfall.most_idle(heap)
-    return [table, _idle_table(idle)] if idle else [table]
+    found: list[RenderableType] = [table]
+    if idle:
+        found.append(_idle_table(idle))
+    if heap.heaps:
+        found.append(_threads_table(heap.heaps))
+    return found
+
+
+def _threads_table(heaps: list[ThreadHeap]) -> Table:
+    title = "Threads that keep most" if len(heaps) > SHOWN_THREADS else "What threads keep"
+    table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)
+    for heading in ("thread", "name", "cached", "retired", "taken"):
+        table.add_column(heading, justify="left" if heading == "name" else "right")
+    for each in sorted(heaps, key=lambda one: -one.cached_bytes)[:SHOWN_THREADS]:
+        table.add_row(
+            str(each.thread),
+            escape(each.name or "(ended)"),
+            *map(human_bytes, (each.cached_bytes, each.retired_bytes, each.taken_bytes)),
+        )
+    return table
 
 
 def _idle_table(classes: list[SizeClass]) -> Table:
     table = Table(title="Block sizes with the most free memory", box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("block size", "slabs", "live blocks", "live", "cached", "free", "idle"):
+    for heading in ("block size", "slabs", "live", "cached", "free", "dirty", "pinned", "idle"):
         table.add_column(heading, justify="right")
     for each in classes:
         table.add_row(
             human_bytes(each.block_bytes),
             f"{each.slabs:,}",
-            f"{each.live_blocks:,}",
             *map(human_bytes, (each.live_bytes, each.cached_bytes, each.free_bytes)),
+            *map(human_bytes, (each.dirty_bytes, each.pinned_bytes)),
             share(each.idle_bytes, each.idle_bytes + each.live_bytes),
         )
     return table

@@ -32,6 +32,7 @@ def accounts(heap: Heap) -> list[Account]:
         Account("huge_bytes", "huge objects", found.huge),
         Account("magazine_bytes", "cached in magazines", found.cached),
         Account("dirty_bytes", "free in slabs, not returned", found.dirty),
+        Account("pinned_bytes", "free in slabs, pinned", found.pinned),
         Account("dirty_span_bytes", "free spans, not returned", found.free_spans),
     ]
     rest = heap.resident_bytes - sum(each.bytes for each in own)

@@ -23,7 +23,13 @@ from ebbtide_lab.show.top.grid import Grid, Lines
 from ebbtide_lab.show.top.history import History
 from ebbtide_lab.show.top.sheets import Sheet, StackSum
 
-TABS = {"classes": "Classes", "lifetimes": "Lifetimes", "threads": "Threads", "stacks": "Stacks"}
+TABS = {
+    "classes": "Classes",
+    "lifetimes": "Lifetimes",
+    "threads": "Threads",
+    "stalls": "Stalls",
+    "stacks": "Stacks",
+}
 ENDED, ODD = Style(color="red", bold=True), Style(color="yellow", bold=True)
 PROFILED = "sampled: some 2 ns a malloc, and off again when you leave"
 
@@ -54,7 +60,7 @@ class Top(App[None]):
     ENABLE_COMMAND_PALETTE = False
     CSS = """
     #head { height: 2; }
-    #accounts { height: 8; }
+    #accounts { height: 9; }
     #note { height: 1; color: $text-muted; }
     Grid { padding: 0 1; }
     """
@@ -194,7 +200,7 @@ class Top(App[None]):
 
     def on_tabs_tab_activated(self, activated: Tabs.TabActivated) -> None:
         self._tab = activated.tab.id or self._tab
-        self._feed.watch_stalls(self._tab == "threads")
+        self._feed.watch(threads=self._tab == "threads", stalls=self._tab == "stalls")
         if self._tab == "stacks":
             self._feed.watch_stacks()
         self._grid.scroll_home(animate=False)
@@ -239,7 +245,9 @@ class Top(App[None]):
         if self._tab == "lifetimes":
             return sheets.lifetimes(shown.heap, self._mark, self._compares)
         if self._tab == "threads":
-            return sheets.threads(shown.stalls)
+            return sheets.threads(shown.heap, self._mark, self._compares)
+        if self._tab == "stalls":
+            return sheets.stalls(shown.stalls)
         note = shown.stacks_trouble or (PROFILED if shown.stacks else f"{PROFILED}; no sample yet")
         return sheets.stacks(shown.stacks, note)
 

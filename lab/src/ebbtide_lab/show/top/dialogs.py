@@ -14,7 +14,7 @@ BOX = """
     background: $surface; }}
 """
 HELP = """\
-1 2 3 4     classes, lifetimes, threads, stacks
+1 to 5      classes, lifetimes, threads, stalls, stacks
 up, down    scroll; so do Page Up, Page Down, Home and End
 space       freeze the screen; again: go on
 s  r        sort by the next column; reverse the order

@@ -21,7 +21,7 @@ REST_S = 0.05  # at least, between two looks
 class Source(Protocol):
     """As `inspect.heap.Subject`."""
 
-    def look(self) -> Heap: ...
+    def look(self, with_threads: bool = True) -> Heap: ...
 
     def stalls(self) -> Stalls: ...
 
@@ -67,12 +67,13 @@ class Feed(threading.Thread):
         self._interval, self._deliver = interval, deliver
         self._stops, self._wakes, self._trims = (threading.Event() for _ in range(3))
         self._sampler: Sampler | None = None
-        self._wants_stalls = self._wants_stacks = False
+        self._wants_threads = self._wants_stalls = self._wants_stacks = False
         self._stacks_trouble = ""
 
-    def watch_stalls(self, wanted: bool) -> None:
-        self._wants_stalls = wanted
-        if wanted:
+    def watch(self, threads: bool = False, stalls: bool = False) -> None:
+        """From now on these, and no others."""
+        self._wants_threads, self._wants_stalls = threads, stalls
+        if threads or stalls:
             self._wakes.set()
 
     def watch_stacks(self) -> None:
@@ -111,7 +112,7 @@ class Feed(threading.Thread):
     def _round(self) -> News:
         try:
             trim_trouble = self._trim() if self._trims.is_set() else None
-            heap = self._source.look()
+            heap = self._source.look(self._wants_threads)
             stalls = self._source.stalls() if self._wants_stalls else None
         except LabError as error:
             return News(trouble=str(error), ended=not is_running(self._pid))

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 from rich.cells import cell_len
 
-from ebbtide_lab.inspect.heap import Heap, SizeClass
+from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap
 from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show.status import human_age, human_bytes, share
@@ -121,6 +121,8 @@ CLASSES = (
     Column("live", 0, BYTES),
     Column("cached", 0, BYTES),
     Column("free", 0, BYTES),
+    Column("dirty", 6, BYTES),
+    Column("pinned", 5, BYTES),
     Column("idle", 1, SHARE),
     Column("change", 2, BYTES),
 )
@@ -155,6 +157,8 @@ def _class_row(now: SizeClass, then: SizeClass | None, compares: bool) -> list[C
         number("live_bytes", human_bytes),
         number("cached_bytes", human_bytes),
         number("free_bytes", human_bytes),
+        number("dirty_bytes", human_bytes),
+        number("pinned_bytes", human_bytes),
         Cell(share(now.idle_bytes, whole), now.idle_bytes / whole if whole else 0.0),
         _change(now.live_bytes, then.live_bytes if then else None),
     ]
@@ -237,20 +241,52 @@ def _label_row(now: Label, then: Label | None, is_marked: bool, compares: bool) 
 THREADS = (
     Column("thread", searched=True),
     Column("name", names=True),
+    Column("cached", 0, BYTES),
+    Column("retired", 1, BYTES),
+    Column("taken", 2, BYTES),
+    Column("change", 0, BYTES),
+)
+
+
+def threads(heap: Heap, mark: Heap | None, compares: bool) -> Sheet:
+    before = {each.thread: each for each in mark.heaps} if mark else {}
+    rows = [_thread_row(each, before.get(each.thread), compares) for each in heap.heaps]
+    cached = sum(each.cached_bytes for each in heap.heaps)
+    return Sheet(THREADS, rows, f"{len(rows):,} threads keep {human_bytes(cached)} free", 2)
+
+
+def _thread_row(now: ThreadHeap, then: ThreadHeap | None, compares: bool) -> list[Cell]:
+    def number(name: str) -> Cell:
+        before = getattr(then, name) if then and compares else None
+        return _number(getattr(now, name), before, human_bytes)
+
+    return [
+        Cell(str(now.thread), now.thread),
+        Cell(now.name or "(ended)", now.name),
+        *map(number, ("cached_bytes", "retired_bytes", "taken_bytes")),
+        _change(now.taken_bytes, then.taken_bytes if then else None),
+    ]
+
+
+# --- stalls ---------------------------------------------------------------------------
+
+STALLS = (
+    Column("thread", searched=True),
+    Column("name", names=True),
     Column("nested", 2),
     Column("epochs behind", 1),
     Column("inside for at least"),
 )
 
 
-def threads(found: Stalls | None) -> Sheet:
+def stalls(found: Stalls | None) -> Sheet:
     if found is None:
-        return Sheet(THREADS, [], "reading", 4)
+        return Sheet(STALLS, [], "reading", 4)
     note = (
         f"{found.participants} threads take part in reclamation, {len(found.pins)} inside a pin;"
         f" {human_bytes(found.waiting_bytes)} wait"
     )
-    return Sheet(THREADS, [_pin_row(each) for each in found.pins], note, 4)
+    return Sheet(STALLS, [_pin_row(each) for each in found.pins], note, 4)
 
 
 def _pin_row(pin: Pin) -> list[Cell]:
