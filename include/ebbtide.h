@@ -73,7 +73,9 @@ EBB_EXPORT int ebb_posix_memalign(void **out, size_t align, size_t bytes) EBB_NO
 EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
 
 // Returns everything to the OS that is free now, without waiting for the delay, but for what other threads keep in
-// their caches for domains (ebbtide/region.h). Bytes returned.
+// their caches for domains (ebbtide/region.h), and less than an eighth of a slab where it lies in huge pages. Where all memory is to
+// lie in those (EBB_THP=always, or the machine is set so), slabs give back whole ones only. Returns by how much purged_bytes
+// (below) has grown meanwhile, whoever returned it.
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 
 // Defragmentation, for programs that can move what they hold: after much has been freed, they ask for each block that is
@@ -124,8 +126,7 @@ struct ebb_stats {
     size_t purged_bytes;      // returned to the OS since the start
     size_t heaps;             // number, abandoned ones included
     size_t slabs;             // number
-    size_t
-        asked_huge_bytes; // of the arena, asked for as huge pages and not split since (EBB_THP=auto)
+    size_t asked_huge_bytes;  // asked for as huge pages and not split since (EBB_THP=auto)
 };
 
 // A snapshot. O(slabs), with a system call for each: not for hot paths. Threads whose malloc or free
@@ -146,26 +147,33 @@ struct ebb_class_stats {
     size_t live_blocks;   // in use
     size_t cached_blocks; // free in magazines
     size_t free_blocks;   // free in slabs
+    size_t dirty_bytes;   // in free blocks, not yet returned, as in the snapshot
+    size_t pinned_bytes;  // in free blocks, beside blocks in use, as in the snapshot
 };
 
 // The accounts of the heap, class by class, in bytes unless named otherwise: what it has handed out, whether the
 // program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause. Samples of a
-// profile and guarded blocks have spans of their own, and count as those; with EBB_CHECK=1 what is held back is live.
+// profile and guarded blocks have spans of their own, and count as those; with EBB_CHECK=1 what is held back is live. Slabs
+// of which no page can be free, as few of their blocks are, are not looked at; in huge pages, what is free stays until it is
+// an eighth of a slab, and is pinned as well.
 #define EBB_SNAPSHOT_CLASSES 96
 struct ebb_snapshot {
-    uint64_t taken_ms;       // when, CLOCK_MONOTONIC
-    size_t live_bytes;       // blocks of classes in use, by their full size
-    size_t cached_bytes;     // blocks in magazines, and freed large objects that a thread keeps
-    size_t free_bytes;       // free blocks of slabs
-    size_t dirty_bytes;      // of them, on pages that may not have been returned
-    size_t slab_bytes;       // address space of slabs
-    size_t span_bytes;       // other spans: large objects, regions, the allocator's own
+    uint64_t taken_ms;   // when, CLOCK_MONOTONIC_COARSE
+    size_t live_bytes;   // blocks of classes in use, by their full size
+    size_t cached_bytes; // blocks in magazines, and freed large objects that a thread keeps
+    size_t free_bytes;   // free blocks of slabs
+    size_t
+        dirty_bytes; // of them, freed since their pages were looked at, if they ever are: see below
+    size_t
+        pinned_bytes;  // of them, at most, left there then, as blocks in use lie on the same pages
+    size_t slab_bytes; // address space of slabs
+    size_t span_bytes; // other spans: large objects, regions, the allocator's own
     size_t dirty_span_bytes; // free spans and kept mappings, not yet returned
     size_t huge_bytes;       // mappings of huge objects
     size_t huge_count;       // number
     size_t committed_bytes;  // arena made usable so far
     size_t reserved_bytes;   // arena address space
-    size_t asked_huge_bytes; // of the arena, asked for as huge pages and not split since
+    size_t asked_huge_bytes; // asked for as huge pages and not split since, huge objects included
     size_t purged_bytes;     // returned to the OS since the start
     size_t purges;           // number of calls for that, but for slabs'
     size_t slabs;            // number
@@ -177,6 +185,21 @@ struct ebb_snapshot {
 // O(threads * classes). Each heap is locked for the time that it takes to add it up, some microseconds; none waits for the
 // others. So what threads do meanwhile may be counted twice or not at all. Allocates nothing.
 EBB_EXPORT void ebb_snapshot_get(struct ebb_snapshot *snapshot) EBB_NOEXCEPT;
+
+// Of a thread that has allocated or freed.
+struct ebb_thread_stats {
+    uint64_t thread;      // the kernel's number of it, as gettid(2) has it
+    size_t cached_bytes;  // in its magazines, and in freed large objects that it keeps
+    size_t retired_bytes; // in full batches of blocks that it has retired
+    uint64_t
+        taken_bytes; // of blocks up to 128 KiB that have come into its magazines since its heap began
+};
+
+// Up to `count` threads, in no order. Returns how many there are. What they have for domains is in the classes' figures
+// alone. A heap goes from a thread that has ended to one that begins, and its taken_bytes with it: differences of them say
+// what the thread allocates, but for what still lay in its magazines. O(threads * classes); each heap is locked for some
+// microseconds, one after the other. Allocates nothing.
+EBB_EXPORT size_t ebb_threads_get(struct ebb_thread_stats *lines, size_t count) EBB_NOEXCEPT;
 
 // The name of option `index` (0, 1, ...), its value in force (bytes, milliseconds, or the number of
 // its word, see docs/options.md) and whether it was set, by the environment or by another process

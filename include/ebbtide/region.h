@@ -211,7 +211,8 @@ struct ebb_region_stats {
     uint64_t open_ms; // since it was opened
 };
 
-// One label: all its regions, or a domain. As of each thread's last slow call.
+// One label: all its regions, or a domain. As of each thread's last slow call. With EBB_CHECK=1 what is freed and held back
+// is live, and keeps an epoch from having drained.
 struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;

@@ -8,10 +8,11 @@
 #define SAME(a, b) _Static_assert((a) == (b), "the bindings do not fit the header: " #a)
 
 SAME(sizeof(struct ebb_stats), 20 * sizeof(size_t));
-SAME(sizeof(struct ebb_class_stats), 5 * sizeof(size_t));
+SAME(sizeof(struct ebb_class_stats), 7 * sizeof(size_t));
 SAME(EBB_SNAPSHOT_CLASSES, 96);
-SAME(sizeof(struct ebb_snapshot), (18 + 5 * EBB_SNAPSHOT_CLASSES) * sizeof(size_t));
-SAME(offsetof(struct ebb_snapshot, class_count), 17 * sizeof(size_t));
+SAME(sizeof(struct ebb_snapshot), (19 + 7 * EBB_SNAPSHOT_CLASSES) * sizeof(size_t));
+SAME(offsetof(struct ebb_snapshot, class_count), 18 * sizeof(size_t));
+SAME(sizeof(struct ebb_thread_stats), 32);
 SAME(sizeof(struct ebb_reclaim_stats), 80);
 SAME(offsetof(struct ebb_reclaim_stats, epoch), 24);
 SAME(offsetof(struct ebb_reclaim_stats, oldest_pin_ms), 48);

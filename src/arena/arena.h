@@ -123,9 +123,8 @@ struct ebbi_arena_totals {
     size_t dirty_bytes; // free spans that are not purged, and kept mappings
     size_t huge_bytes;
     size_t huge_count;
-    size_t dense_bytes;  // asked for as huge pages, not split since
-    size_t purged_bytes; // given back since the start
-    size_t purges;       // madvise calls for them
+    size_t dense_bytes; // asked for as huge pages, not split since
+    size_t purges;      // madvise calls for spans, since the start
 };
 
 // Once, alone. 0 or -ENOMEM, after which it may be called again.
@@ -158,6 +157,9 @@ bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
 // Returns free spans and kept mappings that have been free for delay_ms to the OS, oldest first. True when younger ones are left;
 // memory that the OS refuses to take (locked) is not waited for. limit_bytes: stop after that much.
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
+// Pages of objects, blocks and regions that have gone back since the start, in bytes; whoever returns some counts them.
+size_t ebbi_arena_purged_bytes(void);
+void ebbi_arena_count_purged(size_t bytes);
 // Hints, without the lock.
 size_t ebbi_arena_dirty_bytes(void); // of free spans and kept mappings
 size_t ebbi_arena_used_bytes(void);  // of spans and huge objects in use

@@ -4,8 +4,9 @@
 #include "base/list.h"
 #include "base/probe.h"
 
+static size_t purged_bytes; // atomic
 // Under the lock.
-static size_t purged_bytes, purge_calls;
+static size_t purge_calls;
 static struct ebbi_free_span *purging; // in no list, while the kernel takes their pages
 
 // The next run of dirty granules at or after `from`; its length is 0 when there is none.
@@ -109,6 +110,16 @@ static size_t purge_dirty_first(uint64_t now_ms, size_t limit_bytes)
     return granules << EBBI_GRANULE_SHIFT;
 }
 
+size_t ebbi_arena_purged_bytes(void)
+{
+    return ebbi_load_relaxed(&purged_bytes); // relaxed: a count
+}
+
+void ebbi_arena_count_purged(size_t bytes)
+{
+    (void)ebbi_fetch_add_relaxed(&purged_bytes, bytes); // relaxed: a count
+}
+
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
     uint64_t freed_by_ms = now_ms - ebbi_min(delay_ms, now_ms);
@@ -124,7 +135,7 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
             bytes = purge_dirty_first(now_ms, limit_bytes);
             refused = bytes == 0; // locked memory: not worth another try soon
         }
-        purged_bytes += bytes;
+        ebbi_arena_count_purged(bytes);
         limit_bytes -= ebbi_min(limit_bytes, bytes);
     }
     EBBI_ARENA_AUDIT();
@@ -180,7 +191,6 @@ void ebbi_arena_totals(struct ebbi_arena_totals *totals)
     totals->huge_bytes = ebbi_huge_total_bytes;
     totals->huge_count = ebbi_huge_total_count;
     totals->dense_bytes = ebbi_dense_bytes() + ebbi_huge_dense_bytes();
-    totals->purged_bytes = purged_bytes;
     totals->purges = purge_calls;
     ebbi_lock_drop(&ebbi_arena_mutex);
 }

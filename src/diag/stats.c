@@ -160,19 +160,9 @@ static void add_heap(struct ebbi_heap *heap, void *context)
 {
     struct snapshot *snapshot = context;
     snapshot->stats->heaps++;
-    snapshot->stats->purged_bytes += heap->own.purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         snapshot->asked[c].bytes += heap->magazines[c].asked_bytes;
         snapshot->asked[c].count += heap->magazines[c].asked_count;
-    }
-}
-
-static void add_depots(struct ebb_stats *stats)
-{
-    struct ebbi_owner *depots;
-    size_t count = ebbi_depots(&depots);
-    for (size_t i = 0; i < count; i++) {
-        stats->purged_bytes += depots[i].purged_bytes;
     }
 }
 
@@ -188,7 +178,7 @@ static void add_huge(struct ebb_stats *stats)
     stats->resident_free += ebbi_kept_resident(ebbi_resident_in);
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
-    stats->purged_bytes += totals.purged_bytes + ebbi_heaps_ended_purged();
+    stats->purged_bytes = ebbi_arena_purged_bytes();
 }
 
 static size_t take_off(size_t *item, size_t most)
@@ -234,7 +224,6 @@ static void balance(struct ebb_stats *s)
 static void take_frozen(struct snapshot *snapshot)
 {
     ebbi_heaps_visit(add_heap, snapshot);
-    add_depots(snapshot->stats);
     bool known = ebbi_cached_collect(&snapshot->cached);
     ebbi_regions_lock();
     ebbi_arena_each_chunk(add_granules, snapshot);
@@ -248,6 +237,11 @@ static void take_frozen(struct snapshot *snapshot)
 }
 
 void ebb_snapshot_get(struct ebb_snapshot *snapshot) { ebbi_snapshot_take(snapshot); }
+
+size_t ebb_threads_get(struct ebb_thread_stats *lines, size_t count)
+{
+    return ebbi_threads_account(lines, count);
+}
 
 void ebb_stats_get(struct ebb_stats *stats)
 {

@@ -37,8 +37,8 @@ void ebbi_clock_join(struct ebbi_clock *clock, struct ebb_participant *me, uint3
     me->now = &clock->now;
     me->released = me->looked = 0;
     me->due = me->in_vain = 0;
-    ebbi_store_relaxed(&me->busy, 0u); // relaxed: nobody waits for a thread that begins
-    me->thread = thread;
+    ebbi_store_relaxed(&me->busy, 0u);       // relaxed: nobody waits for a thread that begins
+    ebbi_store_relaxed(&me->thread, thread); // relaxed: a number, as where it is read
     ebbi_lock_take(&clock->lock);
     EBBI_ASSERT((clock->participants == NULL) == (clock->count == 0));
     EBBI_ASSERT(clock->participants != me);
@@ -54,6 +54,7 @@ static void unlink_participant(struct ebbi_clock *clock, struct ebb_participant 
     EBBI_ASSERT(clock->count > 0);
     // release[unpin -> scan]: its thread has ended, or is this one
     ebbi_store_release(&me->state, (uint64_t)0);
+    ebbi_store_relaxed(&me->thread, 0u); // relaxed: a number, as where it is read
     EBBI_LIST_REMOVE(clock->participants, me, next, previous);
     clock->count--;
 }
@@ -301,7 +302,8 @@ void ebbi_clock_keep_only(struct ebbi_clock *clock, struct ebb_participant *kept
     }
     EBBI_ASSERT(clock->participants == kept && clock->count == (kept != NULL));
     if (kept != NULL && kept->thread != 0) {
-        kept->thread = ebbi_os_thread_number();
+        // relaxed: the only thread
+        ebbi_store_relaxed(&kept->thread, ebbi_os_thread_number());
     }
     if (!ebbi_clock_is_fenced(clock) && !ebbi_os_membarrier_register()) {
         become_fenced(clock);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer front: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
-//   malloc: size -> bin -> pop -> parked?  empty, large, no heap, sampled: ebbi_malloc_slow
+//   malloc: size -> bin -> pop -> parked?  empty, above 32 KiB, no heap, sampled: ebbi_malloc_slow
 //   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
 //   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow

@@ -27,13 +27,18 @@ static bool checks_all(void)
     return ebbi_check_is_on();
 }
 
-// Memory was refused. True: there is some more now. What is held may become spare: that comes last.
-static bool give_spares(void)
+// Memory was refused: what is held, and all that is free anywhere, goes home, so that address space comes together.
+// Not while the thread ends the process, and may hold any lock.
+static void give_all(void)
 {
     struct ebbi_heap *mine = ebbi_heap_mine();
-    bool some = ebbi_held_rest();
-    some |= ebbi_guard_rest();
-    return (mine != NULL && ebbi_spares_rest(mine)) || some;
+    if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread, or of no matter
+        (void)ebbi_guard_rest();
+        (void)ebbi_trim(mine, ebbi_threads_any());
+    }
+    if (mine != NULL) {
+        (void)ebbi_spares_rest(mine); // what was held may have become spare
+    }
 }
 
 static void *take_class(unsigned class_number, size_t bytes)
@@ -48,7 +53,8 @@ static void *take_class(unsigned class_number, size_t bytes)
             (void)ebbi_limbo_refill(heap, class_number);
         }
         block = ebbi_heap_pop(heap, class_number, bytes);
-        if (EBBI_UNLIKELY(block == NULL) && give_spares()) {
+        if (EBBI_UNLIKELY(block == NULL)) {
+            give_all();
             block = ebbi_heap_pop(heap, class_number, bytes);
         }
         ebbi_outside(inside);
@@ -79,8 +85,12 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     }
     struct ebbi_label *label = heap != NULL ? heap->own.label : NULL;
     void *p = ebbi_large_alloc(bytes, align, zero, label);
-    bool possible = bytes >> EBBI_ADDRESS_BITS == 0; // else nothing held would help
-    return p == NULL && possible && give_spares() ? ebbi_large_alloc(bytes, align, zero, label) : p;
+    bool possible = bytes >> EBBI_ADDRESS_BITS == 0; // else nothing would help
+    if (p == NULL && possible) {
+        give_all();
+        p = ebbi_large_alloc(bytes, align, zero, label);
+    }
+    return p;
 }
 
 // A guarded one, if it is time for that; else NULL. Of threads in a domain none is.
@@ -211,36 +221,52 @@ static EBBI_NOINLINE void *malloc_any(size_t bytes, ebbi_site site)
     return EBBI_UNLIKELY(p != NULL) ? p : plain(bytes, 1, site);
 }
 
-// Where the thread has freed an object like it, and nothing is asked of the slow path but that, it is that one.
-static EBBI_NOINLINE void *malloc_large(size_t bytes, ebbi_site site)
+// The thread's own, where nothing else is current, and nothing asked of each malloc; else NULL.
+static struct ebbi_heap *plain_heap(void)
 {
     const struct ebbi_fast *source = ebbi_source_now();
     struct ebbi_heap *mine = ebbi_heap_mine();
     uint32_t asked =
         (uint32_t)ebbi_guard_is_on() | (uint32_t)ebbi_check_is_on() | ebbi_profile_round();
-    bool plainly = mine != NULL && source == &mine->fast && asked == 0;
-    void *again = plainly ? ebbi_large_again(mine, bytes) : NULL;
+    return mine != NULL && source == &mine->fast && asked == 0 ? mine : NULL;
+}
+
+// Where the thread has freed an object like it, it is that one.
+static EBBI_NOINLINE void *malloc_large(size_t bytes, ebbi_site site)
+{
+    struct ebbi_heap *mine = plain_heap();
+    void *again = mine != NULL ? ebbi_large_again(mine, bytes) : NULL;
     return again != NULL ? again : malloc_any(bytes, site);
+}
+
+// Of a class beyond the fast path's table.
+static EBBI_NOINLINE void *malloc_medium(size_t bytes, ebbi_site site)
+{
+    struct ebbi_heap *mine = plain_heap();
+    if (mine == NULL) {
+        return malloc_any(bytes, site);
+    }
+    unsigned bin = ebbi_class_bin(ebbi_class_for(bytes), mine->lane);
+    return ebbi_pop(&mine->fast, bin, bytes, EBBI_BY_MALLOC, site, malloc_any, ebbi_malloc_parked);
 }
 
 // While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes, ebbi_site site)
 {
-    if (bytes > EBBI_CLASS_MAX) {
-        return malloc_large(bytes, site);
+    if (bytes > EBBI_SMALL_MAX) {
+        return bytes > EBBI_CLASS_MAX ? malloc_large(bytes, site) : malloc_medium(bytes, site);
     }
-    uint32_t round = ebbi_profile_round();
     struct ebbi_fast *source = ebbi_source_now();
-    if (EBBI_LIKELY(round == 0) || bytes > EBBI_SMALL_MAX ||
-        !ebbi_sampler_skips(&source->sampler, round, bytes)) {
+    if (!ebbi_sampler_skips(&source->sampler, ebbi_profile_round(), bytes)) {
         return malloc_any(bytes, site);
     }
     if (ebbi_check_is_on()) {
         return plain(bytes, 1, site);
     }
-    unsigned lane = ((struct ebbi_heap *)source)->lane;
-    return ebbi_pop(source, ebbi_lookup_bin(bytes, lane), bytes, EBBI_BY_MALLOC, site, take_any,
-                    take_parked);
+    // relaxed: see set_lookup of heap/registry.c
+    unsigned bin =
+        ebbi_load_relaxed(&source->sampler.bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+    return ebbi_pop(source, bin, bytes, EBBI_BY_MALLOC, site, take_any, take_parked);
 }
 
 EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes, ebbi_site site)

@@ -11,6 +11,9 @@
 void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
+void ebbi_magazines_lend(struct ebbi_heap *heap);           // nobody uses them; under own.lock
+void ebbi_magazines_lend_no_more(struct ebbi_heap *heap);   // its thread does
+size_t ebbi_magazines_charge(const struct ebbi_heap *heap); // what charged_bytes is to be
 EBBI_INLINE unsigned ebbi_tray_number(unsigned bin) { return EBBI_CLASS_COUNT + bin % EBBI_TRAYS; }
 void ebbi_magazine_first(struct ebbi_heap *heap);              // a new heap's first arrays
 void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);     // if there is room for its array

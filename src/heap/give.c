@@ -91,6 +91,7 @@ static void count_home(struct ebbi_owner *owner, unsigned class_number, size_t h
 {
     if (home > 0) {
         ebbi_owner_count_out(owner, class_number, -(int64_t)home);
+        owner->shelves[class_number].dirty_blocks += (uint32_t)home;
     }
 }
 

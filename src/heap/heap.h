@@ -43,7 +43,7 @@ _Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
 #define EBBI_LEAST_SLOTS 16
 #define EBBI_FIRST_ARRAYS 4 // of the least size, among the fields
-#define EBBI_SLOTS 3520     // for all others
+#define EBBI_SLOTS 3456     // for all others
 
 typedef void *ebbi_slot; // a slot of a magazine
 
@@ -124,13 +124,14 @@ struct ebbi_heap {
     bool amid;           // its thread is between ebbi_lock_owner and ebbi_unlock_owner
     bool counted;        // its thread, among those that helper.c counts
     bool has_regions;    // its thread may own some
+    bool lends;          // what its magazines are charged; under own.lock, as `parked` is changed
     bool had_regions;    // never destroyed: ebbi_sheet_owner_revoke may still look at it
     uint32_t
         inside; // how deep its thread is in slow calls; atomic, see park.c, as are the next two
     uint32_t parked;
     struct ebbi_fast **slot;
-    size_t budget_bytes;        // what magazines may still grow by
-    uint64_t taken_bytes;       // by refills, since the start
+    size_t charged_bytes;       // by magazines, see magazine.c
+    uint64_t taken_bytes;       // by refills, since the start; atomic
     struct ebbi_heap *seats;    // that the thread of this heap has in domains
     struct ebb_region *region;  // current, while ebbi_source is ebbi_heap_scoped
     struct ebbi_calls *running; // records taken, innermost run first

@@ -6,8 +6,9 @@
 
 struct owner_sums {
     const struct ebbi_owner *owner;
-    size_t slabs, bytes, dirty_bytes, pinned_bytes; // of what the lists hold
-    size_t shelf_slabs;                             // that the shelves count, as the next
+    size_t slabs, bytes, dirty_bytes; // of what the lists hold, as are the next
+    uint32_t dirty_blocks[EBBI_CLASS_COUNT], pinned[EBBI_CLASS_COUNT];
+    size_t shelf_slabs; // that the shelves count, as the next
     uint32_t out_bytes;
 };
 
@@ -35,7 +36,8 @@ static void audit_slab(struct owner_sums *sums, const struct ebbi_slab *slab)
     sums->slabs++;
     sums->bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
     sums->dirty_bytes += (size_t)slab->dirty_blocks * c->size;
-    sums->pinned_bytes += slab->pinned_bytes;
+    sums->dirty_blocks[slab->class_number] += slab->dirty_blocks;
+    sums->pinned[slab->class_number] += slab->pinned_bytes / EBBI_QUANTUM;
 }
 
 static void audit_bucket(struct owner_sums *sums, unsigned class_number, unsigned bucket)
@@ -90,8 +92,14 @@ static void audit_sums(const struct owner_sums *sums)
     if (sums->shelf_slabs != owner->slab_count || sums->out_bytes != (uint32_t)owner->out_bytes) {
         owner_audit_fail(owner, 2, "slabs of all shelves", sums->shelf_slabs);
     }
-    if (sums->dirty_bytes != owner->dirty_bytes || sums->pinned_bytes != owner->pinned_bytes) {
+    if (sums->dirty_bytes != owner->dirty_bytes) {
         owner_audit_fail(owner, 2, "dirty bytes of the slabs in lists", sums->dirty_bytes);
+    }
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        const struct ebbi_shelf *shelf = &owner->shelves[c];
+        if (sums->dirty_blocks[c] != shelf->dirty_blocks || sums->pinned[c] != shelf->pinned) {
+            owner_audit_fail(owner, 2, "dirty and pinned ones of a shelf's slabs", c);
+        }
     }
 }
 
@@ -183,6 +191,9 @@ void ebbi_magazines_audit(const struct ebbi_heap *heap)
     }
     for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
         audit_array(heap, n);
+    }
+    if (heap->charged_bytes != ebbi_magazines_charge(heap)) {
+        magazine_fail(heap, 1, "what magazines are charged", 0);
     }
 }
 

@@ -4,21 +4,43 @@
 // Arrays are powers of two of slots from the heap's own granule. A magazine starts small, doubles
 // while it runs both full and empty (a larger one would have saved both trips) or keeps running
 // empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
-// better off in their slabs. What they have beyond the least, in bytes of blocks, is bounded by a budget.
-// A tray grows by its fills to STEADY_SLOTS, of at most STEADY_BYTES.
+// better off in their slabs. A tray grows by its fills to STEADY_SLOTS, of at most STEADY_BYTES.
+//
+// What arrays hold beyond the least is charged, in bytes of blocks:
+//
+// B1  charged_bytes of a heap is the sum over its arrays, and at most EBB_CACHE. Large blocks leave a part of
+//     that to the others: they come to it first, and gain less.
+// B2  shared.bytes is the sum over all heaps that do not lend of what is charged beyond their own part
+//     (EBB_CACHE / OWN_PART). No heap grows where it comes to more than SHARED_PARTS times EBB_CACHE, so many
+//     threads, each of which could have its EBB_CACHE, keep no more than that and their own parts. Nor does it
+//     grow into the last quarter beyond an equal part; where others have come so far, it halves what runs empty.
+// B3  whose thread sleeps, its magazines emptied by the helper (park.c), or ended in a fork lends: others may
+//     have it until a thread comes for the heap. Then the sum may be over its bound; as long as it is, all
+//     heaps that have a part of it halve what runs empty.
 #include "heap/blocks.h"
+#include "os/options.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
+#define LEAST_BYTES 32768u // of blocks, but for one: what each class has that is used
+#define LARGE_BYTES 2048u  // larger blocks leave a quarter of EBB_CACHE to the others
+#define OWN_PART 16        // of EBB_CACHE
+#define SHARED_PARTS 4     // EBB_CACHEs
 #define TRAY_FILLS 4       // in a row, until a tray grows
 #define GROW_AFTER 2       // refills in a row
 #define SHRINK_AFTER 8     // flushes in a row
 
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
+static struct { // atomic: sums, beside which nothing is read
+    size_t bytes;
+    int heaps; // that have a part of it
+} shared;
+
 static size_t least_slots(const struct ebbi_class *c)
 {
-    return ebbi_min(c->slots, EBBI_LEAST_SLOTS);
+    size_t fitting = (size_t)1 << log2_of(ebbi_max(LEAST_BYTES / c->size, 2));
+    return ebbi_min(ebbi_min(c->slots, EBBI_LEAST_SLOTS), fitting);
 }
 
 static size_t steady_slots(const struct ebbi_class *c)
@@ -26,11 +48,105 @@ static size_t steady_slots(const struct ebbi_class *c)
     return ebbi_max(least_slots(c), ebbi_min(STEADY_BYTES / c->size, c->slots));
 }
 
-// What an array takes of the budget: beyond the least, which every class gets that is used.
+// Beyond the least, which every class gets that is used.
 static size_t charge(const struct ebbi_class *c, size_t slots)
 {
     size_t least = least_slots(c);
     return slots > least ? (slots - least) * c->size : 0;
+}
+
+static size_t most_shared(void) { return ebbi_option(EBBI_OPTION_CACHE) * SHARED_PARTS; }
+
+// The heap's part of what all share.
+static size_t part_of(size_t charged)
+{
+    size_t own = ebbi_option(EBBI_OPTION_CACHE) / OWN_PART;
+    return charged > own ? charged - own : 0;
+}
+
+// Up to where the sum may come with that part: the last quarter is for who has less than an equal one.
+static size_t bound_of(size_t part)
+{
+    size_t most = most_shared();
+    size_t heaps = (size_t)ebbi_load_relaxed(&shared.heaps) + 1; // relaxed: with who has none yet
+    return part > most / heaps ? most - most / 4 : most;
+}
+
+static void share(size_t before, size_t after)
+{
+    // relaxed: as all of it
+    ebbi_fetch_add_relaxed(&shared.bytes, after - before); // or less, modulo 2^64
+    if ((before == 0) != (after == 0)) {
+        ebbi_fetch_add_relaxed(&shared.heaps, after == 0 ? -1 : 1); // relaxed: as above
+    }
+}
+
+// False, and nothing is changed, where that were more than there is.
+static bool share_more(size_t before, size_t after)
+{
+    size_t bound = bound_of(after);
+    // relaxed: as all of it
+    if (ebbi_load_relaxed(&shared.bytes) + (after - before) > bound) {
+        return false;
+    }
+    share(before, after);
+    // relaxed: as above
+    if (ebbi_load_relaxed(&shared.bytes) > bound) {
+        share(after, before);
+        return false;
+    }
+    return true;
+}
+
+void ebbi_magazines_lend(struct ebbi_heap *heap)
+{
+    ebbi_assert_held(&heap->own.lock);
+    if (!heap->lends) {
+        heap->lends = true;
+        share(part_of(heap->charged_bytes), 0);
+    }
+}
+
+void ebbi_magazines_lend_no_more(struct ebbi_heap *heap)
+{
+    if (heap->lends) {
+        heap->lends = false;
+        share(0, part_of(heap->charged_bytes));
+    }
+}
+
+static bool charge_to(struct ebbi_heap *heap, const struct ebbi_class *c, size_t charged)
+{
+    size_t most = ebbi_option(EBBI_OPTION_CACHE);
+    size_t before = part_of(heap->charged_bytes), after = part_of(charged);
+    ebbi_magazines_lend_no_more(heap);
+    if (charged > heap->charged_bytes &&
+        (charged > (c->size > LARGE_BYTES ? most - most / 4 : most) ||
+         (after > before && !share_more(before, after)))) {
+        return false;
+    }
+    if (after < before) {
+        share(before, after);
+    }
+    heap->charged_bytes = charged;
+    return true;
+}
+
+// The heap has more of it than it may keep.
+static bool owes(const struct ebbi_heap *heap)
+{
+    size_t part = part_of(heap->charged_bytes);
+    // relaxed: as all of it
+    return part != 0 && ebbi_load_relaxed(&shared.bytes) > bound_of(part);
+}
+
+size_t ebbi_magazines_charge(const struct ebbi_heap *heap)
+{
+    size_t sum = 0;
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        sum += charge(&ebbi_classes[c], heap->magazines[c].slots);
+    }
+    return sum;
 }
 
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
@@ -104,12 +220,13 @@ void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
     struct ebbi_magazine *tray = &heap->magazines[number];
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(tray->slots == 0);
-    void **array = array_take(heap, EBBI_LEAST_SLOTS);
+    size_t slots = least_slots(&ebbi_classes[ebbi_tag_class(bin)]);
+    void **array = array_take(heap, slots);
     if (array != NULL) {
         tray->bin = (uint16_t)bin;
         tray->streak = 0;
         tray->busy = true;
-        set_array(heap, number, array, EBBI_LEAST_SLOTS);
+        set_array(heap, number, array, slots);
     }
 }
 
@@ -149,11 +266,13 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
     EBBI_ASSERT(ebbi_is_class(class_number) && slots >= 2 && (slots & (slots - 1)) == 0);
     EBBI_ASSERT(heap->magazines[class_number].stolen == 0);
     struct ebbi_magazine *m = &heap->magazines[class_number];
-    size_t before = charge(&ebbi_classes[class_number], m->slots);
-    size_t after = charge(&ebbi_classes[class_number], slots);
+    const struct ebbi_class *c = &ebbi_classes[class_number];
+    size_t before = charge(c, m->slots);
+    size_t after = charge(c, slots);
     EBBI_ASSERT(m->slots == 0 ||
                 heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + 1);
-    if (after > before + heap->budget_bytes) {
+    size_t charged = heap->charged_bytes - before + after;
+    if (after > before && !charge_to(heap, c, charged)) {
         return false;
     }
     void **array = array_take(heap, slots);
@@ -161,11 +280,14 @@ static bool resize(struct ebbi_heap *heap, unsigned class_number, size_t slots)
         array = m->base;
         array_give_above(heap, array, slots, m->slots);
     } else if (array == NULL) {
+        (void)charge_to(heap, c, heap->charged_bytes - after + before);
         return false;
     } else if (m->slots != 0) {
         array_give(heap, m->base, m->slots);
     }
-    heap->budget_bytes += before - after;
+    if (after < before) {
+        (void)charge_to(heap, c, charged);
+    }
     // relaxed: a hint, and the same each time
     ebbi_store_relaxed(&m->bin, (uint16_t)ebbi_class_bin(class_number, heap->lane));
     set_array(heap, class_number, array, slots);
@@ -202,7 +324,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
     m->flushed = flush;
     m->busy = true;
-    if (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c)) {
+    bool too_large = flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c);
+    if (too_large || (m->slots > least_slots(c) && owes(heap))) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
     } else if (flush ? m->slots * (size_t)2 <= steady_slots(c) // and is not halved for it
                      : wants_more(c, m, turned)) {

@@ -5,7 +5,7 @@
 //
 // P1  every slab of the owner with a free block is `current` of its class, in one bucket, or purging; in a
 //     bucket it has fewer free blocks than those at which it moves.
-// P2  slab_count, held_bytes, dirty_bytes, pinned_bytes and a shelf's counts are sums over the owner's slabs; full ones have
+// P2  slab_count, held_bytes, dirty_bytes and a shelf's counts are sums over the owner's slabs; full ones have
 //     nothing dirty or pinned.
 // P3  the purge queue is linked both ways through slabs of the owner that say so.
 #ifndef EBB_HEAP_OWNER_H
@@ -20,8 +20,10 @@
 struct ebbi_shelf { // slabs of one class
     struct ebbi_slab *current;
     struct ebbi_slab *bucket[EBBI_BUCKETS];
-    uint32_t slabs;      // of the class
-    uint32_t out_blocks; // of theirs, that are not in them; modulo 2^32
+    uint32_t slabs;        // of the class
+    uint32_t out_blocks;   // of theirs, that are not in them; modulo 2^32, as are the next
+    uint32_t dirty_blocks; // free, not looked at since they came back
+    uint32_t pinned;       // free, on pages that purges had to leave; EBBI_QUANTUM bytes each
 };
 
 struct ebbi_owner {
@@ -32,11 +34,11 @@ struct ebbi_owner {
     size_t slab_count;
     size_t held_bytes;        // of slabs
     size_t dirty_bytes;       // free blocks of slabs that may hold pages
-    size_t pinned_bytes;      // free blocks on pages that purges had to leave
     size_t freed_bytes;       // since the last purge by amount
     size_t out_bytes;         // of blocks that are not in its slabs
     struct ebbi_peak peak;    // of out_bytes
-    size_t purged_bytes;      // pages of slabs returned since the start
+    uint32_t room_ms;         // when room_bytes last changed
+    size_t room_bytes;        // that it has learned to keep (purge_queue.c)
     struct ebbi_label *label; // whose memory it is; NULL: nobody's
     struct ebbi_slab *purge_first, *purge_last;
     struct ebbi_slab *purging; // slabs whose pages are being returned, through `next`
@@ -57,6 +59,17 @@ EBBI_INLINE void ebbi_owner_count_out(struct ebbi_owner *owner, unsigned class_n
     shelf->out_blocks += (uint32_t)more;
     // relaxed: a count, which domain.c reads without the lock
     ebbi_store_relaxed(&owner->out_bytes, owner->out_bytes + (size_t)bytes);
+}
+
+// The same: so many free blocks of a slab more are dirty, and so many bytes of the others are pinned.
+EBBI_INLINE void ebbi_owner_count_free(struct ebbi_owner *owner, const struct ebbi_slab *slab,
+                                       int64_t dirty, int64_t pinned)
+{
+    struct ebbi_shelf *shelf = &owner->shelves[slab->class_number];
+    EBBI_ASSERT(pinned % EBBI_QUANTUM == 0);
+    owner->dirty_bytes += (size_t)(dirty * (int64_t)ebbi_slab_class(slab)->size);
+    shelf->dirty_blocks += (uint32_t)dirty;
+    shelf->pinned += (uint32_t)(pinned / EBBI_QUANTUM);
 }
 
 #endif

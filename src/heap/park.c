@@ -24,6 +24,7 @@
 //     changed under the heap's lock.
 // P6  `parked` is changed under the heap's lock, and but to 0 by one pass at a time: a second one could
 //     take for behind a membarrier what is not.
+#include "heap/blocks.h"
 #include "heap/registry.h"
 #include "heap/slabs.h"
 #include "os/wake.h"
@@ -61,6 +62,7 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
             move_down(heap, &heap->magazines[n]);
         }
     }
+    ebbi_magazines_lend_no_more(heap);
     ebbi_store_relaxed(&heap->parked, 0u); // relaxed: under the lock but for this thread's look
     if (ebbi_source_now() == &ebbi_heap_parked) {
         ebbi_source_set(&heap->fast);
@@ -72,7 +74,7 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
 void ebbi_unpop(size_t bytes)
 {
     struct ebbi_fast *own = ebbi_current();
-    unsigned bin = ebbi_lookup_bin(bytes, ((struct ebbi_heap *)own)->lane);
+    unsigned bin = ebbi_class_bin(ebbi_class_for(bytes), ((struct ebbi_heap *)own)->lane);
     ebbi_store_relaxed(&own->top[bin], own->top[bin] + 1); // relaxed: others only count
 }
 
@@ -156,6 +158,9 @@ static void empty(struct ebbi_heap *heap, void *context)
     bool noted = heap->parked == NOTED && sleeps(heap);
     for (unsigned n = 1; noted && (n = next_array(heap, n)) != 0; n++) {
         parking->bytes += steal(&heap->magazines[n]);
+    }
+    if (noted) {
+        ebbi_magazines_lend(heap);
     }
     if (heap->parked != NOT_PARKED) {
         ebbi_store_relaxed(&heap->parked, (uint32_t)SETTLED); // relaxed: under the lock

@@ -28,7 +28,9 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
         m->asked_count++;
         got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
         EBBI_ASSERT(got < m->slots && m->base[0] == NULL);
-        heap->taken_bytes += got * ebbi_classes[class_number].size;
+        // relaxed: others only count
+        ebbi_store_relaxed(&heap->taken_bytes,
+                           heap->taken_bytes + got * ebbi_classes[class_number].size);
         ebbi_store_relaxed(&heap->fast.top[bin], m->base + 1 + got); // relaxed: others only count
     }
     EBBI_OWNER_AUDIT(owner, heap->events);

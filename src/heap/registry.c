@@ -23,7 +23,8 @@ static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static size_t thread_heaps; // made so far
 static unsigned next_heap;  // made so far, seats included; atomic
-static size_t ended_purged; // by owners of heaps that have ended; atomic
+// Of threads' heaps by lane, while allocations are sampled; atomic.
+static EBBI_SPARSE uint16_t counted_bins[EBBI_LANES][EBBI_LOOKUP_COUNT];
 
 _Static_assert(sizeof(struct ebbi_heap) + (COLOURS - 1) * (size_t)EBBI_CACHE_LINE <= EBBI_GRANULE,
                "a heap is one granule, wherever it starts in it");
@@ -65,12 +66,16 @@ static void prepare_bins(struct ebbi_heap *heap)
 // thread's stack.
 static EBBI_NOINLINE void set_lookup(struct ebbi_heap *heap)
 {
-    uint16_t bins[EBBI_LOOKUP_COUNT] = {0};
-    if (ebbi_profile_round() == 0 && !ebbi_check_is_on()) {
-        fill_lookup(bins, heap->lane);
-    }
+    uint16_t bins[EBBI_LOOKUP_COUNT];
+    bool counts = ebbi_profile_round() != 0 && heap->lane < EBBI_LANES;
+    bool slows = ebbi_profile_round() != 0 || ebbi_check_is_on();
+    fill_lookup(bins, heap->lane);
     for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
-        ebbi_store_relaxed(&heap->fast.bin_of[i], bins[i]); // relaxed: see above
+        if (counts) {
+            ebbi_store_relaxed(&counted_bins[heap->lane][i], bins[i]); // relaxed: see above
+        }
+        uint16_t bin = slows ? 0 : bins[i];
+        ebbi_store_relaxed(&heap->fast.bin_of[i], bin); // relaxed: see above
     }
 }
 
@@ -97,8 +102,8 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     struct ebbi_heap *heap = (void *)(start + number % COLOURS * (size_t)EBBI_CACHE_LINE);
     heap->lane = (uint16_t)(first_lane + number % EBBI_LANES);
     heap->own.lane = heap->lane;
+    heap->fast.sampler.bins = first_lane == 0 ? counted_bins[heap->lane] : NULL;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
-    heap->budget_bytes = ebbi_option(EBBI_OPTION_CACHE);
     heap->slot_next = heap->slots;
     heap->slot_end = heap->slots + EBBI_SLOTS;
     EBBI_ASSERT((uintptr_t)heap % EBBI_CACHE_LINE == 0);
@@ -161,18 +166,13 @@ static void unlink_heap(struct ebbi_heap *heap)
                 heap->own.purge_first == NULL);
     EBBI_ASSERT(heap->records == NULL && heap->seats == NULL &&
                 ebbi_spares_granules(&heap->spares) == 0);
-    // relaxed: a count
-    (void)ebbi_fetch_add_relaxed(&ended_purged, heap->own.purged_bytes);
+    ebbi_purge_rest(&heap->own);
     EBBI_LIST_REMOVE(all_heaps, heap, next, previous);
-}
-
-size_t ebbi_heaps_ended_purged(void)
-{
-    return ebbi_load_relaxed(&ended_purged); // relaxed: a count
 }
 
 void ebbi_heap_end(struct ebbi_heap *heap)
 {
+    EBBI_ASSERT(heap->lends || heap->charged_bytes == 0);
     ebbi_own_give((void *)ebbi_align_down((uintptr_t)heap, EBBI_GRANULE));
 }
 

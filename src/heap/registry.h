@@ -44,7 +44,5 @@ struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap,
 struct ebbi_heap *ebbi_heaps_first(void); // of all, through `next`
 
 void ebbi_heap_end(struct ebbi_heap *heap);
-// Bytes that owners had returned whose heaps have ended.
-size_t ebbi_heaps_ended_purged(void);
 
 #endif

@@ -81,8 +81,7 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_purge_unnote(owner, slab);
     owner->slab_count--;
     owner->shelves[slab->class_number].slabs--;
-    owner->dirty_bytes -= (size_t)slab->dirty_blocks * c->size;
-    owner->pinned_bytes -= slab->pinned_bytes;
+    ebbi_owner_count_free(owner, slab, -(int64_t)slab->dirty_blocks, -(int64_t)slab->pinned_bytes);
     owner->held_bytes -= (size_t)c->granules << EBBI_GRANULE_SHIFT;
     if (owner->label != NULL) {
         ebbi_label_drop(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
@@ -95,23 +94,26 @@ static void destroy(struct ebbi_owner *owner, struct ebbi_slab *slab)
 }
 
 void ebbi_shelf_count_taken(struct ebbi_owner *owner, const struct ebbi_slab *slab, size_t count,
-                            size_t dirty, size_t pinned)
+                            struct ebbi_slab_free before)
 {
-    size_t size = ebbi_slab_class(slab)->size;
-    EBBI_ASSERT(slab->dirty_blocks <= dirty &&
-                owner->dirty_bytes >= (dirty - slab->dirty_blocks) * size);
-    owner->dirty_bytes -= (dirty - slab->dirty_blocks) * size;
-    owner->pinned_bytes -= pinned - slab->pinned_bytes;
+    struct ebbi_slab_free now = ebbi_slab_free_now(slab);
+    EBBI_ASSERT(now.dirty <= before.dirty && now.early <= before.early &&
+                owner->dirty_bytes >= (before.dirty - now.dirty) * ebbi_slab_class(slab)->size);
+    if (EBBI_UNLIKELY(now.early != before.early)) {
+        ebbi_purge_regret(owner, slab, before.early - now.early);
+    }
+    ebbi_owner_count_free(owner, slab, (int64_t)now.dirty - (int64_t)before.dirty,
+                          (int64_t)now.pinned - (int64_t)before.pinned);
     ebbi_owner_count_out(owner, slab->class_number, (int64_t)count);
-    EBBI_ASSERT(owner->out_bytes >= count * size);
+    EBBI_ASSERT(owner->out_bytes >= count * ebbi_slab_class(slab)->size);
 }
 
 void ebbi_shelf_take_one(struct ebbi_owner *owner, struct ebbi_slab *slab, unsigned block)
 {
-    size_t dirty = slab->dirty_blocks, pinned = slab->pinned_bytes;
+    struct ebbi_slab_free before = ebbi_slab_free_now(slab);
     ebbi_assert_held(&owner->lock);
     ebbi_slab_take_one(slab, block);
-    ebbi_shelf_count_taken(owner, slab, 1, dirty, pinned);
+    ebbi_shelf_count_taken(owner, slab, 1, before);
 }
 
 void ebbi_shelf_drop_full(struct ebbi_owner *owner, struct ebbi_slab *slab)

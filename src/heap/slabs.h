@@ -50,9 +50,9 @@ EBBI_INLINE void ebbi_shelf_settle(struct ebbi_owner *owner, struct ebbi_slab *s
         ebbi_shelf_move(owner, slab);
     }
 }
-// So many blocks were taken from the slab, which had that much dirty and pinned before.
+// So many blocks were taken from the slab, whose free ones were these before.
 void ebbi_shelf_count_taken(struct ebbi_owner *owner, const struct ebbi_slab *slab, size_t count,
-                            size_t dirty, size_t pinned);
+                            struct ebbi_slab_free before);
 void ebbi_shelf_take_one(struct ebbi_owner *owner, struct ebbi_slab *slab,
                          unsigned block); // this one, which is free in it
 struct ebbi_slab *ebbi_shelf_next(struct ebbi_owner *owner, unsigned class_number);
@@ -60,12 +60,15 @@ struct ebbi_slab *ebbi_shelf_next(struct ebbi_owner *owner, unsigned class_numbe
 // ---- purge_queue.c -------------------------------------------------------------------------------
 void ebbi_purge_note(struct ebbi_owner *owner, struct ebbi_slab *slab);
 void ebbi_purge_unnote(struct ebbi_owner *owner, struct ebbi_slab *slab);
-// Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. Adds to *bytes. True:
-// there may be more.
-bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms, size_t *bytes);
+// Returns what has been free for so long, of a bounded number of slabs, and drops the lock meanwhile. True: there may
+// be more.
+bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms);
 // Its thread has ended: without a helper all that is free goes, as nobody comes later who would.
 void ebbi_purge_ended(struct ebbi_owner *owner);
-void ebbi_purge_blocks(struct ebbi_owner *owner);    // by amount; as above
+void ebbi_purge_blocks(struct ebbi_owner *owner); // by amount; as above
+// So many of its blocks that a purge took before their time are in use again.
+void ebbi_purge_regret(struct ebbi_owner *owner, const struct ebbi_slab *slab, size_t blocks);
+void ebbi_purge_rest(struct ebbi_owner *owner);      // it ends
 void ebbi_owner_turn_peak(struct ebbi_owner *owner); // at each pass
 // In the child of a fork: nobody purges its slabs any more.
 void ebbi_purge_forked(struct ebbi_owner *owner, void *context);

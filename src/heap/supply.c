@@ -24,7 +24,7 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
         if (EBBI_UNLIKELY(count == 0)) {
             ebbi_slab_report_late_free(slab); // it ended, and may have begun again, on the list
         }
-        owner->dirty_bytes += count * ebbi_slab_class(slab)->size;
+        ebbi_owner_count_free(owner, slab, (int64_t)count, 0);
         ebbi_owner_count_out(owner, slab->class_number, -(int64_t)count);
         slab->touched = owner->clock_ms;
         ebbi_purge_note(owner, slab);
@@ -109,9 +109,9 @@ size_t ebbi_owner_take(struct ebbi_owner *owner, unsigned class_number, void **s
         size_t part = ebbi_min(wanted - got, slab->free_count);
         EBBI_ASSERT(part > 0 && slab->class_number == class_number && !slab->purging);
         slab->touched = owner->clock_ms;
-        size_t dirty = slab->dirty_blocks, pinned = slab->pinned_bytes;
+        struct ebbi_slab_free before = ebbi_slab_free_now(slab);
         part = ebbi_slab_take(slab, slots + got, part);
-        ebbi_shelf_count_taken(owner, slab, part, dirty, pinned);
+        ebbi_shelf_count_taken(owner, slab, part, before);
         got += part;
     }
     return got;

@@ -152,6 +152,7 @@ static void forget_unlocked(struct ebbi_heap *heap)
             heap->fast.top[tray->bin] = tray->base + 1;
         }
     }
+    ebbi_magazines_lend(heap);
     memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
     heap->limbo.spare = NULL;
     heap->outbox_count = 0;

@@ -110,6 +110,15 @@ static void put_one(struct metrics_out *out, const char *name, bool is_counter, 
 
 // ---- families ------------------------------------------------------------------------------------------
 
+static void put_free(struct metrics_out *out, const char *state, uint64_t bytes)
+{
+    begin_sample(out, "free_bytes", "");
+    ebbi_text_put(&out->text, ",state=\"");
+    ebbi_text_put(&out->text, state);
+    ebbi_text_put(&out->text, "\"");
+    end_sample(out, bytes);
+}
+
 // As accounts.py: the spare objects of `cached_bytes` are in `span_bytes` as well.
 static void put_accounts(struct metrics_out *out, const struct ebb_snapshot *s)
 {
@@ -119,6 +128,7 @@ static void put_accounts(struct metrics_out *out, const struct ebb_snapshot *s)
     }
     uint64_t spare = s->cached_bytes - ebbi_min(cached, s->cached_bytes);
     uint64_t dirty = ebbi_min(s->dirty_bytes, s->free_bytes);
+    uint64_t pinned = ebbi_min(s->pinned_bytes, s->free_bytes - dirty);
     put_one(out, "live_bytes", false,
             "Blocks of size classes in use, by their full size, in bytes.", s->live_bytes);
     put_one(
@@ -133,14 +143,11 @@ static void put_accounts(struct metrics_out *out, const struct ebb_snapshot *s)
             "Freed large objects that threads keep, in bytes. Not in ebbtide_spans_bytes.", spare);
     put_family(
         out, "free_bytes", false,
-        "Free blocks in slabs, in bytes. State dirty: on pages not yet returned to the system;"
-        " clean: on pages that were returned or never touched.");
-    begin_sample(out, "free_bytes", "");
-    ebbi_text_put(&out->text, ",state=\"dirty\"");
-    end_sample(out, dirty);
-    begin_sample(out, "free_bytes", "");
-    ebbi_text_put(&out->text, ",state=\"clean\"");
-    end_sample(out, s->free_bytes - dirty);
+        "Free blocks in slabs, in bytes. State dirty: not yet returned to the system; pinned: on"
+        " pages that blocks in use keep; clean: on pages that were returned or never touched.");
+    put_free(out, "dirty", dirty);
+    put_free(out, "pinned", pinned);
+    put_free(out, "clean", s->free_bytes - dirty - pinned);
 }
 
 static void put_totals(struct metrics_out *out, const struct ebb_snapshot *s)
@@ -167,8 +174,20 @@ static void put_totals(struct metrics_out *out, const struct ebb_snapshot *s)
             s->heaps);
 }
 
+static uint64_t class_live(const struct ebb_class_stats *row)
+{
+    return row->live_blocks * row->block_bytes;
+}
+
+static uint64_t class_idle(const struct ebb_class_stats *row)
+{
+    return (row->cached_blocks + row->free_blocks) * row->block_bytes;
+}
+
+static uint64_t class_pinned(const struct ebb_class_stats *row) { return row->pinned_bytes; }
+
 static void put_classes(struct metrics_out *out, const struct ebb_snapshot *s, const char *name,
-                        const char *help, bool in_use)
+                        const char *help, uint64_t (*number)(const struct ebb_class_stats *row))
 {
     put_family(out, name, false, help);
     for (size_t i = 0; i < s->class_count; i++) {
@@ -180,8 +199,7 @@ static void put_classes(struct metrics_out *out, const struct ebb_snapshot *s, c
         ebbi_text_put(&out->text, ",block_bytes=\"");
         ebbi_text_number(&out->text, row->block_bytes, 10);
         ebbi_text_put(&out->text, "\"");
-        end_sample(out, (in_use ? row->live_blocks : row->cached_blocks + row->free_blocks) *
-                            row->block_bytes);
+        end_sample(out, number(row));
     }
 }
 
@@ -283,9 +301,13 @@ static int write_all(void)
     put_accounts(&out, &snapshot_counted);
     put_totals(&out, &snapshot_counted);
     put_classes(&out, &snapshot_counted, "class_live_bytes",
-                "Blocks in use of one size class, in bytes.", true);
+                "Blocks in use of one size class, in bytes.", class_live);
     put_classes(&out, &snapshot_counted, "class_idle_bytes",
-                "Free blocks of one size class, in threads' caches and in slabs, in bytes.", false);
+                "Free blocks of one size class, in threads' caches and in slabs, in bytes.",
+                class_idle);
+    put_classes(&out, &snapshot_counted, "class_pinned_bytes",
+                "Free blocks of one size class on pages that blocks in use keep, in bytes.",
+                class_pinned);
     put_lifetimes(&out);
     put_pins(&out);
     out_room(&out);

@@ -17,7 +17,7 @@ static void purge_owner(struct ebbi_owner *owner, void *context)
     struct ebbi_pass *pass = context;
     ebbi_owner_tell_time(owner);
     ebbi_owner_collect(owner);
-    pass->more |= ebbi_purge_old(owner, pass->delay_ms, &pass->bytes);
+    pass->more |= ebbi_purge_old(owner, pass->delay_ms);
     ebbi_owner_turn_peak(owner);
     pass->waiting |= owner->purge_first != NULL;
     EBBI_OWNER_AUDIT(owner, 0);
@@ -80,9 +80,9 @@ void ebbi_purge_pass(struct ebbi_pass *pass)
     if (pass->heap_for_calls != NULL) {
         clear_own(pass);
     }
-    pass->bytes += ebbi_remains_purge(&pass->waiting);
+    (void)ebbi_remains_purge(&pass->waiting); // to the arena, which comes next
     ebbi_regions_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
-    pass->bytes += ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
+    ebbi_orphans_purge(ebbi_os_now_ms(), pass->delay_ms, &pass->waiting);
     ebbi_heaps_prune(ebbi_records_discard);
     ebbi_heaps_each(pass_spares, NULL); // what came home by now included
     ebbi_arena_turn_peak();
@@ -101,9 +101,7 @@ void ebbi_pass_serve(void)
 
 size_t ebbi_trim(struct ebbi_heap *heap, bool parks)
 {
-    struct ebbi_arena_totals before;
-    struct ebbi_arena_totals after;
-    ebbi_arena_totals(&before);
+    size_t before = ebbi_arena_purged_bytes();
     (void)ebbi_held_rest();
     struct ebbi_heap *inside = ebbi_inside();
     if (heap != NULL) {
@@ -117,6 +115,5 @@ size_t ebbi_trim(struct ebbi_heap *heap, bool parks)
     }
     ebbi_purge_pass(&pass);
     ebbi_outside(inside);
-    ebbi_arena_totals(&after);
-    return after.purged_bytes - before.purged_bytes + pass.bytes;
+    return ebbi_arena_purged_bytes() - before;
 }

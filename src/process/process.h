@@ -28,7 +28,6 @@ void ebbi_fork_abort(void); // this thread is on its way to abort()
 // ---- pass.c --------------------------------------------------------------------------------------
 struct ebbi_pass {
     size_t delay_ms; // in: how long memory must have been free
-    size_t bytes;    // out, summed up: returned
     bool parks;      // in: magazines of threads that sleep are emptied
     // in: the caller may run destructors of ebb_retire_with, and gets its heap for them by this; or NULL
     struct ebbi_heap *(*heap_for_calls)(void);
@@ -50,10 +49,14 @@ void ebbi_asked_forget(void);         // in the child of a fork
 
 // ---- snapshot.c ----------------------------------------------------------------------------------
 void ebbi_snapshot_take(struct ebb_snapshot *s);
+size_t ebbi_threads_account(struct ebb_thread_stats *lines, size_t count); // ebb_threads_get
 // What another process has asked for (os/control.h), and reads by the board.
+#define EBBI_PUBLISHED_THREADS 1024
 struct ebbi_published {
     uint64_t turn; // odd while it is being written, 0 before the first question; atomic
     struct ebb_snapshot taken;
+    uint64_t thread_count; // that there are
+    struct ebb_thread_stats threads[EBBI_PUBLISHED_THREADS];
 };
 extern EBBI_HIDDEN struct ebbi_published ebbi_published;
 void ebbi_snapshot_publish(void); // one thread at a time

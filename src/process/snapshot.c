@@ -29,35 +29,48 @@ static void add_owner(struct ebbi_owner *owner, void *context)
     ebbi_owner_collect(owner); // what is on its way there is free
     s->slabs += owner->slab_count;
     s->slab_bytes += owner->held_bytes;
-    s->dirty_bytes += owner->dirty_bytes + owner->pinned_bytes;
-    s->purged_bytes += owner->purged_bytes;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT && owner->slab_count > 0; c++) {
         struct ebb_class_stats *row = row_of(s, c);
         row->slabs += owner->shelves[c].slabs;
         row->live_blocks += owner->shelves[c].out_blocks;
+        row->dirty_bytes += owner->shelves[c].dirty_blocks * ebbi_class_bytes(c);
+        row->pinned_bytes += (size_t)owner->shelves[c].pinned * EBBI_QUANTUM;
     }
 }
 
-static void add_heap_accounts(struct ebbi_heap *heap, void *context)
+// Blocks that the heap's thread has freed, by class; class 0: of none.
+static void count_cached(struct ebbi_heap *heap, size_t blocks[EBBI_CLASS_COUNT])
 {
-    struct ebb_snapshot *s = context;
-    s->heaps++;
-    add_owner(&heap->own, context);
+    memset(blocks, 0, EBBI_CLASS_COUNT * sizeof *blocks);
     for (unsigned n = 1; n < EBBI_ARRAYS; n++) {
         // relaxed: a hint, as what the count is made of
         unsigned c = ebbi_tag_class(ebbi_load_relaxed(&heap->magazines[n].bin));
-        if (c != 0) {
-            row_of(s, c)->cached_blocks += ebbi_magazine_count(heap, n);
-        }
+        blocks[c] += c != 0 ? ebbi_magazine_count(heap, n) : 0;
     }
     size_t waiting =
         ebbi_min(ebbi_load_relaxed(&heap->outbox_count), EBBI_OUTBOX); // relaxed: a hint
     for (size_t i = 0; i < waiting; i++) {
         // relaxed: a hint, which may be of no block any more
-        unsigned c = ebbi_tag_class(ebbi_tag_of(ebbi_load_relaxed(&heap->outbox[i])));
-        row_of(s, c)->cached_blocks += c != 0;
+        blocks[ebbi_tag_class(ebbi_tag_of(ebbi_load_relaxed(&heap->outbox[i])))]++;
     }
-    s->cached_bytes += ebbi_spares_granules(&heap->spares) << EBBI_GRANULE_SHIFT;
+}
+
+static size_t spare_bytes(const struct ebbi_heap *heap)
+{
+    return ebbi_spares_granules(&heap->spares) << EBBI_GRANULE_SHIFT;
+}
+
+static void add_heap_accounts(struct ebbi_heap *heap, void *context)
+{
+    struct ebb_snapshot *s = context;
+    size_t cached[EBBI_CLASS_COUNT];
+    s->heaps++;
+    add_owner(&heap->own, context);
+    count_cached(heap, cached);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        row_of(s, c)->cached_blocks += cached[c];
+    }
+    s->cached_bytes += spare_bytes(heap);
 }
 
 // What is held beside samples of a profile is not the program's.
@@ -87,6 +100,8 @@ static void sum_up(struct ebb_snapshot *s)
         s->live_bytes += row->live_blocks * row->block_bytes;
         s->cached_bytes += row->cached_blocks * row->block_bytes;
         s->free_bytes += row->free_blocks * row->block_bytes;
+        s->dirty_bytes += row->dirty_bytes;
+        s->pinned_bytes += row->pinned_bytes;
     }
     s->class_count = EBBI_CLASS_COUNT - 1;
 }
@@ -107,9 +122,43 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
     s->committed_bytes = totals.committed_bytes;
     s->reserved_bytes = totals.reserved_bytes;
     s->asked_huge_bytes = totals.dense_bytes;
-    s->purged_bytes += totals.purged_bytes + ebbi_heaps_ended_purged();
+    s->purged_bytes = ebbi_arena_purged_bytes();
     s->purges = totals.purges;
     s->taken_ms = ebbi_os_now_ms();
+}
+
+struct thread_accounts {
+    struct ebb_thread_stats *rows;
+    size_t room, found;
+};
+
+static void add_thread(struct ebbi_heap *heap, void *context)
+{
+    struct thread_accounts *accounts = context;
+    // relaxed: a number; 0 where no thread has the heap
+    uint32_t thread = ebbi_load_relaxed(&heap->fast.pin.thread);
+    if (thread == 0 || accounts->found++ >= accounts->room) {
+        return;
+    }
+    struct ebb_thread_stats *row = &accounts->rows[accounts->found - 1];
+    size_t cached[EBBI_CLASS_COUNT];
+    count_cached(heap, cached);
+    *row = (struct ebb_thread_stats){
+        .thread = thread,
+        .cached_bytes = spare_bytes(heap),
+        .retired_bytes = heap->limbo.bytes,
+        .taken_bytes = ebbi_load_relaxed(&heap->taken_bytes), // relaxed: a count
+    };
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        row->cached_bytes += cached[c] * ebbi_class_bytes(c);
+    }
+}
+
+size_t ebbi_threads_account(struct ebb_thread_stats *lines, size_t count)
+{
+    struct thread_accounts accounts = {lines, count, 0};
+    ebbi_heaps_each(add_thread, &accounts);
+    return accounts.found;
 }
 
 void ebbi_snapshot_publish(void)
@@ -118,6 +167,8 @@ void ebbi_snapshot_publish(void)
     ebbi_store_relaxed(&ebbi_published.turn, turn + 1); // relaxed: the fence orders it
     ebbi_fence_full(); // full[snapshot <-> snapshot]: the other process reads the turn on both sides
     ebbi_snapshot_take(&ebbi_published.taken);
+    ebbi_published.thread_count =
+        ebbi_threads_account(ebbi_published.threads, EBBI_PUBLISHED_THREADS);
     ebbi_fence_full();                                  // full[snapshot <-> snapshot]: as above
     ebbi_store_relaxed(&ebbi_published.turn, turn + 2); // relaxed: behind the fence
 }

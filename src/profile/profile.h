@@ -54,6 +54,9 @@ struct ebbi_sampler {
     size_t mean;    // of that round; what a sample stands for
     uint32_t round; // in which `until` was drawn; 0: never
     bool busy;      // a sample is being made, or a block moved: what that allocates does not count
+    // Where the heap's own table leads to the slow malloc, as it was; constant. Once this round has been seen, its bins
+    // are there, or 0.
+    const uint16_t *bins;
 };
 
 // Draws for a new round; counts the bytes of what is the next sample, and draws the next. True: it is one, but while

@@ -86,11 +86,10 @@ void ebbi_orphan_end(struct ebbi_sheet *sheet)
 // ---- purge ---------------------------------------------------------------------------------------
 
 // Pieces, at least a page, that no block in use touches and that still hold something.
-static size_t purge_sheet(struct ebbi_sheet *sheet)
+static void purge_sheet(struct ebbi_sheet *sheet)
 {
     size_t piece = ebbi_max(ebbi_os_page_size(), EBBI_GRANULE / 16);
     uintptr_t start = ebbi_sheet_start(sheet);
-    size_t total = 0;
     for (size_t i = 0; i < ebbi_sheet_bytes(sheet) / piece; i++) {
         uintptr_t at = start + i * piece;
         if (ebbi_bits_test(sheet->purged, i) || ebbi_sheet_uses(sheet, at, at + piece)) {
@@ -100,10 +99,9 @@ static size_t purge_sheet(struct ebbi_sheet *sheet)
         if (ebbi_os_purge((void *)at, piece)) {
             EBBI_PROBE2(purge, at, piece);
             ebbi_bits_put(sheet->purged, i, true);
-            total += piece;
+            ebbi_arena_count_purged(piece);
         }
     }
-    return total;
 }
 
 struct orphan_walk {
@@ -191,16 +189,15 @@ static bool enter_pass(uint64_t delay_ms)
     return true;
 }
 
-size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
+void ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
 {
     struct orphan_walk walk = {.now_ms = now_ms, .delay_ms = delay_ms};
     struct ebbi_sheet *sheet;
     struct ebbi_sheet *ended;
-    size_t total = 0;
     bool due;
     if (!enter_pass(delay_ms)) {
         *waiting = true;
-        return 0;
+        return;
     }
     do {
         sheet = step(&walk, &ended, &due);
@@ -208,14 +205,13 @@ size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting)
             ebbi_sheet_destroy(ended);
         }
         if (sheet != NULL && due) {
-            total += purge_sheet(sheet);
+            purge_sheet(sheet);
             sheet->looked = walk.live;
             sheet->looked_ms = now_ms;
         }
     } while (sheet != NULL);
     ebbi_lock_drop(&orphan_pass);
     *waiting |= walk.waiting;
-    return total;
 }
 
 void ebbi_orphans_lock(void) { ebbi_lock_take(&orphans_lock); }

@@ -148,9 +148,9 @@ bool ebbi_sheet_owner_is_busy(const void *who); // in the middle of a free as an
 extern EBBI_HIDDEN bool
     ebbi_sheet_owner_refused; // once a revoke was false: nobody is to own anything; atomic
 
-// Gives wholly free pages of orphans back that are older than delay_ms, one caller at a time. Returns
-// bytes; *waiting: some are too young.
-size_t ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
+// Gives wholly free pages of orphans back that are older than delay_ms, one caller at a time.
+// *waiting: some are too young.
+void ebbi_orphans_purge(uint64_t now_ms, uint64_t delay_ms, bool *waiting);
 void ebbi_orphans_lock(void); // fork()
 void ebbi_orphans_unlock(void);
 void ebbi_orphans_keep_only(void); // in its child, which has the calling thread alone

@@ -43,7 +43,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
     slab->first_word = 0;
-    slab->dirty_blocks = 0;
+    slab->dirty_blocks = slab->early_blocks = 0;
     slab->pinned_bytes = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
@@ -179,6 +179,7 @@ static void count_taken(struct ebbi_slab *slab, size_t got)
     size_t clean_bytes = (got - dirty) * ebbi_slab_class(slab)->size;
     slab->free_count = (uint16_t)(slab->free_count - got);
     slab->dirty_blocks = (uint16_t)(slab->dirty_blocks - dirty);
+    slab->early_blocks = (uint16_t)(slab->early_blocks - ebbi_min(slab->early_blocks, got - dirty));
     slab->pinned_bytes = (uint32_t)(pinned - ebbi_min(pinned, clean_bytes));
     EBBI_ASSERT(slab->dirty_blocks <= slab->free_count);
 }
@@ -235,13 +236,13 @@ static size_t ordered(void *const *blocks, size_t count, size_t size, uintptr_t 
 struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *const *blocks,
                                         size_t count)
 {
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    uint64_t size = c->size;
-    uint64_t magic = c->magic;
+    struct ebbi_division by = ebbi_division_of(slab->class_number);
+    uint64_t size = by.size;
+    uint64_t magic = by.magic;
     EBBI_ASSERT(count > 1);
-    unsigned word = ebbi_slab_block(slab, blocks[0]) / 64;
+    unsigned word = ebbi_slab_block_by(slab, &by, blocks[0]) / 64;
     uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
-    uint64_t bytes = ebbi_min(c->blocks - word * 64u, 64u) * size;
+    uint64_t bytes = ebbi_min(by.blocks - word * (uint64_t)64, 64) * size;
     size_t i = ordered(blocks, ebbi_min(count, 64), size, start, bytes);
     uint64_t low = ebbi_min((uintptr_t)blocks[0], (uintptr_t)blocks[i - 1]) - start;
     uint64_t mask = (~(uint64_t)0 >> (64 - i)) << (low * magic >> 40);

@@ -16,7 +16,7 @@
 // P4  a page wholly covered by free blocks and without its bit in ebbi_slab_dirty_pages holds nothing (purged or never
 //     touched).
 // P5  no local bit lies in a word below `first_word`.
-// P6  dirty_blocks <= free_count, and pinned_bytes are no more than the others of these have.
+// P6  dirty_blocks <= free_count, and pinned_bytes are no more than the others of these have; nor are early_blocks.
 // P7  the tags of its granules are one bin of its class, and say where its first block is; the headers behind
 //     the first lead to it.
 #ifndef EBB_SLAB_SLAB_H
@@ -60,8 +60,10 @@ struct ebbi_slab {
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)
     uint32_t since_ms;     // when it was made
     uint32_t pinned_bytes; // at most: of free blocks, on pages that the last purge had to leave
+    uint32_t early_ms;     // when it was last purged before its time,
+    uint16_t early_blocks; // and how many blocks of then are still free and clean
     uint8_t streak; // slabs of the class made before it, all of them full by then; 255: or more
-    unsigned char unused[6];
+    unsigned char unused[1];
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
@@ -170,6 +172,15 @@ size_t ebbi_slab_pinned(struct ebbi_slab *slab);
 void ebbi_slab_audit(const struct ebbi_slab *slab, bool whole);
 void ebbi_slab_audit_sometimes(const struct ebbi_slab *slab);
 #define EBBI_SLAB_AUDIT(slab) (EBBI_HAVE_ASSERT ? ebbi_slab_audit_sometimes(slab) : (void)0)
+// What its free blocks are.
+struct ebbi_slab_free {
+    size_t dirty, early; // blocks
+    size_t pinned;       // bytes
+};
+EBBI_INLINE struct ebbi_slab_free ebbi_slab_free_now(const struct ebbi_slab *slab)
+{
+    return (struct ebbi_slab_free){slab->dirty_blocks, slab->early_blocks, slab->pinned_bytes};
+}
 // Whether every block that lies in [from, to), or partly, is free and known to the owner.
 bool ebbi_slab_covers_free(const struct ebbi_slab *slab, uintptr_t from, uintptr_t to);
 
@@ -194,7 +205,8 @@ struct ebbi_division {
 EBBI_INLINE struct ebbi_division ebbi_division_of(unsigned class_number)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
-    uint64_t near = ~(uint64_t)0 << (EBBI_HIGHEST_BIT((uint64_t)c->size) + 5);
+    // As a slab ends under a block that two threads free, its class is none, of size 0.
+    uint64_t near = ~(uint64_t)0 << (EBBI_HIGHEST_BIT((uint64_t)c->size | 1) + 5);
     return (struct ebbi_division){c->magic, c->size, c->blocks, near, class_number};
 }
 

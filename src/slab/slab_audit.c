@@ -51,6 +51,9 @@ static void slab_audit_counts(const struct ebbi_slab *slab)
         slab_broken(slab, 6, "more dirty blocks than free ones", slab->dirty_blocks);
     }
     size_t others = (size_t)(slab->free_count - slab->dirty_blocks);
+    if (slab->early_blocks > others) {
+        slab_broken(slab, 6, "more early blocks than clean ones", slab->early_blocks);
+    }
     if (slab->pinned_bytes > others * ebbi_slab_class(slab)->size) {
         slab_broken(slab, 6, "more pinned than free", slab->pinned_bytes);
     }

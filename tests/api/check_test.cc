@@ -3,12 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <fstream>
 #include <random>
 #include <thread>
 #include <vector>
 
-#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -276,7 +274,6 @@ std::size_t live_bytes()
     return stats.live_bytes;
 }
 
-// What is held is at most a quarter of what is in use, or 1 MiB, however long it goes on; a trim gives it back.
 TEST(Check, AResizedBlockIsOfItsNewSize)
 {
     for (const std::size_t from : {100U, 5000U, 40000U, 65530U, 300000U})
@@ -288,6 +285,14 @@ TEST(Check, AResizedBlockIsOfItsNewSize)
         }
 }
 
+std::size_t purged_bytes()
+{
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    return stats.purged_bytes;
+}
+
+// What is held is at most a quarter of what is in use, or 1 MiB, however long it goes on; a trim gives it back.
 TEST(Check, WhatIsHeldIsBounded)
 {
     const std::size_t before = live_bytes();
@@ -301,18 +306,17 @@ TEST(Check, WhatIsHeldIsBounded)
             ebb_free(p);
         EXPECT_GE(before + 3 * MiB, live_bytes()) << round;
     }
-    ebb_trim();
+    const std::size_t purged = purged_bytes();
+    const std::size_t returned = ebb_trim();
     EXPECT_GE(before + 256 * KiB, live_bytes());
+    EXPECT_EQ(purged + returned, purged_bytes());
 }
 
 // Never more than 2 MiB in use, of all sizes: a refusal ends all holding before it is the program's.
 bool works_within(std::size_t more_bytes, unsigned seed)
 {
-    std::ifstream statm("/proc/self/statm");
-    std::size_t pages = 0;
-    statm >> pages;
-    const rlimit limit = {pages * support::page_bytes() + more_bytes, RLIM_INFINITY};
-    setrlimit(RLIMIT_AS, &limit);
+    if (!support::limit_address_space(more_bytes))
+        return false;
     support::Random random(seed);
     std::array<void *, 100> blocks = {};
     for (int i = 0; i < 60000; i++) {

@@ -26,6 +26,8 @@ struct Live {
 struct Published {
     std::uint64_t turn;
     ebb_snapshot taken;
+    std::uint64_t thread_count;
+    ebb_thread_stats threads[1024];
 };
 struct OptionTable {
     std::uint64_t count;

@@ -12,6 +12,7 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -123,6 +124,18 @@ inline std::size_t resident_bytes()
     char *end = nullptr;
     std::strtoull(text, &end, 10);
     return static_cast<std::size_t>(std::strtoull(end, nullptr, 10)) * page_bytes();
+}
+
+// From here on the process may map so many bytes more.
+inline bool limit_address_space(std::size_t more_bytes)
+{
+    char text[128] = "";
+    const int fd = open("/proc/self/statm", O_RDONLY | O_CLOEXEC);
+    const bool known = read(fd, text, sizeof text - 1) > 0;
+    close(fd);
+    const rlim_t most = std::strtoull(text, nullptr, 10) * page_bytes() + more_bytes;
+    const rlimit limit = {most, RLIM_INFINITY};
+    return known && setrlimit(RLIMIT_AS, &limit) == 0;
 }
 
 // By user-mode emulation of another machine, whose translated code is resident too.

@@ -64,6 +64,8 @@ struct Stage {
         }
         heap.fast.top[1] = base + 1 + blocks_count;
         heap.fast.limit[1] = base + room;
+        heap.charged($) = 1;
+        heap.lends($) = 0;
         heap.slot = &place.source;
         place.source = &heap.fast;
     }
@@ -255,9 +257,17 @@ const model::Scenario scenarios[] = {
 struct ebbi_fast *ebbi_current(void) { return &the_stage->mine().heap.fast; }
 Own<struct ebbi_fast *> &source_of_thread() { return the_stage->mine().source; }
 
+// As an array that changes its size.
+static void charge(struct ebbi_heap *heap)
+{
+    RL_ASSERT(heap->lends($) == 0);
+    heap->charged($) += 1;
+}
+
 void *ebbi_malloc_slow(size_t, ebbi_site)
 {
     struct ebbi_heap *heap = ebbi_inside();
+    charge(heap);
     ebbi_slot *top = heap->fast.top[1];
     void *block = top[-1];
     if (block != NULL) {
@@ -270,6 +280,7 @@ void *ebbi_malloc_slow(size_t, ebbi_site)
 void ebbi_free_slow(void *p, ebbi_site)
 {
     struct ebbi_heap *heap = ebbi_inside();
+    charge(heap);
     ebbi_slot *top = heap->fast.top[1];
     RL_ASSERT(top < heap->magazines[1].base + room);
     ebbi_store_relaxed(top, p);

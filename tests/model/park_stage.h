@@ -63,9 +63,11 @@ struct ebbi_heap {
     Own<struct ebbi_fast *> *slot;
     uint64_t arrays[2] = {2, 0};
     struct ebbi_magazine magazines[EBBI_ARRAYS];
+    rl::var<unsigned> charged, lends; // as charged_bytes and lends of the engine's
 };
 
-static unsigned ebbi_lookup_bin(size_t, unsigned) { return 1; }
+static unsigned ebbi_class_for(size_t) { return 1; }
+static unsigned ebbi_class_bin(unsigned, unsigned) { return 1; }
 
 struct ebbi_tag {
     uint16_t bin;
@@ -89,6 +91,11 @@ static inline int64_t ebbi_tag_load(const struct ebbi_tag *tag) { return tag->bi
 static inline size_t ebbi_tag_bin(int64_t tag) { return static_cast<size_t>(tag); }
 static inline bool ebbi_slab_has_place(const void *, int64_t) { return true; }
 static inline void ebbi_helper_kick() {}
+static inline void ebbi_magazines_lend(struct ebbi_heap *heap)
+{
+    heap->lends($) = heap->charged($);
+}
+static inline void ebbi_magazines_lend_no_more(struct ebbi_heap *heap) { heap->lends($) = 0; }
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 void *ebbi_malloc_slow(size_t bytes, ebbi_site site);
 void ebbi_free_slow(void *p, ebbi_site site);

@@ -227,7 +227,7 @@ inline void pass_over_orphans()
     } else if (is_mutant("pass_claims_any")) {
         pass_claims_any();
     } else {
-        (void)ebbi_orphans_purge(1, 0, &waiting);
+        ebbi_orphans_purge(1, 0, &waiting);
     }
 }
 

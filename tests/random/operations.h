@@ -21,6 +21,7 @@ inline constexpr Operation operations[] = {
     {"check", "check", 2, op_check},
     {"inform", "info", 1, op_inform},
     {"stats", "info", 1, op_stats},
+    {"threads", "info", 1, op_threads},
     {"trim", "trim", 2, op_trim},
     {"open", "region", 5, op_open},
     {"region_alloc", "region", 20, op_region_alloc},

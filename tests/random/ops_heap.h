@@ -226,6 +226,17 @@ inline void op_inform(Worker &, const Record &r)
 }
 
 inline void op_stats(Worker &, const Record &) { check_sums(); }
+
+inline void op_threads(Worker &, const Record &r)
+{
+    ebb_thread_stats lines[8];
+    const std::size_t given = r.x() % 9, count = ebb_threads_get(lines, given);
+    RANDOM_CHECK(count >= 1, "this thread has allocated");
+    for (std::size_t i = 0; i < std::min(count, given); i++)
+        RANDOM_CHECK(lines[i].thread != 0 && lines[i].cached_bytes < std::size_t{1} << 40,
+                     "thread %llu: %zu cached", static_cast<unsigned long long>(lines[i].thread),
+                     lines[i].cached_bytes);
+}
 inline void op_trim(Worker &, const Record &) { ebb_trim(); }
 inline void op_check(Worker &w, const Record &)
 {

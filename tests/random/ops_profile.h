@@ -77,13 +77,17 @@ inline void op_profile_write(Worker &w, const Record &r)
     fail_to_write("/dev/null/file", ENOTDIR);
 }
 
-// Samples as well are gone with the blocks.
+// Samples as well are gone with the blocks, of which the helper may have some on their way home.
 inline void require_no_samples(const Worker &w)
 {
     ebb_profile_stop();
     if (!was_profiled || !w.run.complete)
         return;
-    const std::uint64_t left = read_profile(w).inuse_objects();
+    std::uint64_t left = read_profile(w).inuse_objects();
+    for (unsigned i = 0; i < 200 && left != 0; i++) {
+        usleep(50000);
+        left = read_profile(w).inuse_objects();
+    }
     RANDOM_CHECK(left == 0, "%llu sampled objects are in use at the end",
                  static_cast<unsigned long long>(left));
 }

@@ -143,10 +143,11 @@ void run_under_options(unsigned mode, std::uint64_t seed);
 
 constexpr std::uint64_t batch = 50; // runs in one process: what one leaves behind is the next one's
 
-Outcome try_batch(unsigned mode, std::uint64_t first)
+Outcome try_batch(unsigned mode, std::uint64_t first, std::chrono::steady_clock::time_point end)
 {
     const Outcome outcome = in_process(240, false, [=] {
-        for (std::uint64_t seed = first; seed < first + batch; seed++)
+        for (std::uint64_t seed = first;
+             seed < first + batch && std::chrono::steady_clock::now() < end; seed++)
             run_seed(mode, seed);
     });
     if (outcome.good())
@@ -181,7 +182,7 @@ void search(unsigned mode)
     std::uint64_t seed = number("RANDOM_FROM", 1);
     const std::uint64_t steps = board().steps, runs = board().runs;
     for (; std::chrono::steady_clock::now() < end; seed += batch) {
-        const Outcome outcome = try_batch(mode, seed);
+        const Outcome outcome = try_batch(mode, seed, end);
         EXPECT_TRUE(outcome.good()) << outcome.text;
         if (!outcome.good() && *setting("RANDOM_KEEP") == '\0')
             break;

@@ -29,20 +29,15 @@ void empty(support::MappedArray<void *> &blocks)
         api::release(block);
 }
 
-TEST(Turns, UseWhatOthersHaveFreed)
+// In their turns; what each of them does, until all are done.
+template <typename Body> void by_turns(unsigned count, unsigned rounds, Body body)
 {
-    constexpr unsigned count = 8, rounds = 3;
-    support::MappedArray<void *> blocks(11 * MiB / blocks_bytes);
     std::atomic<unsigned> turn{0};
-    std::size_t most = 0;
-    const std::size_t before = support::resident_bytes();
     const auto run = [&](unsigned first) {
         for (unsigned mine = first; mine < count * rounds; mine += count) {
             for (unsigned now = turn; now != mine; now = turn)
                 turn.wait(now);
-            empty(blocks);
-            fill(blocks, 0, blocks.size());
-            most = std::max(most, support::resident_bytes());
+            body();
             turn++;
             turn.notify_all();
         }
@@ -52,8 +47,45 @@ TEST(Turns, UseWhatOthersHaveFreed)
         threads.emplace_back(run, i);
     for (std::thread &thread : threads)
         thread.join();
+}
+
+TEST(Turns, UseWhatOthersHaveFreed)
+{
+    constexpr unsigned count = 8, rounds = 3;
+    support::MappedArray<void *> blocks(11 * MiB / blocks_bytes);
+    std::size_t most = 0;
+    const std::size_t before = support::resident_bytes();
+    by_turns(count, rounds, [&] {
+        empty(blocks);
+        fill(blocks, 0, blocks.size());
+        most = std::max(most, support::resident_bytes());
+    });
     empty(blocks);
     support::expect_at_most(most, before + 40 * MiB, "each thread has what it once filled");
+}
+
+// Magazines that each may have 16 MiB have 64 MiB together, and each 1 MiB and the least of each size.
+TEST(Turns, KeepTogetherWhatAllMayHave)
+{
+    constexpr unsigned count = 48, rounds = 8;
+    std::size_t most = 0;
+    std::uint64_t seed = 0;
+    by_turns(count, rounds, [&] {
+        support::Random random(seed++);
+        std::vector<void *> blocks;
+        for (int i = 0; i < 4 * 60; i++) {
+            blocks.push_back(api::allocate(random.between(2000, 100000)));
+            if (i % 60 == 59) {
+                for (void *block : blocks)
+                    api::release(block);
+                blocks.clear();
+            }
+        }
+        ebb_snapshot now;
+        ebb_snapshot_get(&now);
+        most = std::max<std::size_t>(most, now.cached_bytes);
+    });
+    EXPECT_GT(64 * MiB + count * 3 * MiB, most);
 }
 
 // As that thread sleeps, and this one has nothing but its wish for more.

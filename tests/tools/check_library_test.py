@@ -47,6 +47,7 @@ class CheckLibrary(ToolTest, unittest.TestCase):
                                "int f(void) { return memfd_create(\"\", 0); }\n")  # of 2.27
         self.assert_fails("needs glibc 2.27, at most 2.26", "--glibc", "2.26", library)
         self.assertNotIn("needs glibc", self.run_tool("--glibc", "2.27", library).stderr)
+        self.assert_fails("needs memfd_create of glibc, which is not in glibc-2.28.list", library)
 
     def test_not_a_library(self):
         self.assert_fails("check_library:", self.plant("text.so", "no ELF\n"))

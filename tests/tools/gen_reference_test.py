@@ -7,7 +7,7 @@ from planted import SPDX, ToolTest
 FIRST = "// About it.\n#ifndef A\n#define A\n\n"
 FIELDS = "struct {} {{\n    int bytes; // in use,\n               // or not\n    size_t\n        blocks; // their number\n}};\n\n"
 HEADERS = ("ebbtide.h", *(f"ebbtide/{name}.h" for name in ("reclaim", "region", "profile", "queue", "stack", "map", "deque")))
-STRUCTS = {"ebbtide.h": ["ebb_stats", "ebb_snapshot", "ebb_class_stats"], "ebbtide/reclaim.h": ["ebb_reclaim_stats"],
+STRUCTS = {"ebbtide.h": ["ebb_stats", "ebb_snapshot", "ebb_class_stats", "ebb_thread_stats"], "ebbtide/reclaim.h": ["ebb_reclaim_stats"],
            "ebbtide/region.h": ["ebb_region_stats", "ebb_lifetime_stats"]}
 
 

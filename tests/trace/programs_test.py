@@ -84,6 +84,10 @@ class Programs(TraceTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         client = need("redis-cli")
         self.assertEqual(run(client, "-s", socket, "bgsave").returncode, 0)
+        until = time.monotonic() + 30
+        while b"rdb_bgsave_in_progress:0" not in run(client, "-s", socket, "info").stdout:
+            self.assertLess(time.monotonic(), until, "its child writes a recording, too")
+            time.sleep(0.05)
         self.assertEqual(run(client, "-s", socket, "shutdown", "nosave").returncode, 0)
         self.assertEqual(process.wait(30), 0)
         infos = self.check_all()

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap, one thread: magazines, refills, flushes, law L1, budget, sweep.
+#include <algorithm>
+#include <bit>
 #include <set>
 
 #include "support/arena_walk.h"
@@ -41,6 +43,19 @@ struct Heap : Fake {
                 ebb_free(p);
             blocks.clear();
         }
+    }
+
+    // Of EBB_CACHE, before a magazine has grown.
+    static void set_cache(const char *bytes)
+    {
+        setenv("EBB_CACHE", bytes, 1);
+        ebbi_options_read();
+    }
+
+    static std::size_t least_slots(const ebbi_class &c)
+    {
+        const std::size_t fitting = std::bit_floor(std::max<std::size_t>(32 * KiB / c.size, 2));
+        return std::min<std::size_t>({c.slots, 16, fitting});
     }
 
     std::size_t in_magazine(std::size_t bytes)
@@ -127,15 +142,30 @@ TEST_F(Heap, TheLargestMagazineMakesRoomForTheOthers)
     }
     EXPECT_EQ(16U, magazine(64).slots);
     EXPECT_EQ(16U, magazine(1000).slots);
-    EXPECT_EQ(16U, magazine(3000).slots);
+    EXPECT_EQ(8U, magazine(3000).slots);
+}
+
+// As when the heap was parked meanwhile, see src/heap/park.c.
+TEST_F(Heap, APopIsTakenBackWhateverItsSize)
+{
+    for (const std::size_t bytes : {1U, 100U, 32768U, 32769U, 40000U, 131072U}) {
+        for (int i = 0; i < 40; i++) // its magazine holds a few
+            ebb_free(ebb_malloc(bytes));
+        void **&top = heap->fast.top[ebbi_class_bin(ebbi_class_for(bytes), heap->lane)];
+        void **const before = top;
+        ASSERT_LT(0U, in_magazine(bytes));
+        top--;
+        ebbi_unpop(bytes);
+        EXPECT_EQ(before, top) << bytes;
+    }
 }
 
 TEST_F(Heap, MagazinesStayWithinTheBudget)
 {
-    heap->budget_bytes = 64 * KiB;
+    set_cache("64k");
     std::size_t least = 0;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
-        least += std::min<std::size_t>(16, ebbi_classes[c].slots) * ebbi_classes[c].size;
+        least += least_slots(ebbi_classes[c]) * ebbi_classes[c].size;
     Random random(3);
     std::vector<void *> live;
     for (int i = 0; i < 60000; i++) {
@@ -158,7 +188,6 @@ TEST_F(Heap, MagazinesStayWithinTheBudget)
 
 TEST_F(Heap, TheBudgetIsWholeAgainAfterAFlush)
 {
-    std::size_t before = heap->budget_bytes;
     std::vector<void *> blocks;
     for (int round = 0; round < 30; round++) {
         for (int i = 0; i < 100; i++)
@@ -167,29 +196,43 @@ TEST_F(Heap, TheBudgetIsWholeAgainAfterAFlush)
             ebb_free(p);
         blocks.clear();
     }
-    EXPECT_GT(before, heap->budget_bytes);
+    EXPECT_LT(0U, heap->charged_bytes);
+    EXPECT_EQ(ebbi_magazines_charge(heap), heap->charged_bytes);
     ebb_trim();
-    EXPECT_EQ(before, heap->budget_bytes);
+    EXPECT_EQ(0U, heap->charged_bytes);
     EXPECT_EQ(0U, in_magazine(1024));
 }
 
 // A class's first array would else be charged for ever, whatever is in it.
 TEST_F(Heap, ClassesThatAreUsedOnceTakeNothingOfTheBudget)
 {
-    std::size_t before = heap->budget_bytes;
     for (unsigned c = ebbi_class_for(30000); c < EBBI_CLASS_COUNT; c++)
         ebb_free(ebb_malloc(ebbi_classes[c].size));
-    EXPECT_EQ(before, heap->budget_bytes);
+    EXPECT_EQ(0U, heap->charged_bytes);
     fill_and_empty(64, 300);
     EXPECT_EQ(256U, magazine(64).slots);
 }
 
 TEST_F(Heap, WithoutABudgetMagazinesKeepTheirLeast)
 {
-    heap->budget_bytes = 0;
+    set_cache("0");
+    for (unsigned c = 1; c < EBBI_CLASS_EMPTY; c++) {
+        fill_and_empty(ebbi_classes[c].size, 40);
+        EXPECT_EQ(least_slots(ebbi_classes[c]), heap->magazines[c].slots) << c;
+    }
+    EXPECT_EQ(0U, heap->charged_bytes);
+}
+
+TEST_F(Heap, LargeBlocksLeaveAPartOfTheBudgetToOthers)
+{
+    set_cache("1m");
+    for (int round = 0; round < 3; round++)
+        for (unsigned c = ebbi_class_for(2049); c < EBBI_CLASS_EMPTY; c++)
+            fill_and_empty(ebbi_classes[c].size, 40);
+    EXPECT_LT(512 * KiB, heap->charged_bytes);
+    EXPECT_GE(768 * KiB, heap->charged_bytes);
     fill_and_empty(64, 300);
-    EXPECT_EQ(16U, magazine(64).slots);
-    EXPECT_EQ(0U, heap->budget_bytes);
+    EXPECT_EQ(256U, magazine(64).slots);
 }
 
 // As a consumer's: its blocks come from elsewhere. Once it has its size, more events change nothing.

@@ -110,6 +110,12 @@ TEST_P(SlabAudit, P6IdleBlocks)
     EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more dirty blocks");
 }
 
+TEST_P(SlabAudit, P6EarlyBlocks)
+{
+    slab->early_blocks = static_cast<std::uint16_t>(slab->free_count - slab->dirty_blocks + 1);
+    EXPECT_DEATH(audit(), "ebbtide: .*: slab P6: more early blocks");
+}
+
 TEST_P(SlabAudit, P7Headers)
 {
     if (ebbi_slab_class(slab)->granules == 1)

@@ -184,6 +184,20 @@ TEST_F(Slab, EveryOffsetOfASlabIsJudgedRight)
     }
 }
 
+TEST_F(Slab, WhatAnotherThreadEndsMeanwhileHasNoBlock)
+{
+    ebbi_slab *slab = make(3);
+    unsigned whole = slab->class_number;
+    slab->class_number = 0;
+    void *blocks[] = {reinterpret_cast<void *>(slab->first_block),
+                      reinterpret_cast<void *>(slab->first_block + 48)};
+    EXPECT_DEATH((void)ebbi_slab_block(slab, blocks[0]), "double free");
+    EXPECT_DEATH((void)ebbi_slab_word_run(slab, blocks, 2), "double free");
+    ebbi_division none = ebbi_division_of(0);
+    EXPECT_DEATH((void)ebbi_slab_single_run(slab, &none, blocks[0]), "double free");
+    slab->class_number = static_cast<std::uint16_t>(whole);
+}
+
 TEST_F(Slab, AFreeSeesOfEachByteWhetherABlockBeginsThere)
 {
     ebbi_places_prepare(0);

@@ -34,9 +34,10 @@ pub use region::*;
 const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<ebb_stats>() == 20 * size_of::<usize>());
-    assert!(size_of::<ebb_class_stats>() == 5 * size_of::<usize>());
-    assert!(size_of::<ebb_snapshot>() == (18 + 5 * EBB_SNAPSHOT_CLASSES) * size_of::<usize>());
-    assert!(offset_of!(ebb_snapshot, class_count) == 17 * size_of::<usize>());
+    assert!(size_of::<ebb_class_stats>() == 7 * size_of::<usize>());
+    assert!(size_of::<ebb_snapshot>() == (19 + 7 * EBB_SNAPSHOT_CLASSES) * size_of::<usize>());
+    assert!(offset_of!(ebb_snapshot, class_count) == 18 * size_of::<usize>());
+    assert!(size_of::<ebb_thread_stats>() == 32);
     assert!(size_of::<ebb_reclaim_stats>() == 80);
     assert!(offset_of!(ebb_reclaim_stats, epoch) == 24);
     assert!(offset_of!(ebb_reclaim_stats, oldest_pin_ms) == 48);

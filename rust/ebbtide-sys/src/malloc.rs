@@ -63,6 +63,24 @@ pub struct ebb_class_stats {
     pub cached_blocks: usize,
     /// Free blocks in slabs.
     pub free_blocks: usize,
+    /// Bytes in free blocks that have not been returned yet.
+    pub dirty_bytes: usize,
+    /// Bytes in free blocks on pages that blocks in use keep.
+    pub pinned_bytes: usize,
+}
+
+/// Of a thread that has allocated.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ebb_thread_stats {
+    /// The kernel's number of it.
+    pub thread: u64,
+    /// In its magazines, and in freed large objects that it keeps.
+    pub cached_bytes: usize,
+    /// In full batches of blocks that it has retired.
+    pub retired_bytes: usize,
+    /// That have come into its magazines since its heap began.
+    pub taken_bytes: u64,
 }
 
 /// Rows of an `ebb_snapshot`, used or not.
@@ -80,8 +98,10 @@ pub struct ebb_snapshot {
     pub cached_bytes: usize,
     /// Free blocks of slabs.
     pub free_bytes: usize,
-    /// Of them, on pages that may not have been returned.
+    /// Of them, freed since their pages were looked at: not yet returned.
     pub dirty_bytes: usize,
+    /// Of them, left there then: blocks in use lie on the same pages.
+    pub pinned_bytes: usize,
     /// Address space of slabs.
     pub slab_bytes: usize,
     /// Other spans: large objects, regions, the allocator's own.
@@ -141,6 +161,8 @@ extern "C" {
     pub fn ebb_compact(p: *mut c_void) -> *mut c_void;
     /// The accounts, class by class, without a pause.
     pub fn ebb_snapshot_get(snapshot: *mut ebb_snapshot);
+    /// Up to `count` threads; how many there are.
+    pub fn ebb_threads_get(lines: *mut ebb_thread_stats, count: usize) -> usize;
     /// A snapshot.
     pub fn ebb_stats_get(stats: *mut ebb_stats);
     /// The snapshot as text, cut to `size`; the length that the whole would have.

@@ -44,5 +44,5 @@ pub use alloc::{trim, Ebbtide};
 #[cfg(not(miri))]
 pub use profile::Profile;
 #[cfg(not(miri))]
-pub use snapshot::{snapshot, SizeClass, Snapshot};
+pub use snapshot::{snapshot, threads, SizeClass, Snapshot, ThreadHeap};
 pub use stats::{stats, Stats};

@@ -19,6 +19,10 @@ pub struct SizeClass {
     pub cached_blocks: usize,
     /// The number of free blocks in slabs.
     pub free_blocks: usize,
+    /// Bytes in free blocks that have not been returned to the system yet.
+    pub dirty_bytes: usize,
+    /// Bytes in free blocks on pages that blocks in use keep.
+    pub pinned_bytes: usize,
 }
 
 /// What the allocator has handed out, whether the program has touched it or not. Sizes are bytes.
@@ -31,8 +35,10 @@ pub struct Snapshot {
     pub cached_bytes: usize,
     /// Free blocks of slabs.
     pub free_bytes: usize,
-    /// Of them, on pages that may not have been returned to the system.
+    /// Of them, those that have not been returned to the system yet.
     pub dirty_bytes: usize,
+    /// Of them, those on pages that blocks in use keep.
+    pub pinned_bytes: usize,
     /// Large objects, regions, and the allocator's own tables.
     pub span_bytes: usize,
     /// Free areas that have not been returned to the system yet.
@@ -43,6 +49,47 @@ pub struct Snapshot {
     pub purged_bytes: usize,
     /// The size classes that have slabs, the smallest first.
     pub classes: Vec<SizeClass>,
+}
+
+/// What a thread that has allocated keeps, in bytes.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ThreadHeap {
+    /// The kernel's number of the thread.
+    pub thread: u64,
+    /// In its caches, and in freed large objects that it keeps.
+    pub cached_bytes: usize,
+    /// Retired by it, and waiting for the grace period.
+    pub retired_bytes: usize,
+    /// That have come into its caches since the heap that it has began; for differences.
+    pub taken_bytes: u64,
+}
+
+/// The threads that have allocated and have not ended, in no order.
+///
+/// ```
+/// let kept: usize = ebbtide::threads().iter().map(|each| each.cached_bytes).sum();
+/// println!("{kept} bytes in the caches of threads");
+/// ```
+pub fn threads() -> Vec<ThreadHeap> {
+    let mut rows: Vec<sys::ebb_thread_stats> = Vec::new();
+    loop {
+        // SAFETY: the library writes at most as many rows as there are.
+        let count = unsafe { sys::ebb_threads_get(rows.as_mut_ptr(), rows.len()) };
+        if count <= rows.len() {
+            rows.truncate(count);
+            break;
+        }
+        rows.resize(count + 8, sys::ebb_thread_stats::default()); // some may begin meanwhile
+    }
+    rows.iter()
+        .map(|row| ThreadHeap {
+            thread: row.thread,
+            cached_bytes: row.cached_bytes,
+            retired_bytes: row.retired_bytes,
+            taken_bytes: row.taken_bytes,
+        })
+        .collect()
 }
 
 /// The accounts of the heap. No thread waits for it for longer than it takes to add up one heap, some microseconds;
@@ -70,6 +117,7 @@ impl Snapshot {
             cached_bytes: raw.cached_bytes,
             free_bytes: raw.free_bytes,
             dirty_bytes: raw.dirty_bytes,
+            pinned_bytes: raw.pinned_bytes,
             span_bytes: raw.span_bytes,
             dirty_span_bytes: raw.dirty_span_bytes,
             huge_bytes: raw.huge_bytes,
@@ -83,6 +131,8 @@ impl Snapshot {
                     live_blocks: row.live_blocks,
                     cached_blocks: row.cached_blocks,
                     free_blocks: row.free_blocks,
+                    dirty_bytes: row.dirty_bytes,
+                    pinned_bytes: row.pinned_bytes,
                 })
                 .collect(),
         }

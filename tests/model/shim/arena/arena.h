@@ -82,6 +82,7 @@ static inline void ebbi_tags_set(void *, size_t, int) {}
 static inline size_t ebbi_os_page_size(void) { return EBBI_GRANULE; }
 static inline bool ebbi_os_purge(void *, size_t) { return false; }
 static inline void ebbi_dense_split(void *, size_t) {}
+static inline void ebbi_arena_count_purged(size_t) {}
 static inline void ebbi_os_yield(void) { rl::yield(1, $); }
 
 #endif

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer heap: what the magazines of all threads may hold together, see src/heap/magazine.c (B1 to B3).
+#include <barrier>
+#include <numeric>
+
+#include "support/arena_walk.h"
+
+namespace {
+
+using namespace unit;
+
+constexpr std::size_t cache =
+    MiB; // EBB_CACHE: a thread's own part is a sixteenth, all share four times as much
+constexpr std::size_t own = cache / 16;
+constexpr std::size_t all = 4 * cache;
+
+struct Share : Fake {
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+        setenv("EBB_CACHE", "1m", 1);
+        ebbi_options_read();
+    }
+};
+
+// Of all sizes from 2 to 8 KiB at once, so that their magazines grow as far as they may, and none is idle.
+void want_much()
+{
+    std::vector<void *> blocks;
+    for (int round = 0; round < 12; round++) {
+        for (int i = 0; i < 40; i++)
+            for (unsigned c = ebbi_class_for(2049); c <= ebbi_class_for(8192); c++)
+                blocks.push_back(ebb_malloc(ebbi_classes[c].size));
+        for (void *p : blocks)
+            ebb_free(p);
+        blocks.clear();
+    }
+}
+
+// What the heaps of so many threads are charged, of which each does `body` in its turn in every round.
+template <typename Body> std::vector<std::size_t> charged(int threads, int rounds, Body body)
+{
+    std::vector<std::size_t> bytes(static_cast<std::size_t>(threads));
+    std::barrier turn(threads);
+    std::vector<std::thread> running;
+    for (int number = 0; number < threads; number++)
+        running.emplace_back([&, number] {
+            for (int i = 0; i < rounds * threads; i++) {
+                if (i % threads == number)
+                    body(number, i / threads);
+                turn.arrive_and_wait();
+            }
+            const ebbi_heap *heap = ebbi_heap_get();
+            EXPECT_EQ(ebbi_magazines_charge(heap), heap->charged_bytes);
+            bytes[static_cast<std::size_t>(number)] = heap->charged_bytes;
+            turn.arrive_and_wait();
+        });
+    for (std::thread &each : running)
+        each.join();
+    return bytes;
+}
+
+std::size_t sum(const std::vector<std::size_t> &bytes)
+{
+    return std::accumulate(bytes.begin(), bytes.end(), std::size_t{0});
+}
+
+TEST_F(Share, AFewThreadsHaveWhatEachMayHave)
+{
+    for (const std::size_t bytes : charged(4, 2, [](int, int) { want_much(); })) {
+        EXPECT_LT(cache / 2, bytes);
+        EXPECT_GE(cache, bytes);
+    }
+}
+
+TEST_F(Share, ManyThreadsKeepToWhatAllMayHave)
+{
+    for (int again = 0; again < 3; again++) { // what ended threads had is the next ones'
+        const std::size_t bytes = sum(charged(24, 2, [](int, int) { want_much(); }));
+        EXPECT_LT(all / 2, bytes);
+        EXPECT_GE(all + 24 * own, bytes);
+    }
+}
+
+// The first take it all, and give what is more than an equal part.
+TEST_F(Share, WhoComesLateGetsAPart)
+{
+    const auto bytes = charged(16, 40, [](int number, int round) {
+        if (number < 8 || round >= 10)
+            want_much();
+    });
+    for (const std::size_t late : bytes)
+        EXPECT_LT(all / 17 / 2, late);
+}
+
+TEST_F(Share, WhoLendsMakesRoomAndIsChargedAgain)
+{
+    std::size_t with_room = 0;
+    const auto bytes = charged(8, 4, [&](int number, int round) {
+        ebbi_heap *heap = ebbi_heap_get();
+        if (number < 6 && round == 0) {
+            want_much();
+        } else if (number < 6 && round == 1) {
+            ebbi_lock_take(&heap->own.lock);
+            ebbi_magazines_lend(heap);
+            ebbi_magazines_lend(heap);
+            ebbi_lock_drop(&heap->own.lock);
+        } else if (number == 7 && round == 1) {
+            want_much();
+            with_room = heap->charged_bytes;
+        } else if (number < 6 && round == 2) {
+            ebbi_magazines_lend_no_more(heap);
+        } else if (round == 3) {
+            want_much();
+        }
+    });
+    EXPECT_LT(cache / 2, with_room);
+    EXPECT_GE(all + 8 * own, sum(bytes));
+    EXPECT_LT(all / 2, sum(bytes));
+}
+
+} // namespace
