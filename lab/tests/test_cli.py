@@ -153,10 +153,19 @@ def test_run_guards_a_sample(layout: Layout, tmp_path: Path) -> None:
     )
     assert done.returncode == 128 + signal.SIGSEGV
     assert json.loads(report.read_text())["kind"] == "use after free"
-    for other in ("--check", "--log"):
-        refused = run_as_user(layout, "run", "--sample", other, "--", "true")
+    for pair in (("--sample", "--check"), ("--sample", "--log"), ("--check", "--log")):
+        refused = run_as_user(layout, "run", *pair, "--", "true")
         assert refused.returncode == 2
-        assert "--sample checks a few blocks" in refused.stderr
+        assert "are three ways: one of them" in refused.stderr
+
+
+@pytest.mark.parametrize("asked", ["--help", "--version"])
+def test_a_full_disk_is_told_of_what_no_verb_prints(asked: str) -> None:
+    command = [sys.executable, "-c", "from ebbtide_lab.cli.main import main; main()", asked]
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
+    assert done.returncode == 1
+    assert done.stderr == "Error: cannot write: No space left on device\n"
 
 
 def test_missing_library_and_unknown_names_are_clear_errors(layout: Layout) -> None:

@@ -238,6 +238,18 @@ def test_bad_numbers_are_clear_errors() -> None:
     assert "cannot read" in fault("9" * 5000)
 
 
+@pytest.mark.parametrize("verb", ["profile", "diff"])
+def test_the_end_of_the_process_ends_the_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, verb: str
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        killer = threading.Timer(1, os.kill, (pid, signal.SIGKILL))
+        killer.start()
+        done = CliRunner().invoke(main, [verb, str(pid), "--seconds", "80000"])
+        killer.join()
+    assert f"process {pid} has ended" in fault_of(done)
+
+
 def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid, open("/dev/full", "wb") as full:
         command = [

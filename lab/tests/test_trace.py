@@ -74,6 +74,19 @@ def test_info_shows_what_the_program_did(traced: Layout, recorded: Path) -> None
     assert re.search(r"up to 4.00 MiB ▏ 1 ", text)
 
 
+def test_a_recording_does_not_rule_the_terminal(
+    traced: Layout, recorded: Path, tmp_path: Path
+) -> None:
+    content = recorded.read_bytes()
+    at = content.index(b"command=") + len(b"command=")
+    hostile = tmp_path / "hostile.ebt"
+    hostile.write_bytes(content[:at] + b"\x1b]0;a" + content[at + 5 :])
+    done = invoke(traced, "trace", "info", str(hostile))
+    assert done.exit_code == 0, done.output
+    assert "\x1b" not in done.output
+    assert "\ufffd]0;a" in done.output
+
+
 def test_live_bytes_fall_when_the_large_block_goes(traced: Layout, recorded: Path) -> None:
     heights = spread(read_info(traced, recorded), 100)
     assert heights[20] > 4_000_000

@@ -135,7 +135,7 @@ class Files(TraceTest):
 
     def test_text(self):
         event = self.block(bytes([6 << 5, 0, 0, 0]))
-        for text in (b"", b"first_thread=99999999999999999999\n", b"first_thread=-1\n", b"first_thread=",
+        for text in (b"", b"first_thread=99999999999999999999\n", b"first_thread=-1\n", b"first_thread=", b"first_thread=9999999999\n",
                      b"page_bytes=0\n", b"page_bytes=99999999\n", b"\n" * 60000, b"=" * 65536, b"\xff\0" * 99,
                      b"program=" + b'"\\\n', b"x" * 65537):
             self.write(event, text=text)

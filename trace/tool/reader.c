@@ -94,10 +94,10 @@ static uint32_t read_first_thread(const struct recording *recording)
     const char *text = recording_value(recording, "first_thread", &length);
     uint64_t value = 0;
     for (int i = 0; i < length; i++) {
-        if (text[i] < '0' || text[i] > '9' || value > UINT32_MAX) {
-            fail("%s: first_thread is no number", recording->path);
-        }
         value = value * 10 + (uint64_t)(text[i] - '0');
+        if (text[i] < '0' || text[i] > '9' || value > UINT32_MAX) {
+            fail("%s: first_thread is no number below 2^32", recording->path);
+        }
     }
     return (uint32_t)value;
 }

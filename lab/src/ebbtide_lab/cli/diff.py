@@ -2,14 +2,13 @@
 """ebb diff: what grew in the heap of a process."""
 
 import json
-import time
 from pathlib import Path
 
 import click
 
 from ebbtide_lab.cli.pids import pid_of
 from ebbtide_lab.cli.ranges import FloatRange
-from ebbtide_lab.inspect import heap, snapshots
+from ebbtide_lab.inspect import heap, lifetimes, snapshots
 from ebbtide_lab.inspect.growth import Growth, growth
 from ebbtide_lab.inspect.heap import Heap, Subject
 from ebbtide_lab.measure import interrupts
@@ -60,7 +59,7 @@ def _watch(pid: int, seconds: float) -> Growth:
     try:
         before = subject.look()
         with interrupts.kept():
-            time.sleep(seconds)
+            lifetimes.wait_beside(pid, seconds)
         return growth(before, subject.look())
     finally:
         subject.close()

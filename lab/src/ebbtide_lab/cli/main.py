@@ -4,6 +4,8 @@
 import errno
 import io
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -67,18 +69,34 @@ class Main(click.Group):
         command: click.Command = getattr(module, f"{cmd_name}_command")
         return command
 
+    def make_context(
+        self,
+        info_name: str | None,
+        args: list[str],
+        parent: click.Context | None = None,
+        **extra: object,
+    ) -> click.Context:
+        with _told():  # --help and --version print here
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> object:
-        try:
+        with _told():
             done = super().invoke(ctx)
             if sys.stdout is not None:  # closed by who started us
                 sys.stdout.flush()
-        except LabError as error:
-            raise click.ClickException(str(error)) from error
-        except OSError as error:
-            if error.errno != errno.ENOSPC:
-                raise
-            raise click.ClickException(f"cannot write: {error.strerror}") from error
         return done
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except LabError as error:
+        raise click.ClickException(str(error)) from error
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise click.ClickException(f"cannot write: {error.strerror}") from error
 
 
 def _lacking(name: str, error: Exception) -> click.Command:

@@ -87,12 +87,11 @@ def run_command(
 
 
 def _check_options(asked: Asked) -> dict[str, str]:
-    options = {"EBB_CHECK": "on"} if asked["checks"] else {}
-    options |= {"EBB_CHECK": "log"} if asked["goes_on"] else {}
-    if asked["samples"]:
-        if options:
-            raise click.UsageError("--sample checks a few blocks, --check and --log check all")
-        options = {"EBB_CHECK": "sample"}
+    values = {"on": asked["checks"], "log": asked["goes_on"], "sample": asked["samples"]}
+    chosen = [value for value, is_asked in values.items() if is_asked]
+    if len(chosen) > 1:
+        raise click.UsageError("--check, --log and --sample are three ways: one of them")
+    options = {"EBB_CHECK": chosen[0]} if chosen else {}
     report = asked["report"]
     return options | ({"EBB_CHECK_REPORT": str(report.resolve())} if report else {})
 

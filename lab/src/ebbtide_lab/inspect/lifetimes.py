@@ -3,6 +3,7 @@
 
 import os
 import re
+import select
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,24 @@ def is_running(pid: int) -> bool:
     except OSError:
         return False
     return text.rpartition(") ")[2][:1] not in ("Z", "X")
+
+
+def wait_beside(pid: int, seconds: float) -> None:
+    """For so long; a LabError as soon as the process has ended."""
+    try:
+        end = os.pidfd_open(pid)
+    except ProcessLookupError as error:
+        raise LabError(f"process {pid} has ended") from error
+    except OSError:  # a kernel, or a filter of system calls, without it
+        time.sleep(seconds)
+        return
+    try:
+        events = select.poll()
+        events.register(end, select.POLLIN)
+        if events.poll(seconds * 1000):
+            raise LabError(f"process {pid} has ended")
+    finally:
+        os.close(end)
 
 
 def _open(pid: int) -> Process:

@@ -10,6 +10,7 @@ from functools import reduce
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap_profile import NONE, Amount, HeapProfile, Sums
 from ebbtide_lab.measure import interrupts
 from ebbtide_lab.profile.recorded import Labels, Location, Mapping, Recorded, Sample
@@ -36,7 +37,7 @@ def watch(
         own = live.until()
         mean = live.mean() or mean
         with interrupts.kept():
-            time.sleep(seconds)
+            lifetimes.wait_beside(pid, seconds)
         if look is not None:
             look(live)
         found = recorded(live, mean, before, since, pins=look is not None)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
+from ebbtide_lab.inspect.image import shown
 from ebbtide_lab.measure.process import ExitError, finish
 
 TOOL = "ebb-trace"
@@ -76,4 +77,5 @@ def read_info(layout: Layout, path: Path) -> Info:
     data = json.loads(call_tool(layout, "info", str(path)))
     if data["schema"] != SCHEMA:
         raise LabError(f"{TOOL} prints schema {data['schema']}, this lab reads {SCHEMA}")
-    return Info(**{each.name: data[each.name] for each in fields(Info)})
+    names = {name: shown(data[name]) for name in ("program", "command", "pid", "libc")}
+    return Info(**{each.name: data[each.name] for each in fields(Info)} | names)

@@ -137,9 +137,7 @@ class Top(App[None]):
 
     def _tell_of_trim(self, trouble: str, before: Heap, now: Heap) -> None:
         then, resident = human_bytes(before.resident_bytes), human_bytes(now.resident_bytes)
-        what = (
-            trouble or f"It has given back what was free: {then} resident before, {resident} now."
-        )
+        what = trouble or f"What was free has gone back. Resident: {then} before, {resident} now."
         self.notify(what, severity="error" if trouble else "information", markup=False)
 
     # --- keys -------------------------------------------------------------------------
