@@ -126,19 +126,19 @@ static void return_record(uint32_t number)
     ebbi_lock_drop(&guards.lock);
 }
 
-// The oldest of those that are held leaves, if there are more than `most`: the granule that it had, or 0.
-static uintptr_t take_oldest(uint32_t most)
+// The oldest of those that are held leaves, if there are more than `most`: the span that it had, or NULL.
+static struct ebbi_span *take_oldest(uint32_t most)
 {
     uint32_t number = guards.held_first;
     ebbi_assert_held(&guards.lock);
     if (guards.held <= most) {
-        return 0;
+        return NULL;
     }
     guards.held_first = guard_at(number)->next;
     guards.held_last = guards.held_first != 0 ? guards.held_last : 0;
     guards.held--;
     record_is_free(number);
-    return ebbi_align_down(guard_at(number)->block, EBBI_GRANULE);
+    return ebbi_span_of((const void *)guard_at(number)->block);
 }
 
 // What address space is limited to is the program's as well.
@@ -147,8 +147,8 @@ static uint32_t most_held(void)
     return ebbi_os_address_limit() == SIZE_MAX ? guards.most_held : MOST_HELD;
 }
 
-// The granule of the one that leaves for it, or 0.
-static uintptr_t hold_record(uint32_t number)
+// The span of the one that leaves for it, or NULL.
+static struct ebbi_span *hold_record(uint32_t number)
 {
     uint32_t most = most_held();
     ebbi_lock_take(&guards.lock);
@@ -157,9 +157,9 @@ static uintptr_t hold_record(uint32_t number)
     guard_at(number)->next = 0;
     *(guards.held_last != 0 ? &guard_at(guards.held_last)->next : &guards.held_first) = number;
     guards.held_last = number;
-    uintptr_t start = take_oldest(most);
+    struct ebbi_span *leaves = take_oldest(most);
     ebbi_lock_drop(&guards.lock);
-    return start;
+    return leaves;
 }
 
 static size_t page_room(size_t bytes)
@@ -291,15 +291,22 @@ bool ebbi_guard_begin(size_t rate, bool checks)
     return is_ready;
 }
 
-// Pages [first, limit) of the span are accessible, all others not. False: refused, and all are.
+// Pages [first, limit) of the span are accessible, all others not. False: refused, some may be closed.
 static bool close_around(char *start, size_t bytes, size_t first, size_t limit)
 {
     ebbi_dense_split(start, bytes);
-    if (ebbi_os_fence(start, first) == 0 && ebbi_os_fence(start + limit, bytes - limit) == 0) {
-        return true;
+    return ebbi_os_fence(start, first) == 0 && ebbi_os_fence(start + limit, bytes - limit) == 0;
+}
+
+// Gives it back. False: the kernel refuses, and it stays without access, nobody's.
+static bool open_again(struct ebbi_span *span)
+{
+    size_t bytes = (size_t)span->granules << EBBI_GRANULE_SHIFT;
+    bool done = ebbi_os_unfence(ebbi_span_start(span), bytes) == 0;
+    if (done) {
+        ebbi_span_free(span);
     }
-    (void)ebbi_os_unfence(start, bytes);
-    return false;
+    return done;
 }
 
 // What is accessible of a span: the block, and the canaries before and behind it.
@@ -355,7 +362,8 @@ static struct ebbi_span *place_block(size_t bytes, struct guard_pages *pages)
     size_t places = ebbi_min((whole - room) / page - 1, most);
     size_t first = page * (1 + guard_random(places));
     if (!close_around(ebbi_span_start(span), whole, first, first + room)) {
-        ebbi_span_free(span);
+        span->state = EBBI_SPAN_QUARANTINE;
+        (void)open_again(span);
         return NULL;
     }
     pages->first = (char *)ebbi_span_start(span) + first;
@@ -427,27 +435,15 @@ static size_t altered(const char *from, const char *to, unsigned char canary, co
     return count;
 }
 
-// False: the kernel refuses, and it stays without access.
-static bool open_again(uintptr_t start)
-{
-    struct ebbi_span *span = start != 0 ? ebbi_span_of((const void *)start) : NULL;
-    bool done = span != NULL &&
-                ebbi_os_unfence((void *)start, (size_t)span->granules << EBBI_GRANULE_SHIFT) == 0;
-    if (done) {
-        ebbi_span_free(span);
-    }
-    return done;
-}
-
 bool ebbi_guard_rest(void)
 {
     bool some = false;
     for (bool more = records() != NULL; more;) {
         ebbi_lock_take(&guards.lock);
-        uintptr_t start = take_oldest(0);
+        struct ebbi_span *span = take_oldest(0);
         ebbi_lock_drop(&guards.lock);
-        more = start != 0;
-        some |= open_again(start);
+        more = span != NULL;
+        some |= more && open_again(span);
     }
     return some;
 }
@@ -482,17 +478,19 @@ void ebbi_guard_free(struct ebbi_large *large)
 {
     uint32_t number = large->guard;
     struct guard *guard = guard_at(number);
-    char *start = ebbi_span_start(&large->head);
     struct guard_pages pages = pages_of(guard);
     ebbi_event_note(&guard->freed);
     look_beside_block(guard, &guard->freed, "its free");
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);
+    struct ebbi_span *leaves = &large->head;
     if (ebbi_os_fence(pages.first, (size_t)(pages.limit - pages.first)) == 0) {
-        (void)open_again(hold_record(number));
+        leaves = hold_record(number);
     } else {
         return_record(number); // from here on it may be another's
-        (void)open_again((uintptr_t)start);
+    }
+    if (leaves != NULL) {
+        (void)open_again(leaves);
     }
 }
