@@ -183,7 +183,8 @@ EBB_EXPORT int ebb_participant_retire_with(struct ebb_participant *me, void *p,
                                            void *context) EBB_NOEXCEPT;
 
 // As those without a collector. Inside a pin of the default one ebb_collector_barrier aborts, and
-// ebb_collector_reclaim runs nothing: what it would have run waits on. A collector that was destroyed:
+// ebb_collector_reclaim runs nothing: what it would have run waits on. A hazard pointer to a block may hold back up to
+// 31 other calls of the thread that retired it there, so who holds back any is not to call ebb_collector_barrier. A collector that was destroyed:
 // abort, unless another has its address.
 EBB_EXPORT void ebb_collector_synchronize(struct ebb_collector *collector) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_collector_barrier(struct ebb_collector *collector) EBB_NOEXCEPT;

@@ -32,6 +32,8 @@
 // F2  who closes it, under the lock, puts it into the queue. `count` is what `state` said.
 // F3  that thread may write to it until it has LEFT, others read it until they are DONE: who is second frees it.
 //     `filling` is changed by that thread alone, under the lock.
+// F4  a record of the default collector has destructors or blocks, not both: a hazard pointer to a block holds back all
+//     of its record, and no barrier waits for one of blocks that is held.
 // Without an owner, for threads that have no heap, all append under the lock.
 //
 // Objects that bring a hook (ebb_retire_hooked) need no memory to wait in: they are chained. A chain has one
@@ -114,6 +116,7 @@ struct ebbi_calls {
     uint32_t state;  // F1 to F3
     uint8_t count;   // once it is closed
     uint8_t begun;   // of them, once it runs
+    bool held;       // by a hazard pointer, when it was looked at last
     bool runs;       // under the lock of those taken, see deferred.c
     uint64_t turn;   // while it is taken: of the barriers, when it was
     uintptr_t taker; // while it is taken, under that lock, as are these:

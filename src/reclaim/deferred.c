@@ -126,6 +126,7 @@ void ebbi_deferred_seal(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     (void)count_in(deferred, calls, fills_with_blocks(deferred));
     deferred->turns += calls->count;
     calls->stamp = ebbi_clock_stamp(clock);
+    calls->held = false;
     calls->next = NULL;
     *(deferred->first == NULL ? &deferred->first : &deferred->last->next) = calls;
     deferred->last = calls;
@@ -187,6 +188,18 @@ static bool add(struct ebbi_clock *clock, struct ebbi_deferred *deferred, struct
     return true;
 }
 
+// F4. True: what was open has been sealed.
+static bool seal_other_kind(struct ebbi_clock *clock, struct ebbi_deferred *deferred,
+                            const struct ebbi_call *call)
+{
+    bool other = clock == &ebbi_clock && ebbi_record_count(deferred->filling) > 0 &&
+                 fills_with_blocks(deferred) != (ebbi_call_bytes(call) > 0);
+    if (other) {
+        ebbi_deferred_seal(clock, deferred);
+    }
+    return other;
+}
+
 enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
                               struct ebbi_deferred *deferred, struct ebbi_call call)
 {
@@ -196,6 +209,7 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
         ebbi_limbo_count(bytes, 0);
     }
     ebbi_lock_take(lock);
+    bool sealed = seal_other_kind(clock, deferred, &call);
     if (!has_open(deferred, clock)) {
         ebbi_lock_drop(lock);
         fresh = ebbi_own_alloc(sizeof *fresh);
@@ -204,12 +218,13 @@ enum ebbi_deferral ebbi_defer(struct ebbi_lock *lock, struct ebbi_clock *clock,
             return EBBI_REFUSED;
         }
         ebbi_lock_take(lock);
+        sealed |= seal_other_kind(clock, deferred, &call);
         if (!has_open(deferred, clock)) { // no other thread of its kind was faster
             open_record(deferred, clock, fresh);
             fresh = NULL;
         }
     }
-    bool sealed = add(clock, deferred, call);
+    sealed |= add(clock, deferred, call);
     ebbi_lock_drop(lock);
     ebbi_own_free(fresh);
     return sealed ? EBBI_SEALED : EBBI_ADDED;
@@ -257,7 +272,8 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     while (first_passed(clock, deferred) && deferred->first->count <= most) {
         struct ebbi_calls *calls = deferred->first;
         deferred->first = calls->next;
-        if (EBBI_UNLIKELY(ebbi_hazards_count() != 0) && holds_protected(calls)) {
+        calls->held = ebbi_hazards_count() != 0 && holds_protected(calls);
+        if (EBBI_UNLIKELY(calls->held)) {
             calls->next = held_back;
             held_back = calls;
             continue;
@@ -286,6 +302,15 @@ bool ebbi_deferred_take(struct ebbi_clock *clock, struct ebbi_deferred *deferred
     return more;
 }
 
+static bool has_destructor(const struct ebbi_calls *calls)
+{
+    bool has = false;
+    for (size_t i = 0; i < calls->count && !has; i++) {
+        has = !ebbi_call_is_block(&calls->calls[i]);
+    }
+    return has;
+}
+
 // Behind a take of all. What has passed and is there still was held or put back, in any order; of the others the
 // first is the oldest.
 static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferred *deferred,
@@ -295,8 +320,8 @@ static bool is_awaited(const struct ebbi_clock *clock, const struct ebbi_deferre
     bool awaited = old->chain.count > 0 && old->stamp <= until;
     bool passed = true;
     for (const struct ebbi_calls *c = deferred->first; c != NULL && passed; c = c->next) {
-        awaited |= c->stamp <= until;
-        passed = ebbi_clock_passed(clock, c->stamp);
+        awaited |= c->stamp <= until && (!c->held || has_destructor(c));
+        passed = c->held || ebbi_clock_passed(clock, c->stamp);
     }
     return awaited;
 }

@@ -115,10 +115,13 @@ size_t ebbi_calls_returned(void);
 // The call of a block that waits as one; `bytes` is the block's size.
 void ebbi_free_passed(void *p, void *bytes);
 void ebbi_free_passed_of_region(void *p, void *bytes);
-EBBI_INLINE size_t ebbi_call_bytes(const struct ebbi_call *call) // 0: of another kind
+EBBI_INLINE bool ebbi_call_is_block(const struct ebbi_call *call) // else a destructor
 {
-    bool is_block = call->run == ebbi_free_passed || call->run == ebbi_free_passed_of_region;
-    return is_block ? (size_t)call->context : 0;
+    return call->run == ebbi_free_passed || call->run == ebbi_free_passed_of_region;
+}
+EBBI_INLINE size_t ebbi_call_bytes(const struct ebbi_call *call) // 0: a destructor
+{
+    return ebbi_call_is_block(call) ? (size_t)call->context : 0;
 }
 
 EBBI_INLINE uint64_t ebbi_pin_state(const struct ebb_participant *me)

@@ -6,7 +6,8 @@
 #include "heap/limbo.h"
 
 // Adds a call of the calling thread's that frees `bytes`, or none, without a lock. False: nothing is done, and the
-// slow way is to be taken; so with the first call of a record, since the helper is told of what waits, and the last.
+// slow way is to be taken; so with the first call of a record, since the helper is told of what waits, and the last, and
+// with a destructor behind blocks (F4).
 EBBI_INLINE bool ebbi_defer_append(struct ebbi_deferred *deferred, struct ebbi_call call,
                                    size_t bytes)
 {
@@ -14,7 +15,11 @@ EBBI_INLINE bool ebbi_defer_append(struct ebbi_deferred *deferred, struct ebbi_c
     if (calls == NULL) {
         return false;
     }
-    size_t sum = deferred->filling_bytes + bytes;
+    size_t before = deferred->filling_bytes;
+    if (bytes == 0 && EBBI_UNLIKELY(before != 0) && calls->clock == &ebbi_clock) {
+        return false;
+    }
+    size_t sum = before + bytes;
     uint32_t count = ebbi_load_relaxed(&calls->state); // relaxed: compared below
     if (count - 1 >= EBBI_CALLS - 2 || (bytes > 0 && sum >= EBBI_LIMBO_BYTES)) {
         return false;

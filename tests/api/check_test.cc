@@ -2,6 +2,7 @@
 // EBB_CHECK=1: what is wrong with a block ends the process with a report; what is right works as it does without.
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cstring>
 #include <random>
 #include <thread>
@@ -357,6 +358,27 @@ TEST(Check, AnImpossibleSizeEndsNoHolding)
     for (std::size_t bytes : {SIZE_MAX / 2, SIZE_MAX / 4, SIZE_MAX / 1000})
         EXPECT_EQ(nullptr, ebb_malloc(support::opaque(bytes)));
     EXPECT_EQ(before, live_bytes());
+}
+
+TEST(Check, AHazardPointerToABlockHoldsBackNoBarrier)
+{
+    ebb_hazard *hazard = ebb_hazard_open();
+    std::atomic<int> calls{0};
+    const auto count = [](void *p, void *context) {
+        ++*static_cast<std::atomic<int> *>(context);
+        ebb_free(p);
+    };
+    for (int i = 0; i < 10; i++) {
+        void *held = ebb_malloc(100);
+        ASSERT_EQ(0, ebb_retire_with(ebb_malloc(100), count, &calls));
+        ebb_hazard_set(hazard, held);
+        ebb_retire(held);
+        ASSERT_EQ(0, ebb_retire_with(ebb_malloc(100), count, &calls));
+        ebb_barrier();
+        EXPECT_EQ(2 * (i + 1), calls.load());
+        std::memset(held, 1, 100);
+    }
+    ebb_hazard_close(hazard);
 }
 
 TEST(Check, ManyThreadsFreeWhatOthersAllocated)

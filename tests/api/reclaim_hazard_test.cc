@@ -178,4 +178,30 @@ TEST(Hazard, AndPinBothHoldTheSameBlock)
     ebb_hazard_close(hazards[0]);
 }
 
+// In any order: no hazard pointer to a block delays a destructor, and no barrier waits for blocks.
+TEST(Hazard, ToABlockHoldsBackNoBarrier)
+{
+    ebb_hazard *hazard = ebb_hazard_open();
+    ebb_region *region = ebb_region_open(nullptr);
+    ASSERT_NE(region, nullptr);
+    for (int i = 0; i < 100; i++) {
+        std::atomic<int> calls{0};
+        const int before = i % 5, behind = i % 3;
+        for (int n = 0; n < before; n++)
+            ASSERT_EQ(0, ebb_retire_with(ebb_malloc(40), count_and_free, &calls));
+        void *block = ebb_region_alloc(region, 40);
+        ebb_hazard_set(hazard, block);
+        ebb_retire(block);
+        for (int n = 0; n < behind; n++)
+            ASSERT_EQ(0, ebb_retire_with(ebb_malloc(40), count_and_free, &calls));
+        ebb_barrier();
+        EXPECT_EQ(before + behind, calls.load());
+        EXPECT_EQ(1U, stats().retired_blocks);
+        ebb_hazard_clear(hazard);
+    }
+    ebb_hazard_close(hazard);
+    EXPECT_TRUE(drain());
+    ebb_region_release(region);
+}
+
 } // namespace
