@@ -4,7 +4,6 @@
 #include "diag/profiling.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,8 +32,8 @@ int ebbi_profile_to_file(const char *file)
         return -EFAULT;
     }
     ebbi_samples_look();
-    int fd = open(file, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    int error = fd < 0 ? -errno : ebbi_profile_write(fd);
+    int fd = ebbi_os_file_open(file);
+    int error = fd < 0 ? fd : ebbi_profile_write(fd);
     if (fd >= 0 && close(fd) != 0 && error == 0) {
         error = -errno;
     }
@@ -48,7 +47,7 @@ static pid_t profiled; // the process that writes
 
 static void write_at_exit(void *unused)
 {
-    char file[512];
+    char file[EBBI_PATH_ROOM];
     (void)unused;
     if (getpid() != profiled) {
         return;
@@ -56,7 +55,7 @@ static void write_at_exit(void *unused)
     bool fits = ebbi_option_file(EBBI_OPTION_PROFILE, file, sizeof file);
     int error = fits ? ebbi_profile_to_file(file) : -ENAMETOOLONG;
     if (error != 0) {
-        ebbi_message("no heap profile: %s: %s", file, strerror(-error));
+        ebbi_message("no heap profile: %s: %s", strerror(-error), file);
     } else {
         ebbi_message("heap profile in %s", file);
     }

@@ -441,6 +441,19 @@ int ebbi_os_append(const char *path, const char *text, size_t length)
     return result;
 }
 
+int ebbi_os_file_open(const char *path)
+{
+    const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC;
+    int saved = errno;
+    int fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags | O_NONBLOCK, 0666);
+    if (fd >= 0) {
+        (void)syscall(SYS_fcntl, fd, F_SETFL, flags); // else what is read slowly is cut off
+    }
+    int result = fd < 0 ? -errno : fd;
+    errno = saved;
+    return result;
+}
+
 int ebbi_os_file_begin(const char *path, const char *to)
 {
     int saved = errno;

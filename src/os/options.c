@@ -24,10 +24,16 @@ static size_t values[EBBI_OPTION_COUNT] = {
 #undef OPTION
 
 static uint8_t sources[EBBI_OPTION_COUNT]; // enum ebbi_option_source
-static char profile_file[256] = "heap.%p.pb";
-static EBBI_SPARSE char metrics_path[EBBI_PATH_ROOM], report_path[EBBI_PATH_ROOM];
-static char *const files[EBBI_OPTION_COUNT] = {
-    [EBBI_OPTION_PROFILE] = profile_file,
+static EBBI_SPARSE char profile_path[EBBI_PATH_ROOM], metrics_path[EBBI_PATH_ROOM],
+    report_path[EBBI_PATH_ROOM];
+static char *const paths[EBBI_OPTION_COUNT] = {
+    [EBBI_OPTION_PROFILE] = profile_path,
+    [EBBI_OPTION_METRICS_FILE] = metrics_path,
+    [EBBI_OPTION_CHECK_REPORT] = report_path,
+};
+static const char *files[EBBI_OPTION_COUNT] = {
+    // what was named lies in `paths`
+    [EBBI_OPTION_PROFILE] = "heap.%p.pb",
     [EBBI_OPTION_METRICS_FILE] = metrics_path,
     [EBBI_OPTION_CHECK_REPORT] = report_path,
 };
@@ -70,9 +76,9 @@ static bool parse_word(size_t id, const char *text, size_t *value)
     return false;
 }
 
-static bool is_file_name(const char *text, size_t room)
+static bool is_file_name(const char *text)
 {
-    return text[0] != '\0' && strlen(text) < room;
+    return text[0] != '\0' && strlen(text) < EBBI_PATH_ROOM;
 }
 
 // Decimal, with a suffix where the kind has one; false for anything else, overflow included.
@@ -102,8 +108,7 @@ static bool parse_number(enum ebbi_option_kind kind, const char *text, size_t *v
         c++;
     }
     *value = number;
-    return *c == '\0' ||
-           (kind == EBBI_SIZE_FILE && *c == ',' && is_file_name(c + 1, sizeof profile_file));
+    return *c == '\0' || (kind == EBBI_SIZE_FILE && *c == ',' && is_file_name(c + 1));
 }
 
 static bool parse(size_t id, const char *text, size_t *value)
@@ -112,7 +117,7 @@ static bool parse(size_t id, const char *text, size_t *value)
     EBBI_ASSERT(id < EBBI_OPTION_COUNT);
     if (option->kind == EBBI_PATH) {
         *value = 1;
-        return is_file_name(text, EBBI_PATH_ROOM);
+        return is_file_name(text);
     }
     bool known = option->kind == EBBI_CHOICE
                      ? parse_word(id, text, value)
@@ -147,10 +152,10 @@ static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_sec
 static void keep_file(size_t id, const char *text)
 {
     const char *comma = options[id].kind == EBBI_SIZE_FILE ? strchr(text, ',') : NULL;
-    if (comma != NULL) {
-        (void)snprintf(profile_file, sizeof profile_file, "%s", comma + 1);
-    } else if (options[id].kind == EBBI_PATH) {
-        (void)snprintf(files[id], EBBI_PATH_ROOM, "%s", text);
+    const char *name = comma != NULL ? comma + 1 : text;
+    if (comma != NULL || options[id].kind == EBBI_PATH) {
+        (void)snprintf(paths[id], EBBI_PATH_ROOM, "%s", name);
+        files[id] = paths[id];
     }
 }
 
@@ -279,7 +284,7 @@ const struct ebbi_option_table ebbi_option_table = {
     .count = EBBI_OPTION_COUNT,
     .options = options,
     .words = words,
-    .files = (const char *const *)files,
+    .files = files,
     .changes = changes,
     .values = values,
     .sources = sources,

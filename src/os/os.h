@@ -222,6 +222,8 @@ int ebbi_os_write(int fd, const char *text, size_t length);
 // To the end of the file, which is made where there is none, by a single write: nothing of another process comes between. 0, or
 // why not, below 0; then a part may be there. Does not wait for a reader. For signal handlers too.
 int ebbi_os_append(const char *path, const char *text, size_t length);
+// New and empty, or what there was emptied. Of a FIFO that nobody reads: -ENXIO, instead of a wait. Below 0: why not.
+int ebbi_os_file_open(const char *path);
 // A new file, in place of one of that name; to be written, and ended as `to`, of which it has the mode. Below 0: why there is none;
 // -EINVAL: `to` is no regular file.
 int ebbi_os_file_begin(const char *path, const char *to);

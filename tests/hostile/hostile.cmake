@@ -189,6 +189,11 @@ foreach(topic IN ITEMS alone helped forked absent full too_long others unread)
   hostile_case(metrics "" ${topic})
 endforeach()
 
+hostile_program(profile_file)
+foreach(topic IN ITEMS named fifo absent)
+  hostile_case(profile_file "" ${topic})
+endforeach()
+
 hostile_program(misuse_double)
 hostile_case(misuse_double "" twice)
 hostile_case(misuse_double "" aba)

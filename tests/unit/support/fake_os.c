@@ -352,6 +352,7 @@ void ebbi_os_streams_lock(void) { real_os_streams_lock(); }
 void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }
 void ebbi_os_streams_reset(void) { real_os_streams_reset(); }
 
+int ebbi_os_file_open(const char *path) { return real_os_file_open(path); }
 int ebbi_os_file_begin(const char *path, const char *to) { return real_os_file_begin(path, to); }
 int ebbi_os_file_end(int fd, const char *path, const char *to)
 {

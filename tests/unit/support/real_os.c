@@ -48,6 +48,7 @@
 #define ebbi_os_streams_reset real_os_streams_reset
 #define ebbi_os_write real_os_write
 #define ebbi_os_append real_os_append
+#define ebbi_os_file_open real_os_file_open
 #define ebbi_os_file_begin real_os_file_begin
 #define ebbi_os_file_end real_os_file_end
 
