@@ -90,8 +90,8 @@ EBB_EXPORT int ebb_is_sparse(const void *p) EBB_NOEXCEPT;
 // mostly; while other threads allocate and free, more often. Thread caches are passed by: an ebb_trim before empties the
 // caller's and those of threads that sleep.
 // Nobody else may use the block meanwhile, and its old place is free at once: what readers may reach under a pin or a
-// hazard pointer is to be copied and retired instead. A block that the thread itself has freed is reported as by
-// ebb_free, if it still waits in its cache. O(usable size); never fails.
+// hazard pointer is to be copied and retired instead. A sparse block that the thread itself has freed is reported as
+// by ebb_free, if it still waits in its cache. O(usable size); never fails.
 EBB_EXPORT void *ebb_compact(void *p) EBB_NOEXCEPT;
 
 // Starts the thread that returns memory while the others sleep, for the rest of the process's life. It

@@ -352,7 +352,9 @@ EBBI_NOINLINE void ebbi_free_slow(void *p, ebbi_site site)
     } else if (is_object) {
         ebbi_large_free(p);
     } else if (tag == EBBI_TAG_REGION) {
-        ebbi_sheet_free(p);
+        if (ebbi_sheet_free(p)) {
+            ebbi_purge_tick(NULL);
+        }
     } else if (p != NULL) {
         free_class(p, site);
     }

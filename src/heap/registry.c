@@ -266,6 +266,7 @@ static void gather(struct ebbi_owner *owner)
     if (ebbi_load_relaxed(&owner->pending) != NULL && ebbi_lock_try(&owner->lock)) {
         ebbi_owner_tell_time(owner);
         ebbi_owner_collect(owner);
+        ebbi_purge_blocks(owner);
         ebbi_lock_drop(&owner->lock);
     }
 }

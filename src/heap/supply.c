@@ -26,6 +26,7 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
         }
         ebbi_owner_count_free(owner, slab, (int64_t)count, 0);
         ebbi_owner_count_out(owner, slab->class_number, -(int64_t)count);
+        owner->freed_bytes += count * ebbi_slab_class(slab)->size;
         slab->touched = owner->clock_ms;
         ebbi_purge_note(owner, slab);
         ebbi_shelf_settle(owner, slab);

@@ -179,7 +179,7 @@ static EBBI_NOINLINE void release_watched(struct ebb_region *region, bool waits,
 static void free_cleanup(struct ebbi_cleanup *cleanup)
 {
     if (ebbi_tag_of(cleanup) == EBBI_TAG_REGION) {
-        ebbi_sheet_free(cleanup);
+        (void)ebbi_sheet_free(cleanup);
     } else {
         ebbi_class_free(cleanup, EBBI_SITE(EBBI_BY_ANY));
     }

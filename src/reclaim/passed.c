@@ -25,6 +25,6 @@ void ebbi_free_passed_of_region(void *p, void *bytes)
     }
     // relaxed: looked at under the lock
     (void)ebbi_fetch_sub_relaxed(&ebbi_sheet_of(p)->retired, 1u);
-    ebbi_sheet_free(p);
+    (void)ebbi_sheet_free(p);
     ebbi_remains_unlock();
 }

@@ -8,6 +8,8 @@
 #include "reclaim/hazards.h"
 #include "reclaim/record.h"
 
+#define EBBI_ADVANCES 3 // of a clock: after as many everything sealed before has passed
+
 // ---- retire.c ------------------------------------------------------------------------------------
 void ebbi_retire_to(struct ebbi_heap *heap, void *p);
 // Into the participant's collector, by a call. False: refused; a large block has left its region all the same.

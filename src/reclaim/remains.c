@@ -123,7 +123,11 @@ void ebbi_remains_put(struct ebbi_sheet *sheets)
         count++;
     }
     ebbi_lock_drop(&remains.lock);
-    (void)ebbi_clock_advance(&ebbi_clock, true);
+    // Where nobody else pins, and nobody will come later, at once.
+    int advances = ebbi_os_is_threaded() ? 1 : EBBI_ADVANCES;
+    while (advances > 0 && ebbi_clock_advance(&ebbi_clock, true)) {
+        advances--;
+    }
     (void)free_passed(2 * count + 2, &more); // more than came: so the queues end
     // relaxed: a hint
     (void)free_held(ebbi_min(2 * count + 2, ebbi_load_relaxed(&remains.held.count)));

@@ -4,7 +4,6 @@
 #include "os/wake.h"
 #include "reclaim/queues.h"
 
-#define ADVANCES 3     // after as many everything sealed before has passed
 #define WAIT_YIELDS 16 // before a wait sleeps
 #define NAP_MS 1
 
@@ -207,7 +206,7 @@ void ebbi_calls_finish(struct ebbi_collector *collector)
         returned = ebbi_calls_returned();
         for (unsigned turn = 0; !run_calls(&walk); turn++) {
             // What the clock does not hold back waits for a hazard pointer.
-            if (!ebbi_clock_advance(clock, true) || turn > ADVANCES) {
+            if (!ebbi_clock_advance(clock, true) || turn > EBBI_ADVANCES) {
                 wait_a_little(turn);
             }
         }
@@ -230,7 +229,7 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
     // They wait in another collector inside a pin of the default one, and in the depth of destructors.
     bool runs = !ebbi_is_pinned(NULL) && ebbi_calls_may_nest(heap);
     bool done = !runs || run_calls(&walk); // seals
-    for (int i = 0; i < ADVANCES; i++) {
+    for (int i = 0; i < EBBI_ADVANCES; i++) {
         (void)ebbi_clock_advance(clock_of(collector), true);
     }
     if (!done) {

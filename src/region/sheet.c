@@ -393,7 +393,8 @@ EBBI_INLINE uint64_t *check(const struct ebbi_sheet *sheet, uintptr_t p)
     return word;
 }
 
-static EBBI_NOINLINE void free_shared(struct ebbi_sheet *sheet, uintptr_t p)
+// True: its sheet has ended with it.
+static EBBI_NOINLINE bool free_shared(struct ebbi_sheet *sheet, uintptr_t p)
 {
     uint64_t *word = check(sheet, p);
     // release[bit-set -> hole-find]: this thread is done with the block
@@ -402,9 +403,11 @@ static EBBI_NOINLINE void free_shared(struct ebbi_sheet *sheet, uintptr_t p)
     }
     // release[sheet-free -> sheet-empty]: this thread is done with the block
     // acquire[sheet-free <- sheet-free]: the last one finds the sheet an orphan, and all others done
-    if (ebbi_fetch_add_acq_rel(&sheet->shared, (int64_t)-1) == 1) {
+    bool last = ebbi_fetch_add_acq_rel(&sheet->shared, (int64_t)-1) == 1;
+    if (last) {
         ebbi_orphan_end(sheet);
     }
+    return last;
 }
 
 EBBI_INLINE bool is_mine(const struct ebbi_sheet *sheet)
@@ -413,21 +416,19 @@ EBBI_INLINE bool is_mine(const struct ebbi_sheet *sheet)
     return ebbi_load_relaxed(ebbi_load_relaxed(&sheet->owner)) == ebb_self;
 }
 
-void ebbi_sheet_free(void *block)
+bool ebbi_sheet_free(void *block)
 {
     uintptr_t p = (uintptr_t)block;
     struct ebbi_sheet *sheet = ebbi_sheet_of(block);
     if (EBBI_UNLIKELY(!is_mine(sheet))) {
-        free_shared(sheet, p);
-        return;
+        return free_shared(sheet, p);
     }
     struct ebb_participant *me = (struct ebb_participant *)(ebb_self + EBB_SELF_PIN);
     ebbi_store_relaxed(&me->busy, 1u); // relaxed: before the next line; see ebbi_sheet_owner_revoke
     ebbi_compiler_fence();
     if (EBBI_UNLIKELY(!is_mine(sheet))) {
         ebbi_store_relaxed(&me->busy, 0u); // relaxed: nothing was done
-        free_shared(sheet, p);
-        return;
+        return free_shared(sheet, p);
     }
     uint64_t *word = check(sheet, p);
     // relaxed: the owner alone writes
@@ -435,6 +436,7 @@ void ebbi_sheet_free(void *block)
     live_add(sheet, -1);
     // release[busy-end -> busy-wait]: the lines above
     ebbi_store_release(&me->busy, 0u);
+    return false;
 }
 
 bool ebbi_sheet_has(const void *block)

@@ -130,8 +130,8 @@ EBBI_INLINE int64_t ebbi_sheet_live(const struct ebbi_sheet *sheet)
     return live + ebbi_load_acquire(&sheet->shared); // acquire[sheet-empty <- sheet-free]: as above
 }
 
-// Any thread; abort on what is no block in use.
-void ebbi_sheet_free(void *p);
+// Any thread; abort on what is no block in use. True: free spans have come up, as its sheet has ended with it.
+bool ebbi_sheet_free(void *p);
 size_t ebbi_sheet_usable(const void *p);
 // Whether a block in use begins at p.
 bool ebbi_sheet_has(const void *p);

@@ -72,25 +72,25 @@ void orphan(struct ebbi_sheet *sheet);
 namespace model {
 
 // The owner's free believes its first look.
-inline void free_with_one_look(void *block)
+inline bool free_with_one_look(void *block)
 {
     uintptr_t p = reinterpret_cast<unsigned long>(block);
     struct ebbi_sheet *sheet = ebbi_sheet_of(block);
     if (!is_mine(sheet)) {
-        free_shared(sheet, p);
-        return;
+        return free_shared(sheet, p);
     }
     ebbi_store_relaxed(busy_of(ebb_self), 1u);
     uint64_t *word = check(sheet, p);
     ebbi_store_relaxed(&word[GONE], word[GONE] | bit_of(p));
     live_add(sheet, -1);
     ebbi_store_release(busy_of(ebb_self), 0u);
+    return false;
 }
 
 inline void sheet_free(void *block)
 {
     static const bool one_look = is_mutant("free_with_one_look");
-    (one_look ? free_with_one_look : ebbi_sheet_free)(block);
+    (void)(one_look ? free_with_one_look : ebbi_sheet_free)(block);
 }
 
 // Nobody waits for a free that is under way.
