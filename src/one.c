@@ -45,6 +45,7 @@
 #include "slab/slab_audit.c"
 #include "region/label.c"
 #include "region/sheet.c"
+#include "region/sheet_owner.c"
 #include "region/sheet_audit.c"
 #include "region/orphan.c"
 #include "region/pool.c"

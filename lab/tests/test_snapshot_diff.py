@@ -319,11 +319,11 @@ def test_ctrl_c_ends_the_wait_and_shows_what_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     code = (
-        "import time; from ebbtide_lab.cli.main import main\n"
-        "def sleep(s, real=time.sleep):\n"
-        "    if s > 100: print('waits', flush=True)\n"
-        "    real(s)\n"
-        "time.sleep = sleep; main()"
+        "from ebbtide_lab.cli.main import main; from ebbtide_lab.inspect import lifetimes\n"
+        "def wait(pid, seconds, real=lifetimes.wait_beside):\n"
+        "    print('waits', flush=True)\n"
+        "    real(pid, seconds)\n"
+        "lifetimes.wait_beside = wait; main()"
     )
     with under_ebbtide(GROWS, tmp_path, monkeypatch) as pid:
         command = [sys.executable, "-c", code, "diff", str(pid), "--seconds", "3600"]

@@ -214,6 +214,7 @@ static void put_in_outbox(struct ebbi_heap *heap, void *p)
         send_outbox(heap);
         ebbi_flush_idle(heap, EBBI_CLASS_COUNT); // their places may be for others
         heap->events++;
+        ebbi_gather_alone();
         ebbi_purge_tick(heap);
     }
     EBBI_ASSERT(heap->outbox_count < EBBI_OUTBOX);
@@ -259,6 +260,7 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
         ebbi_lock_drop(&heap->own.lock);
         tell_flush(ebbi_tag_class(bin), count);
         heap->events++;
+        ebbi_gather_alone();
         ebbi_purge_tick(heap);
     }
     EBBI_ASSERT(tray->slots != 0);

@@ -7,7 +7,6 @@
 #include "os/wake.h"
 
 #define SWEEP_EVENTS 1024
-#define GATHER_EVENTS 64
 #define RESERVE ((size_t)2 << 20) // of free pages: they last while the helper wakes
 #define GAIN ((size_t)256 << 10)  // worth a look
 #define STEP_MOST ((size_t)2 << 20)
@@ -50,6 +49,14 @@ void ebbi_gather(void)
     }
 }
 
+void ebbi_gather_alone(void)
+{
+    if (!ebbi_os_is_threaded() &&
+        !ebbi_load_relaxed(&ebbi_dying)) { // relaxed: as in ebbi_purge_tick
+        (void)ebbi_owners_gather();
+    }
+}
+
 // What there is will not last until somebody has looked, or does not fit.
 static bool runs_low(void)
 {
@@ -85,9 +92,6 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
         return;
     }
     look_elsewhere();
-    if (heap != NULL && heap->events % GATHER_EVENTS == 0 && !ebbi_os_is_threaded()) {
-        ebbi_gather(); // what the thread has sent to its heaps for domains
-    }
     ebbi_purge_spans();
     if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
         sweep(heap);

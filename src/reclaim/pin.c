@@ -164,6 +164,7 @@ static bool send_home(struct ebbi_heap *heap, struct turn *turn)
         ebbi_large_reclaim(p);
     }
     if (any) {
+        ebbi_gather_alone();
         ebbi_purge_spans(); // not ebbi_purge_tick: that may take home all at once
     }
     return any | (ebbi_remains_purge(&turn->waits) > 0);

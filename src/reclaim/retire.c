@@ -40,6 +40,7 @@ static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
         ebbi_bag_release(heap, bag);
         ebbi_bag_recycle(heap, bag);
         heap->events++;
+        ebbi_gather_alone();
         ebbi_purge_tick(heap);
         bag = i + 1 < SURPLUS_AT_ONCE ? take_surplus(heap, queue) : NULL;
     }

@@ -242,6 +242,8 @@ size_t ebbi_reclaim(struct ebbi_collector *collector)
         bool some_wait = false;
         walk.expired.bytes += ebbi_remains_purge(&some_wait);
     }
+    ebbi_gather_alone();
+    ebbi_purge_tick(NULL);
     return walk.expired.bytes;
 }
 

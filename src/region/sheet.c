@@ -6,9 +6,6 @@
 
 #include "report/report.h"
 
-const void *ebbi_sheet_owner_nobody;
-bool ebbi_sheet_owner_refused;
-
 enum { START = 0, GONE = EBBI_UNIT_WORDS, REMOTE = 2 * EBBI_UNIT_WORDS };
 
 #define WORD_BYTES ((size_t)EBBI_UNIT * 64) // that a word of a bitmap stands for
@@ -300,6 +297,23 @@ EBBI_INLINE uintptr_t find(uintptr_t from, uintptr_t to, bool live)
     return to;
 }
 
+// The last p below `to` where a block has begun; one has at `start`.
+static uintptr_t find_last(uintptr_t start, uintptr_t to)
+{
+    uintptr_t at = ebbi_align_down(to - EBBI_UNIT, WORD_BYTES);
+    uint64_t below = ~(uint64_t)0 >> (63 - (to - EBBI_UNIT) / EBBI_UNIT % 64);
+    // relaxed: as in live_word
+    uint64_t found = ebbi_load_relaxed(word_of(at, START)) & below;
+    while (found == 0 && at > start) {
+        at -= WORD_BYTES;
+        found = ebbi_load_relaxed(word_of(at, START)); // relaxed: as above
+    }
+    if (found == 0) {
+        return start;
+    }
+    return at + (uintptr_t)ebbi_highest_bit(found) * EBBI_UNIT;
+}
+
 static uintptr_t block_end(const struct ebbi_sheet *sheet, uintptr_t p)
 {
     return find(p + EBBI_UNIT, last_end(sheet), false);
@@ -351,12 +365,12 @@ void ebbi_sheet_measure(const struct ebbi_sheet *sheet, struct ebbi_sheet_use *u
 
 bool ebbi_sheet_uses(const struct ebbi_sheet *sheet, uintptr_t from, uintptr_t to)
 {
-    uintptr_t last = last_end(sheet);
-    uintptr_t p = find(ebbi_sheet_start(sheet), ebbi_min(to, last), true);
-    while (p < to && p < last && block_end(sheet, p) <= from) {
-        p = find(block_end(sheet, p), ebbi_min(to, last), true);
+    to = ebbi_min(to, last_end(sheet));
+    if (from >= to) {
+        return false;
     }
-    return p < to && p < last;
+    uintptr_t before = find_last(ebbi_sheet_start(sheet), from + EBBI_UNIT);
+    return (live_word(word_of(before, START)) & bit_of(before)) != 0 || find(from, to, true) < to;
 }
 
 // ---- free ----------------------------------------------------------------------------------------
@@ -449,11 +463,7 @@ bool ebbi_sheet_has(const void *block)
 uintptr_t ebbi_sheet_block(const struct ebbi_sheet *sheet, uintptr_t p, size_t *bytes)
 {
     uintptr_t start = ebbi_sheet_start(sheet);
-    uintptr_t at = ebbi_align_down(p, EBBI_UNIT);
-    // relaxed: nobody allocates there any more
-    while (at > start && (ebbi_load_relaxed(word_of(at, START)) & bit_of(at)) == 0) {
-        at -= EBBI_UNIT;
-    }
+    uintptr_t at = find_last(start, ebbi_align_down(p, EBBI_UNIT) + EBBI_UNIT);
     *bytes = ebbi_max(block_end(sheet, at) - at, EBBI_UNIT);
     return at;
 }
@@ -464,32 +474,4 @@ size_t ebbi_sheet_usable(const void *block)
     const struct ebbi_sheet *sheet = ebbi_sheet_of(block);
     (void)check(sheet, p);
     return block_end(sheet, p) - p;
-}
-
-bool ebbi_sheet_owner_revoke(const void **owner)
-{
-    EBBI_ASSERT(ebb_self != NULL);
-    // acquire[owner-enter <- owner-leave]: the frees of the last owner, which may have ended
-    const void *who = ebbi_load_acquire(owner);
-    if (who == NULL || who == ebb_self) {
-        return true;
-    }
-    ebbi_store_relaxed(owner, (const void *)NULL); // relaxed: the membarrier orders it
-    if (!ebbi_os_membarrier_register() || !ebbi_os_membarrier()) {
-        // relaxed: who misses it opens one more region that has to wait
-        ebbi_store_relaxed(&ebbi_sheet_owner_refused, true);
-        return false;
-    }
-    while (ebbi_sheet_owner_is_busy(who)) {
-        ebbi_os_yield();
-    }
-    return true;
-}
-
-bool ebbi_sheet_owner_is_busy(const void *who)
-{
-    const struct ebb_participant *them =
-        (const struct ebb_participant *)((const char *)who + EBB_SELF_PIN);
-    // acquire[busy-wait <- busy-end]: what the free has changed
-    return ebbi_load_acquire(&them->busy) != 0;
 }

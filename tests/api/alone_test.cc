@@ -3,7 +3,9 @@
 // whatever way the memory came, and goes.
 #include "support.h"
 
+#include <algorithm>
 #include <cstring>
+#include <random>
 #include <vector>
 
 #include <ebbtide.h>
@@ -46,6 +48,7 @@ struct Alone : testing::TestWithParam<std::size_t> {
         }
         EXPECT_GE(support::resident_bytes(), before + all - all / 10);
     }
+    void shuffle() { std::shuffle(blocks.begin(), blocks.end(), std::minstd_rand(1)); }
     void free_all()
     {
         for (void *block : blocks)
@@ -70,12 +73,60 @@ TEST_P(Alone, FreesADomainsBlocksOutsideOfIt)
     free_all();
 }
 
+TEST_P(Alone, FreesADomainsBlocksInAnyOrder)
+{
+    ebb_domain *domain = ebb_domain_open("alone");
+    const ebb_scope scope = ebb_domain_enter(domain);
+    fill(ebb_malloc);
+    ebb_leave(scope);
+    shuffle();
+    free_all();
+}
+
 TEST_P(Alone, FreesBlocksOfAClosedRegion)
 {
     ebb_region *region = ebb_region_open(nullptr);
     fill([region](std::size_t bytes) { return ebb_region_alloc(region, bytes); });
     ebb_region_close(region);
     free_all();
+}
+
+TEST_P(Alone, FreesBlocksOfManyClosedRegionsInAnyOrder)
+{
+    ebb_region *region = nullptr;
+    std::size_t count = 0;
+    fill([&](std::size_t bytes) {
+        if (count++ % 1000 == 0) {
+            ebb_region_close(region);
+            region = ebb_region_open(nullptr);
+        }
+        return ebb_region_alloc(region, bytes);
+    });
+    ebb_region_close(region);
+    shuffle();
+    free_all();
+}
+
+TEST_P(Alone, RetiresADomainsBlocksInAnyOrder)
+{
+    ebb_domain *domain = ebb_domain_open("alone");
+    const ebb_scope scope = ebb_domain_enter(domain);
+    fill(ebb_malloc);
+    ebb_leave(scope);
+    shuffle();
+    for (void *block : blocks)
+        ebb_retire(block);
+    ebb_reclaim();
+}
+
+TEST_P(Alone, ReclaimsWhatAPinHeldBack)
+{
+    fill(ebb_malloc);
+    ebb_pin();
+    for (void *block : blocks)
+        ebb_retire(block);
+    ebb_unpin();
+    ebb_reclaim();
 }
 
 TEST_P(Alone, ReleasesARegionWhereItHasPinned)

@@ -51,6 +51,7 @@ inline uint32_t *busy_of(const void *self)
 #define uintptr_t model::Cell<unsigned long>
 
 #include "region/sheet.c"
+#include "region/sheet_owner.c"
 
 #include "region/orphan.c"
 
