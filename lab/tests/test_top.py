@@ -253,7 +253,7 @@ def test_it_trims_when_one_is_sure() -> None:
         assert source.trims == 0
         await pilot.press("t", "y")
         await until(pilot, lambda: source.trims == 1)
-        await until(pilot, lambda: shows(app, "given back what was free"))
+        await until(pilot, lambda: shows(app, "What was free has gone back"))
 
     play(Top(heap(9), source, unsampled, 3600), steps, told=True)
 
