@@ -113,8 +113,8 @@ void ebbi_samples_look(void); // sees what each sample in use keeps (profile/pro
 void ebbi_purge_begin(void); // once, at start-up
 // Frees what threads have given back to owners that have not looked. The helper, or who is about to grow.
 void ebbi_gather(void);
-// The same where there is no other thread, which nobody else would do: what the thread has sent to an owner, or to one of its
-// heaps for domains, before the amounts are looked at.
+// The same in a process of one thread, where nobody else would: before the amounts are looked at, behind what has sent blocks
+// to other owners, such as the thread's heaps for domains.
 void ebbi_gather_alone(void);
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 

@@ -18,7 +18,7 @@ namespace {
 using support::KiB;
 using support::MiB;
 
-constexpr std::size_t all = 200 * MiB, ceiling = 76 * MiB;
+constexpr std::size_t all = 200 * MiB, ceiling = 76 * MiB, page = 4 * KiB;
 
 struct Alone : testing::TestWithParam<std::size_t> {
     std::vector<void *> blocks = std::vector<void *>(all / GetParam());
@@ -48,6 +48,12 @@ struct Alone : testing::TestWithParam<std::size_t> {
         }
         EXPECT_GE(support::resident_bytes(), before + all - all / 10);
     }
+    void fill_in_a_domain()
+    {
+        const ebb_scope scope = ebb_domain_enter(ebb_domain_open("alone"));
+        fill(ebb_malloc);
+        ebb_leave(scope);
+    }
     void shuffle() { std::shuffle(blocks.begin(), blocks.end(), std::minstd_rand(1)); }
     void free_all()
     {
@@ -66,21 +72,25 @@ TEST_P(Alone, FreesBlocks)
 
 TEST_P(Alone, FreesADomainsBlocksOutsideOfIt)
 {
-    ebb_domain *domain = ebb_domain_open("alone");
-    const ebb_scope scope = ebb_domain_enter(domain);
-    fill(ebb_malloc);
-    ebb_leave(scope);
+    fill_in_a_domain();
     free_all();
 }
 
 TEST_P(Alone, FreesADomainsBlocksInAnyOrder)
 {
-    ebb_domain *domain = ebb_domain_open("alone");
-    const ebb_scope scope = ebb_domain_enter(domain);
-    fill(ebb_malloc);
-    ebb_leave(scope);
+    fill_in_a_domain();
     shuffle();
     free_all();
+}
+
+TEST_P(Alone, FreesADomainsBlocksButForAFew)
+{
+    fill_in_a_domain();
+    const std::size_t kept = std::max<std::size_t>(16, 256 * KiB / GetParam());
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % kept != 0)
+            ebb_free(blocks[i]);
+    before += all / kept + all / kept * page / std::min(GetParam(), page);
 }
 
 TEST_P(Alone, FreesBlocksOfAClosedRegion)
@@ -109,14 +119,23 @@ TEST_P(Alone, FreesBlocksOfManyClosedRegionsInAnyOrder)
 
 TEST_P(Alone, RetiresADomainsBlocksInAnyOrder)
 {
-    ebb_domain *domain = ebb_domain_open("alone");
-    const ebb_scope scope = ebb_domain_enter(domain);
-    fill(ebb_malloc);
-    ebb_leave(scope);
+    fill_in_a_domain();
     shuffle();
     for (void *block : blocks)
         ebb_retire(block);
-    ebb_reclaim();
+}
+
+TEST_P(Alone, RetiresADomainsBlocksInPins)
+{
+    fill_in_a_domain();
+    shuffle();
+    for (std::size_t i = 0; i < blocks.size(); i++) {
+        if (i % 100 == 0)
+            ebb_pin();
+        ebb_retire(blocks[i]);
+        if (i % 100 == 99 || i + 1 == blocks.size())
+            ebb_unpin();
+    }
 }
 
 TEST_P(Alone, ReclaimsWhatAPinHeldBack)

@@ -135,11 +135,13 @@ class Files(TraceTest):
 
     def test_text(self):
         event = self.block(bytes([6 << 5, 0, 0, 0]))
-        for text in (b"", b"first_thread=99999999999999999999\n", b"first_thread=-1\n", b"first_thread=", b"first_thread=9999999999\n",
+        for text in (b"", b"first_thread=99999999999999999999\n", b"first_thread=-1\n", b"first_thread=",
                      b"page_bytes=0\n", b"page_bytes=99999999\n", b"\n" * 60000, b"=" * 65536, b"\xff\0" * 99,
                      b"program=" + b'"\\\n', b"x" * 65537):
             self.write(event, text=text)
             self.verbs(what=text[:30])
+        self.write(event, text=b"first_thread=9999999999\n")
+        self.verbs((1,), what="a number of more than 32 bits")
 
     def test_other_things(self):
         for data in (b"", b"EBBTRACE", self.whole[:8] + b"\x02" + self.whole[9:], b"\x7fELF" * 500,
