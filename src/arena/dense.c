@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: huge pages where memory is dense (EBB_THP=auto).
 //
-// A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by a large
-// object, or by slabs of classes that grow, once LEAST_GROWN granules of such slabs are there: what the program never
-// touches of the last unit stays a part of what they hold. They are cut one after the other from the unit that was
-// opened last, and what will likely be filled takes part in it; all else is put elsewhere. Where a huge page comes
-// slowly (a guest whose host has taken the memory back, a kernel that has to make room first), the next units are left out,
-// the more of them the more often that happens. A huge page comes as a whole, so granules of a unit that nobody
-// has yet are dirty from then on, and fresh.
+// A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by a
+// large object, or by slabs of classes that grow, once LEAST_GROWN granules of such slabs are there: what the
+// program never touches of the last unit stays a part of what they hold. They are cut one after the other from the
+// unit that was opened last, and what will likely be filled takes part in it, an object also across its end; all
+// else is put elsewhere. Where a huge page comes slowly (a guest whose host has taken the memory back, a kernel that
+// has to make room first), the next units are left out, the more of them the more often that happens. A huge page
+// comes as a whole, so granules of a unit that nobody has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it
-// huge until it is free, clean and filled again. A mapping of its own is asked for as a whole, unless it is to read as
-// zero: who wants it so may touch little of it. Chunks are asked not to be huge where the kernel needs no request.
+// huge until it is free, clean and filled again. A mapping of its own is asked for as a whole, unless it is to read
+// as zero: who wants it so may touch little of it. Chunks are asked not to be huge where the kernel needs no
+// request.
 #include "arena/internal.h"
 
 #define LEAST_GROWN (EBBI_UNIT_GRANULES / 2)
@@ -104,24 +105,28 @@ static bool find_unit(struct ebbi_spot *unit)
     return false;
 }
 
+// Some: there will be fewer faults than elsewhere.
+static bool has_pages(const struct ebbi_spot *spot, size_t granules)
+{
+    return ebbi_bits_count(ebbi_span_chunk(&spot->span->head)->dirty_map, spot->index, granules) !=
+           0;
+}
+
 bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill fill)
 {
-    if (fill == EBBI_FILL_UNKNOWN || fill == EBBI_FILL_OBJECT) {
-        return is_wanted(granules, fill);
+    bool object = fill == EBBI_FILL_OBJECT;
+    if (fill == EBBI_FILL_UNKNOWN || has_pages(spot, granules)) {
+        return object && is_wanted(granules, fill);
     }
-    if (ebbi_bits_count(ebbi_span_chunk(&spot->span->head)->dirty_map, spot->index, granules) !=
-        0) {
-        return false; // no fault there
-    }
-    struct ebbi_free_span *rest = ebbi_rest_take(granules);
+    struct ebbi_free_span *rest = ebbi_rest_take(granules, object);
     if (rest != NULL) {
         struct ebbi_spot there = {rest, ebbi_span_index(&rest->head)};
         *spot = ebbi_spot_commit(&there, granules) ? there : *spot;
-        return false;
+        return object && is_wanted(granules, fill);
     }
     struct ebbi_spot unit;
     bool wanted = is_wanted(granules, fill);
-    *spot = wanted && find_unit(&unit) ? unit : *spot;
+    *spot = wanted && !object && find_unit(&unit) ? unit : *spot;
     return wanted;
 }
 
@@ -162,7 +167,7 @@ bool ebbi_dense_ask(void *start, size_t bytes, void *first)
     return false;
 }
 
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
+void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
     size_t start = ebbi_span_index(&span->head);
@@ -175,7 +180,7 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     to -= to > end ? EBBI_UNIT_GRANULES : 0;
     if (from >= to || ebbi_bits_count(chunk->dirty_map, from, to - from) != 0 ||
         !ebbi_chunk_commit(chunk, ebbi_min(to + 1, chunk->granules))) {
-        return false;
+        return NULL;
     }
     for (size_t unit = from / EBBI_UNIT_GRANULES; unit < to / EBBI_UNIT_GRANULES; unit++) {
         EBBI_ASSERT(!is_dense(chunk, unit)); // P7
@@ -188,7 +193,8 @@ bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)
     if (index + granules < to) {
         ebbi_rest_open(chunk, index + granules, to);
     }
-    return from <= index && index < to;
+    size_t first = ebbi_max(from, index);
+    return first < ebbi_min(to, index + granules) ? dense_place(chunk, first) : NULL;
 }
 
 bool ebbi_dense_is(const void *start, size_t bytes)

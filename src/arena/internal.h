@@ -88,8 +88,8 @@ extern EBBI_HIDDEN size_t ebbi_grown_granules;
 // What will be filled goes to the unit that was opened last, or opens one. True: ebbi_dense_fill is to ask.
 bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill fill);
 // Before [index, index + granules) is cut out of the free span: asks for the units that lie in the span and begin there.
-// True: the first touch brings a unit; ebbi_dense_touch then makes it, without the lock.
-bool ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
+// Where the first touch brings a unit of its own, which ebbi_dense_touch then makes, without the lock; NULL: nowhere.
+void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
 bool ebbi_dense_touch(void *start); // sees how long it takes; false: long
 // Asks for a new mapping as a whole, without the lock, and touches its `first` byte. False: small pages it is, as nobody
 // asks, or they come slowly.
@@ -103,8 +103,9 @@ void ebbi_rest_open(struct ebbi_chunk *chunk, size_t next, size_t end);
 void ebbi_rest_see(const struct ebbi_free_span *span, bool is_free);
 size_t ebbi_rest_of(const struct ebbi_free_span *span); // granules at its beginning
 bool ebbi_rest_is_there(void);
-// A span that begins with so many, which are cut out next. NULL: none.
-struct ebbi_free_span *ebbi_rest_take(size_t granules);
+// A span that begins with so many, or, where they may go beyond the unit, has room for them there; they are cut out next.
+// NULL: none.
+struct ebbi_free_span *ebbi_rest_take(size_t granules, bool beyond);
 bool ebbi_rest_forget(void); // it is for all. False: there is none
 
 EBBI_INLINE struct ebbi_spot ebbi_spot_in(struct ebbi_free_span *span, size_t align_granules)

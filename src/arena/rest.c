@@ -44,16 +44,16 @@ bool ebbi_rest_is_there(void)
     return open_unit.chunk != NULL && open_unit.is_free && open_unit.next < open_unit.end;
 }
 
-struct ebbi_free_span *ebbi_rest_take(size_t granules)
+struct ebbi_free_span *ebbi_rest_take(size_t granules, bool beyond)
 {
     if (!ebbi_rest_is_there()) {
         return NULL;
     }
     struct ebbi_free_span *span = ebbi_free_span_at(open_unit.chunk, open_unit.next);
-    if (ebbi_rest_of(span) < granules) {
+    if (granules > (beyond ? span->head.granules : ebbi_rest_of(span))) {
         return NULL;
     }
-    open_unit.next += granules;
+    open_unit.next = ebbi_min(open_unit.next + granules, open_unit.end);
     open_unit.is_free = false; // until what stays free of it is back
     return span;
 }

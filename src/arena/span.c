@@ -220,7 +220,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
                                   enum ebbi_fill fill)
 {
     struct ebbi_span *got = NULL;
-    bool huge = false; // the first touch brings a whole unit
+    void *huge = NULL; // where the first touch brings a whole unit
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
@@ -230,7 +230,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
         struct ebbi_free_span *span = spot.span;
         size_t index = spot.index;
         struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
-        huge = ask && ebbi_dense_fill(span, index, granules);
+        huge = ask ? ebbi_dense_fill(span, index, granules) : NULL;
         // To a slab, what has come with a unit is dirty: it may return its pages.
         bool zero = state == EBBI_SPAN_LARGE && span->dirty > 0 &&
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
@@ -247,8 +247,8 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     }
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
-    if (huge) {
-        (void)ebbi_dense_touch(ebbi_span_start(got));
+    if (huge != NULL) {
+        (void)ebbi_dense_touch(huge);
     }
     return got;
 }
