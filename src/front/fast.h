@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer front: the four fast paths. Their instruction counts are pinned in tests/golden.
 //
-//   malloc: size -> bin -> pop -> parked?  empty, above 32 KiB, no heap, sampled: ebbi_malloc_slow
+//   malloc: size -> bin -> pop -> parked?  empty, no heap, sampled: ebbi_malloc_empty
 //   free:   granule -> tag = bin -> push   full, large, outside of the window, in error: ebbi_free_slow
 //   retire: the same, to the bag beside    the same, or no bag: ebbi_retire_slow
 //   region: owner? -> bump, start bit      another thread, no room: ebbi_region_slow
@@ -63,7 +63,7 @@ EBBI_INLINE void *ebbi_malloc_at(size_t bytes, enum ebbi_family family, ebbi_sit
     }
     struct ebbi_fast *heap = ebbi_source_now();
     size_t bin = ebbi_bin_for(heap, bytes);
-    return ebbi_pop(heap, bin, bytes, family, site, ebbi_malloc_slow, ebbi_malloc_parked);
+    return ebbi_pop(heap, bin, bytes, family, site, ebbi_malloc_empty, ebbi_malloc_parked);
 }
 
 EBBI_INLINE void *ebbi_malloc(size_t bytes, enum ebbi_family family)

@@ -28,7 +28,9 @@ EBBI_INLINE void ebbi_serve(void)
 }
 
 // ---- slow.c --------------------------------------------------------------------------------------
-void *ebbi_malloc_slow(size_t bytes, ebbi_site site);
+void *ebbi_malloc_slow(size_t bytes, ebbi_site site); // above EBBI_SMALL_MAX
+void *ebbi_malloc_empty(size_t bytes,
+                        ebbi_site site); // others, where the fast one has found nothing
 void *ebbi_malloc_parked(size_t bytes, ebbi_site site); // after a pop that is to be taken back
 void *ebbi_aligned(size_t align, size_t bytes, ebbi_site site); // align: a power of two
 // By the fast path of a malloc of the class that is so aligned. NULL, errno as it was: there is more to do.

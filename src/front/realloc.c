@@ -178,8 +178,24 @@ static EBBI_NOINLINE void *resize_slow(void *p, size_t bytes, ebbi_site site)
                                                   : resize_counted(p, old_bytes, bytes, site);
 }
 
+// While a profile is on: the bin of what is certainly no sample, as which it has been counted then; or 0.
+static EBBI_NOINLINE size_t counted_bin(struct ebbi_fast *heap, size_t bytes)
+{
+    struct ebbi_sampler *sampler = &heap->sampler;
+    if (sampler->until <= (int64_t)bytes) {
+        return 0;
+    }
+    // relaxed: see ebbi_malloc_empty
+    const uint16_t *bins = ebbi_load_relaxed(&sampler->bins);
+    // relaxed: as above
+    size_t bin = ebbi_load_relaxed(&bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+    sampler->until -= bin != 0 ? (int64_t)bytes : 0;
+    return bin;
+}
+
 // A block of a class that stays where it is, or moves by the fast paths of malloc and free, which look at it as free
-// does. While a profile or checks are on, there is no bin for its size, or no room for it: all is done the slow way.
+// does. While a profile or checks are on, there is no bin for its size; with checks there is no room for it: all is done
+// the slow way.
 void *ebbi_realloc(void *p, size_t bytes)
 {
     size_t granule = ebbi_granule_of(p);
@@ -191,9 +207,17 @@ void *ebbi_realloc(void *p, size_t bytes)
     struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
     size_t to_bin = ebbi_bin_for(heap, bytes);
-    if (EBBI_UNLIKELY(top == heap->limit[bin] || to_bin == 0 || !ebbi_slab_has_place(p, tag) ||
+    if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, tag) ||
                       ebbi_was_freed_lately(top, p))) {
         return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
+    }
+    size_t counted = 0; // bytes
+    if (EBBI_UNLIKELY(to_bin == 0)) {
+        to_bin = counted_bin(heap, bytes);
+        counted = bytes;
+        if (to_bin == 0) {
+            return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
+        }
     }
     size_t old_bytes = ebbi_class_bytes(ebbi_tag_class((unsigned)bin));
     if (to_bin == bin || (bytes <= old_bytes && bytes > old_bytes / 2)) {
@@ -201,10 +225,11 @@ void *ebbi_realloc(void *p, size_t bytes)
     }
     // Where memory is refused errno is to be as it was, if the block gets smaller.
     if (EBBI_UNLIKELY(heap->top[to_bin][-1] == NULL)) {
+        heap->sampler.until += (int64_t)counted; // which that does
         return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }
     void *to =
-        ebbi_pop(heap, to_bin, bytes, EBBI_BY_MALLOC, 0, ebbi_malloc_slow, ebbi_malloc_parked);
+        ebbi_pop(heap, to_bin, bytes, EBBI_BY_MALLOC, 0, ebbi_malloc_empty, ebbi_malloc_parked);
     if (EBBI_UNLIKELY(to == NULL)) {
         return resize_slow(p, bytes, EBBI_SITE(EBBI_BY_MALLOC));
     }

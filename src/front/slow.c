@@ -147,7 +147,13 @@ static EBBI_NOINLINE void *sample_in(uint32_t round, size_t bytes, size_t align,
                                      ebbi_site site)
 {
     struct ebbi_heap *mine = ebbi_heap_get();
-    return mine != NULL && ebbi_sampler_count(&mine->fast.sampler, round, bytes)
+    if (mine == NULL) {
+        return NULL;
+    }
+    if (mine->fast.sampler.round != round && !mine->alone) {
+        ebbi_heap_count(mine, round);
+    }
+    return ebbi_sampler_count(&mine->fast.sampler, round, bytes)
                ? ebbi_sample_make(mine, bytes, align, zero, site)
                : NULL;
 }
@@ -250,29 +256,36 @@ static EBBI_NOINLINE void *malloc_medium(size_t bytes, ebbi_site site)
     return ebbi_pop(&mine->fast, bin, bytes, EBBI_BY_MALLOC, site, malloc_any, ebbi_malloc_parked);
 }
 
-// While a profile is on every malloc comes here. Only a thread's own heap has a sampler of this round.
 EBBI_NOINLINE void *ebbi_malloc_slow(size_t bytes, ebbi_site site)
 {
-    if (bytes > EBBI_SMALL_MAX) {
-        return bytes > EBBI_CLASS_MAX ? malloc_large(bytes, site) : malloc_medium(bytes, site);
-    }
+    return bytes > EBBI_CLASS_MAX ? malloc_large(bytes, site) : malloc_medium(bytes, site);
+}
+
+// While a profile is on: the magazine is empty, or another round has begun, or nothing is asked for.
+static EBBI_NOINLINE void *take_passed(size_t bytes, ebbi_site site)
+{
+    bool counted = ebbi_current()->sampler.round == ebbi_profile_round() && bytes != 0;
+    return counted ? plain(bytes, 1, site) : malloc_any(bytes, site);
+}
+
+// While a profile is on every malloc comes here, and is to lose little: what is no sample is taken as by the fast one.
+EBBI_NOINLINE void *ebbi_malloc_empty(size_t bytes, ebbi_site site)
+{
     struct ebbi_fast *source = ebbi_source_now();
-    if (!ebbi_sampler_skips(&source->sampler, ebbi_profile_round(), bytes)) {
+    if (!ebbi_sampler_passes(&source->sampler, bytes)) {
         return malloc_any(bytes, site);
     }
-    if (ebbi_check_is_on()) {
-        return plain(bytes, 1, site);
-    }
-    // relaxed: see set_lookup of heap/registry.c
-    unsigned bin =
-        ebbi_load_relaxed(&source->sampler.bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
-    return ebbi_pop(source, bin, bytes, EBBI_BY_MALLOC, site, take_any, take_parked);
+    // relaxed: the tables are constant, see set_lookup of heap/registry.c
+    const uint16_t *bins = ebbi_load_relaxed(&source->sampler.bins);
+    // relaxed: as above
+    unsigned bin = ebbi_load_relaxed(&bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+    return ebbi_pop(source, bin, bytes, EBBI_BY_MALLOC, site, take_passed, take_parked);
 }
 
 EBBI_NOINLINE void *ebbi_malloc_parked(size_t bytes, ebbi_site site)
 {
     ebbi_unpop(bytes);
-    return ebbi_malloc_slow(bytes, site);
+    return bytes > EBBI_SMALL_MAX ? ebbi_malloc_slow(bytes, site) : ebbi_malloc_empty(bytes, site);
 }
 
 static void *none(size_t bytes, ebbi_site site)

@@ -104,6 +104,10 @@ void ebbi_look_forked(void); // in the child of a fork beside other threads
 // The first, if the last look is fifty times as long ago as it took. False: it is not.
 bool ebbi_look_again(void);
 
+// ---- registry.c ----------------------------------------------------------------------------------
+// The thread of this heap counts in that round of a profile: unless it is over, the sampler leads to the heap's bins.
+void ebbi_heap_count(struct ebbi_heap *heap, uint32_t round);
+
 // ---- samples.c -----------------------------------------------------------------------------------
 void ebbi_sample_hold(void *block); // in a sample's stead: the pages that it fills go back
 void ebbi_sample_freed(struct ebbi_note *note); // as far as a profile sees; of whatever the note is

@@ -141,7 +141,8 @@ struct ebbi_heap {
     // Under the registry lock.
     struct ebbi_heap *next, *previous; // all heaps
     struct ebbi_heap *abandoned_next;
-    uint32_t holds; // of walkers
+    uint32_t holds;         // of walkers
+    uint32_t counted_round; // of the profile for which sampler.bins leads to its bins
 
     // The thread's alone, as is what lies below arrays: a free into the first slot looks there (heap/lately.h).
     uint64_t arrays[2];                // bit n: magazines[n] has an array

@@ -23,8 +23,9 @@ static struct ebbi_heap *abandoned;
 static size_t abandoned_count;
 static size_t thread_heaps; // made so far
 static unsigned next_heap;  // made so far, seats included; atomic
-// Of threads' heaps by lane, while allocations are sampled; atomic.
+// Of threads' heaps by lane, while allocations are sampled; none for 0 bytes, which count as one; atomic.
 static EBBI_SPARSE uint16_t counted_bins[EBBI_LANES][EBBI_LOOKUP_COUNT];
+static EBBI_SPARSE uint16_t no_bins[EBBI_LOOKUP_COUNT]; // 0
 
 _Static_assert(sizeof(struct ebbi_heap) + (COLOURS - 1) * (size_t)EBBI_CACHE_LINE <= EBBI_GRANULE,
                "a heap is one granule, wherever it starts in it");
@@ -71,12 +72,27 @@ static EBBI_NOINLINE void set_lookup(struct ebbi_heap *heap)
     bool slows = ebbi_profile_round() != 0 || ebbi_check_is_on();
     fill_lookup(bins, heap->lane);
     for (size_t i = 0; i < EBBI_LOOKUP_COUNT; i++) {
-        if (counts) {
+        if (counts && i > 0) {
             ebbi_store_relaxed(&counted_bins[heap->lane][i], bins[i]); // relaxed: see above
         }
         uint16_t bin = slows ? 0 : bins[i];
         ebbi_store_relaxed(&heap->fast.bin_of[i], bin); // relaxed: see above
     }
+    if (heap->counted_round != ebbi_profile_round()) {
+        // relaxed: its thread finds the bins of a round that was, or none
+        ebbi_store_relaxed(&heap->fast.sampler.bins, no_bins);
+    }
+}
+
+void ebbi_heap_count(struct ebbi_heap *heap, uint32_t round)
+{
+    ebbi_lock_take(&registry);
+    if (ebbi_profile_round() == round && heap->lane < EBBI_LANES && !ebbi_check_is_on()) {
+        heap->counted_round = round;
+        uint16_t *bins = counted_bins[heap->lane];
+        ebbi_store_relaxed(&heap->fast.sampler.bins, bins); // relaxed: as above
+    }
+    ebbi_lock_drop(&registry);
 }
 
 // Whoever changes the round comes here afterwards: the last one sees what holds.
@@ -102,7 +118,7 @@ struct ebbi_heap *ebbi_heap_make(unsigned first_lane)
     struct ebbi_heap *heap = (void *)(start + number % COLOURS * (size_t)EBBI_CACHE_LINE);
     heap->lane = (uint16_t)(first_lane + number % EBBI_LANES);
     heap->own.lane = heap->lane;
-    heap->fast.sampler.bins = first_lane == 0 ? counted_bins[heap->lane] : NULL;
+    heap->fast.sampler.bins = no_bins;
     ebbi_lock_rank(&heap->own.lock, EBBI_RANK_OWNER);
     heap->slot_next = heap->slots;
     heap->slot_end = heap->slots + EBBI_SLOTS;

@@ -54,8 +54,8 @@ struct ebbi_sampler {
     size_t mean;    // of that round; what a sample stands for
     uint32_t round; // in which `until` was drawn; 0: never
     bool busy;      // a sample is being made, or a block moved: what that allocates does not count
-    // Where the heap's own table leads to the slow malloc, as it was; constant. Once this round has been seen, its bins
-    // are there, or 0.
+    // Where the heap's own table leads to the slow malloc, as it was; else one that leads there, too. Never NULL once
+    // `until` is above 0; atomic.
     const uint16_t *bins;
 };
 
@@ -73,6 +73,16 @@ EBBI_INLINE bool ebbi_sampler_skips(struct ebbi_sampler *sampler, uint32_t round
         sampler->until = until;
     }
     return skips;
+}
+
+// The same for what is small, by `bins`: that of another round has no bin for it.
+EBBI_INLINE bool ebbi_sampler_passes(struct ebbi_sampler *sampler, size_t bytes)
+{
+    if (EBBI_UNLIKELY(sampler->until <= (int64_t)bytes)) {
+        return false;
+    }
+    sampler->until -= (int64_t)bytes;
+    return true;
 }
 
 // Around what is not to be counted: nothing is a sample meanwhile. Gives the sampler as it was, whose round may end.

@@ -297,6 +297,31 @@ TEST_F(Profile, ItsEndAndBeginningReachEveryThread)
     other.join();
 }
 
+// What a thread has left of the distance of one round is nothing to the next.
+TEST(ProfileRounds, EachBeginsAnew)
+{
+    for (int round = 1; round < 4; round++) {
+        ASSERT_EQ(0, ebb_profile_start(std::size_t{1} << 40));
+        for (int i = 0; i < 100; i++)
+            ebb_free(second(100));
+        ebb_profile_stop();
+        ASSERT_EQ(0, ebb_profile_start(1));
+        ebb_free(first(100));
+        ebb_profile_stop();
+        EXPECT_EQ(round, sums(first).alloc_objects);
+    }
+}
+
+// As far as chance goes: a sample of so many stands for 1.58, and two in three are.
+TEST_F(Profile, WhatHasNoBytesCountsAsOneByte)
+{
+    constexpr int count = 1000;
+    for (int i = 0; i < count; i++)
+        ebb_free(first(0));
+    EXPECT_NEAR(count, sums(first).alloc_objects, 150);
+    EXPECT_EQ(0, sums(first).alloc_bytes);
+}
+
 TEST_F(Profile, GoesOnInAChild)
 {
     void *kept = first(1000);

@@ -97,7 +97,7 @@ void *malloc_with_one_look(size_t bytes)
     ebbi_slot *top = heap->top[1];
     void *block = top[-1];
     if (block == NULL) {
-        return ebbi_malloc_slow(bytes, 0);
+        return ebbi_malloc_empty(bytes, 0);
     }
     ebbi_store_relaxed(&heap->top[1], top - 1);
     return block;
@@ -109,7 +109,7 @@ void *malloc_that_keeps(size_t bytes)
     struct ebbi_fast *heap = ebbi_source_now();
     void *block = malloc_with_one_look(bytes);
     if (ebbi_source_now() != heap) {
-        return ebbi_malloc_slow(bytes, 0);
+        return ebbi_malloc_empty(bytes, 0);
     }
     return block;
 }
@@ -197,7 +197,7 @@ struct UnderSlow : Under {
             pass();
             pass();
         } else {
-            keep(ebbi_malloc_slow(16, 0));
+            keep(ebbi_malloc_empty(16, 0));
         }
     }
 };
@@ -264,7 +264,7 @@ static void charge(struct ebbi_heap *heap)
     heap->charged($) += 1;
 }
 
-void *ebbi_malloc_slow(size_t, ebbi_site)
+void *ebbi_malloc_empty(size_t, ebbi_site)
 {
     struct ebbi_heap *heap = ebbi_inside();
     charge(heap);

@@ -97,7 +97,8 @@ static inline void ebbi_magazines_lend(struct ebbi_heap *heap)
 }
 static inline void ebbi_magazines_lend_no_more(struct ebbi_heap *heap) { heap->lends($) = 0; }
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
-void *ebbi_malloc_slow(size_t bytes, ebbi_site site);
+static inline void *ebbi_malloc_slow(size_t, ebbi_site) { return nullptr; }
+void *ebbi_malloc_empty(size_t bytes, ebbi_site site);
 void ebbi_free_slow(void *p, ebbi_site site);
 static inline void ebbi_free_given_slow(void *p, size_t, size_t, ebbi_site site)
 {
@@ -117,7 +118,7 @@ static inline void *ebbi_region_slow(struct ebb_region *, size_t, size_t) { retu
 static inline void *ebbi_malloc_parked(size_t bytes, ebbi_site site)
 {
     ebbi_unpop(bytes);
-    return ebbi_malloc_slow(bytes, site);
+    return ebbi_malloc_empty(bytes, site);
 }
 
 #endif
