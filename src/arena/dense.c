@@ -118,11 +118,12 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
     if (fill == EBBI_FILL_UNKNOWN || has_pages(spot, granules)) {
         return object && is_wanted(granules, fill);
     }
-    struct ebbi_free_span *rest = ebbi_rest_take(granules, object);
+    struct ebbi_free_span *rest = ebbi_rest_take(granules, fill != EBBI_FILL_LIKELY);
     if (rest != NULL) {
         struct ebbi_spot there = {rest, ebbi_span_index(&rest->head)};
+        bool crosses = there.index % EBBI_UNIT_GRANULES + granules > EBBI_UNIT_GRANULES;
         *spot = ebbi_spot_commit(&there, granules) ? there : *spot;
-        return object && is_wanted(granules, fill);
+        return crosses && is_wanted(granules, fill);
     }
     struct ebbi_spot unit;
     bool wanted = is_wanted(granules, fill);

@@ -51,6 +51,28 @@ TEST_F(Dense, WhatGrowsSharesUnitsWithNothingElse)
         EXPECT_EQ(0U, dense.count(unit));
 }
 
+// Longer slabs that grow lie across the ends of units: what is left of each would be nobody's.
+TEST_F(Dense, WhatGrowsLiesAcrossUnits)
+{
+    constexpr std::size_t granules = EBBI_UNIT_GRANULES * 3 / 8;
+    grow_to_the_least();
+    const std::size_t before = ebbi_arena_dirty_bytes();
+    std::set<std::uintptr_t> chunks;
+    std::uintptr_t end = 0;
+    std::size_t apart = 0;
+    for (int i = 0; i < 101; i++) {
+        const ebbi_span *span = ebbi_span_alloc_dense(granules, EBBI_SPAN_SHEET, EBBI_FILL_GROWS);
+        ASSERT_NE(nullptr, span);
+        chunks.insert(address(ebbi_span_start(span)) / EBBI_CHUNK);
+        apart += end != address(ebbi_span_start(span));
+        end = address(ebbi_span_start(span)) + granules * EBBI_GRANULE;
+        audit();
+    }
+    EXPECT_LE(apart, 2 * chunks.size()); // where it begins and where it ends
+    EXPECT_LE(ebbi_arena_dirty_bytes(), before + chunks.size() * unit_bytes);
+    EXPECT_GE(asked_bytes(), 101 * granules * EBBI_GRANULE * 9 / 10);
+}
+
 TEST_F(Dense, WhatLikelyFillsTakesPartInAUnit)
 {
     grow_to_the_least();
