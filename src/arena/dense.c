@@ -17,7 +17,7 @@
 #define LEAST_GROWN (EBBI_UNIT_GRANULES / 2)
 #define LEAST_OBJECT (EBBI_UNIT_GRANULES / 4)
 #define LEAST_UNITS 4    // in use, for an object; half of that for one of LEAST_OBJECT
-#define SLOW_NS 1000000u // of a first touch; to clear 2 MiB takes a tenth to a fifth of that
+#define SLOW_NS 1000000u // that a first touch runs; to clear 2 MiB takes a tenth to a fifth of it
 #define MOST_LOOKS 16    // for a unit
 #define LEAST_LEFT_OUT (2 * EBBI_UNIT_GRANULES)
 #define MOST_LEFT_OUT (128 * EBBI_UNIT_GRANULES)
@@ -142,9 +142,9 @@ static void note_touch(bool slow)
 
 bool ebbi_dense_touch(void *start)
 {
-    uint64_t before = ebbi_os_now_ns();
+    uint64_t before = ebbi_os_thread_ns();
     *(volatile unsigned char *)start = 0; // as it is
-    bool slow = ebbi_os_now_ns() - before > SLOW_NS;
+    bool slow = ebbi_os_thread_ns() - before > SLOW_NS;
     note_touch(slow);
     return !slow;
 }

@@ -72,7 +72,9 @@ size_t ebbi_os_cpus(void);         // that this process might run on at its star
 size_t ebbi_os_cpu(void);          // that this thread runs on now, numbered without gaps: a hint
 uint64_t ebbi_os_now_ms(void);     // monotonic, about 4 ms fine, no system call
 uint64_t ebbi_os_now_ns(void);     // fine
-uint64_t ebbi_os_date_ms(void);    // since 1970
+// What the calling thread has run for; where system calls are filtered, as ebbi_os_now_ns.
+uint64_t ebbi_os_thread_ns(void);
+uint64_t ebbi_os_date_ms(void); // since 1970
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread

@@ -51,6 +51,18 @@ static bool call_begins(void)
     return may;
 }
 
+uint64_t ebbi_os_thread_ns(void)
+{
+    struct timespec now;
+    int failed = -1;
+    if (call_begins()) {
+        failed = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+        call_ends();
+    }
+    return failed == 0 ? (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec
+                       : ebbi_os_now_ns();
+}
+
 void ebbi_os_forget_threads(void) { ebbi_store_relaxed(&in_call, 0u); } // relaxed: the only thread
 
 // Not for ever: the caller may be a signal handler amid such a call.

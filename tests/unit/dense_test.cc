@@ -403,6 +403,17 @@ TEST_F(Dense, UnitsThatComeSlowlyAreLeftOut)
     EXPECT_GE(fake_os_count(FAKE_ADVISE_HUGE) - before, 48U);
 }
 
+// While others had the processor, which says nothing of the page.
+TEST_F(Dense, WhoDidNotRunWasNotSlow)
+{
+    grow_to_the_least();
+    fake_os_clock_step(3);
+    fake_os_thread_waits(true);
+    const std::size_t before = fake_os_count(FAKE_ADVISE_HUGE);
+    grow(50 * EBBI_UNIT_GRANULES);
+    EXPECT_GE(fake_os_count(FAKE_ADVISE_HUGE) - before, 48U);
+}
+
 // Many heaps whose slabs hold little are no dense memory, however much of it there is.
 TEST_F(DenseBlocks, ManySparseSlabsAreNotDense)
 {

@@ -32,6 +32,7 @@ static struct {
     size_t cpu;
     uint32_t ended_thread;
     uint64_t clock_ms, step_ms;
+    bool waits;
     size_t limit, page, memory;
     void (*watch)(uintptr_t start, size_t bytes);
 } fake = {.limit = SIZE_MAX};
@@ -81,6 +82,7 @@ void fake_os_clock(uint64_t now_ms)
 
 void fake_os_clock_advance(uint64_t by_ms) { (void)ebbi_fetch_add_relaxed(&fake.clock_ms, by_ms); }
 void fake_os_clock_step(uint64_t step_ms) { fake.step_ms = step_ms; }
+void fake_os_thread_waits(bool waits) { fake.waits = waits; }
 void fake_os_limit(size_t bytes) { fake.limit = bytes; }
 size_t fake_os_held_bytes(void) { return ebbi_load_relaxed(&held_bytes); }
 
@@ -294,6 +296,14 @@ size_t ebbi_os_resident_bytes(void) { return real_os_resident_bytes(); }
 
 void ebbi_os_start(void) { real_os_start(); }
 uint32_t ebbi_os_process_number(void) { return real_os_process_number(); }
+uint64_t ebbi_os_thread_ns(void)
+{
+    uint64_t now_ns = ebbi_os_now_ns();
+    if (!fake.clock_faked) {
+        return real_os_thread_ns();
+    }
+    return fake.waits ? 0 : now_ns;
+}
 uint32_t ebbi_os_thread_number(void) { return real_os_thread_number(); }
 size_t ebbi_os_thread_name(uint32_t number, char *name, size_t size)
 {

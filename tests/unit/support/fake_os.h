@@ -40,6 +40,7 @@ void fake_os_allow(void); // no refusals any more
 void fake_os_clock(uint64_t now_ms); // stands still at now_ms
 void fake_os_clock_advance(uint64_t by_ms);
 void fake_os_clock_step(uint64_t step_ms); // each look moves it on by step_ms
+void fake_os_thread_waits(bool waits);     // meanwhile no thread runs
 
 void fake_os_limit(size_t bytes); // of address space held, as `ulimit -v`; SIZE_MAX: none
 size_t fake_os_held_bytes(void);  // address space held now

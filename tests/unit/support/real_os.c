@@ -29,6 +29,7 @@
 #define ebbi_os_start real_os_start
 #define ebbi_os_process_number real_os_process_number
 #define ebbi_os_thread_number real_os_thread_number
+#define ebbi_os_thread_ns real_os_thread_ns
 #define ebbi_os_thread_name real_os_thread_name
 #define ebbi_os_yield real_os_yield
 #define ebbi_os_membarrier_register real_os_membarrier_register

@@ -35,6 +35,7 @@ size_t real_os_resident_bytes(void);
 void real_os_start(void);
 uint32_t real_os_process_number(void);
 uint32_t real_os_thread_number(void);
+uint64_t real_os_thread_ns(void);
 size_t real_os_thread_name(uint32_t number, char *name, size_t size);
 void real_os_yield(void);
 bool real_os_membarrier_register(void);
