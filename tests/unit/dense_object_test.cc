@@ -18,6 +18,13 @@ struct DenseObject : Dense {
     {
         return ebbi_span_alloc_dense(granules, EBBI_SPAN_LARGE, EBBI_FILL_OBJECT);
     }
+    static bool rest_is_there()
+    {
+        ebbi_arena_lock();
+        const bool is_there = ebbi_rest_is_there();
+        ebbi_arena_unlock();
+        return is_there;
+    }
     static std::uintptr_t end(ebbi_span *span)
     {
         return address(ebbi_span_start(span)) + span->granules * EBBI_GRANULE;
@@ -111,7 +118,7 @@ TEST_F(DenseObject, OneThatIsLongerThanWhatIsFreeThereIsPutElsewhere)
     };
     while (left(last) % EBBI_UNIT_GRANULES == 0 || left(last) >= longer)
         last = object(longer);
-    ASSERT_TRUE(ebbi_rest_is_there());
+    ASSERT_TRUE(rest_is_there());
     ebbi_span_free(hole);
     purge();
     EXPECT_EQ(hole, object(longer));
@@ -128,7 +135,7 @@ TEST_F(DenseObject, RefusedMemoryIsNotUsed)
     };
     ebbi_span *hole = object(longer);
     ebbi_span *last = object(longer);
-    while (!ebbi_rest_is_there() || !needs_a_commit(last))
+    while (!rest_is_there() || !needs_a_commit(last))
         last = object(longer);
     ebbi_span_free(hole);
     purge();
