@@ -127,8 +127,12 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
 {
     int saved = errno;
     struct ebbi_sampler before = ebbi_sampler_rest(&mine->fast.sampler);
-    void *p = guarded(bytes, align, zero, site);
-    p = p != NULL ? p : large_object(bytes, align, zero);
+    bool checks = checks_all();
+    void *p = checks ? ebbi_guard_make(bytes, align, zero, site, false)
+                     : guarded(bytes, align, zero, site);
+    if (p == NULL && (!checks || bytes > EBBI_CLASS_MAX)) {
+        p = large_object(bytes, align, zero);
+    }
     if (p != NULL) {
         void *held = hold_beside(bytes, align);
         if (!ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread,

@@ -132,7 +132,7 @@ static struct ebbi_heap *take_heap(void)
         EBBI_ASSERT(heap->outbox_count == 0 && heap->entered_count == 0);
         heap->attached = true;
         heap->exit_rounds = EXIT_ROUNDS;
-        heap->fast.sampler.busy = false; // a fork may have interrupted its thread there
+        ebbi_sampler_forget(&heap->fast.sampler);
         ebbi_calls_attach(heap);
         heap->inside = heap->parked = 0;
         ebbi_clock_join(&ebbi_clock, &heap->fast.pin, ebbi_os_thread_number());

@@ -169,6 +169,7 @@ static struct ebbi_heap *take_over_heaps(void)
         heap->holds = 0;
         if (&heap->fast == ebbi_current()) {
             mine = heap;
+            ebbi_sampler_forget(&heap->fast.sampler);
         } else if (heap->seat.domain == NULL && heap->attached) {
             forget_unlocked(heap);
             heap->seats = NULL;
@@ -211,6 +212,7 @@ static void keep_thread(void)
     struct ebbi_fast *current = ebbi_current();
     if (current != &ebbi_heap_none && current != &ebbi_heap_gone) {
         ebbi_clock_keep_only(&ebbi_clock, &current->pin);
+        ebbi_sampler_forget(&current->sampler);
     }
 }
 

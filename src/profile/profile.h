@@ -100,6 +100,14 @@ EBBI_INLINE void ebbi_sampler_go_on(struct ebbi_sampler *sampler, const struct e
     }
 }
 
+// Of another thread from now on, or of a child of a fork: it draws anew, and by numbers of its own.
+EBBI_INLINE void ebbi_sampler_forget(struct ebbi_sampler *sampler)
+{
+    sampler->round = 0;
+    sampler->until = 0;
+    sampler->busy = false; // a fork may have interrupted its thread there
+}
+
 // An allocation of so many bytes. True: it is a sample.
 EBBI_INLINE bool ebbi_sampler_count(struct ebbi_sampler *sampler, uint32_t round, size_t bytes)
 {

@@ -2,6 +2,8 @@
 // EBB_CHECK=1 without a word on guards: which blocks lie between pages without access.
 #include "guarded.h"
 
+#include "ebbtide/profile.h"
+
 #include <chrono>
 
 #include <gtest/gtest.h>
@@ -29,6 +31,29 @@ TEST(CheckGuards, TheFirstOfAProcessAndThenAThousandASecond)
         more += next_is_guarded() ? 1 : 0;
     const auto passed = std::chrono::steady_clock::now() - begin;
     EXPECT_LE(more, 60 + 2 * std::chrono::duration_cast<std::chrono::milliseconds>(passed).count());
+}
+
+// A sample is no block of a class, so canaries do not surround it.
+TEST(CheckGuards, SamplesOfAProfileAreGuarded)
+{
+    for (int i = 0; i < 500; i++)
+        (void)next_is_guarded();
+    ASSERT_EQ(0, ebb_profile_start(1));
+    for (const std::size_t size : {24, 1000, 40000, 200000, 3000000}) {
+        char *broken = static_cast<char *>(ebb_malloc(size));
+        EXPECT_DEATH(
+            {
+                broken[size] = 1;
+                ebb_free(broken);
+            },
+            "ebbtide: ")
+            << size;
+        for (int i = 0; i < 50; i++) {
+            auto *p = static_cast<char *>(ebb_malloc(size));
+            ASSERT_TRUE(guarded::is(p, size)) << size;
+            ebb_free(p);
+        }
+    }
 }
 
 } // namespace

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -339,6 +340,46 @@ TEST_F(Profile, GoesOnInAChild)
     EXPECT_EQ(0, status);
     EXPECT_EQ(1000, sums(first).bytes);
     ebb_free(kept);
+}
+
+double estimate_in_a_child()
+{
+    int ends[2];
+    double sum = -1;
+    EXPECT_EQ(0, pipe(ends));
+    const pid_t child = fork();
+    if (child == 0) {
+        for (int i = 0; i < 20000; i++)
+            ebb_free(first(100));
+        sum = sums(first).alloc_bytes;
+        _exit(write(ends[1], &sum, sizeof sum) == sizeof sum ? 0 : 1);
+    }
+    EXPECT_EQ(static_cast<ssize_t>(sizeof sum), read(ends[0], &sum, sizeof sum));
+    EXPECT_EQ(child, waitpid(child, nullptr, 0));
+    close(ends[0]);
+    close(ends[1]);
+    return sum;
+}
+
+// What they draw is each one's own: of as many processes their sum would be no better known than of one.
+TEST(ProfileRounds, ChildrenOfOneProcessDrawAnew)
+{
+    ASSERT_EQ(0, ebb_profile_start(5000));
+    for (int i = 0; i < 1000; i++)
+        ebb_free(first(100));
+    std::set<double> estimates;
+    for (int i = 0; i < 6; i++)
+        estimates.insert(estimate_in_a_child());
+    EXPECT_GE(estimates.size(), 3U) << "of a process with one thread";
+    std::atomic<bool> ends{false};
+    std::thread other([&] { ends.wait(false); });
+    estimates.clear();
+    for (int i = 0; i < 6; i++)
+        estimates.insert(estimate_in_a_child());
+    EXPECT_GE(estimates.size(), 3U) << "of one with two";
+    ends = true;
+    ends.notify_all();
+    other.join();
 }
 
 // 2,000 samples or so: the sums are within five of their standard errors.
