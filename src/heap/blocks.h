@@ -123,6 +123,7 @@ void ebbi_gather_alone(void);
 void ebbi_purge_tick(struct ebbi_heap *heap); // after a flush; NULL: of a large one, or a refill
 
 // ---- large.c -------------------------------------------------------------------------------------
+void ebbi_large_begin(void); // once, at start-up
 // Counted under the label, if any.
 void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label *label);
 // Of no label, from what the heap keeps, not cleared. heap: the calling thread's. NULL: there is none.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer heap: objects above the largest class. A span of granules each; from EBBI_HUGE_MIN on a
-// mapping of their own, which realloc moves by page tables.
+// Layer heap: objects above the largest class. A span of granules each; from EBBI_HUGE_MIN on, or a part of a limit on
+// address space, a mapping of their own, which realloc moves by page tables.
 #include <errno.h>
 #include <string.h>
 
@@ -9,6 +9,9 @@
 #include "debug/guard.h"
 #include "heap/blocks.h"
 #include "report/report.h"
+
+#define LIMITED_LEAST ((size_t)1 << 20)
+#define LIMITED_PART 64 // of the limit
 
 static void *refuse(void)
 {
@@ -80,11 +83,21 @@ static void *huge_alloc(size_t bytes, size_t align, bool zero)
     return p != NULL ? p : ebbi_huge_alloc(bytes, align, zero);
 }
 
+static size_t mapping_least = EBBI_HUGE_MIN; // since the start
+
+// Under a limit on address space what is large beside it has a mapping that is as long as it is: of a chunk it might take a
+// part, and leave one that is too short for the next.
+void ebbi_large_begin(void)
+{
+    size_t limited = ebbi_max(ebbi_os_address_limit() / LIMITED_PART, LIMITED_LEAST);
+    mapping_least = ebbi_min(limited, EBBI_HUGE_MIN);
+}
+
 // Where the one kind is refused, under a limit on address space or on mappings, the other may do.
 static void *alloc_either(size_t bytes, size_t align, bool zero)
 {
     size_t whole = bytes + (align > EBBI_GRANULE ? align : 0);
-    if (whole < EBBI_HUGE_MIN) {
+    if (whole < mapping_least) {
         void *p = span_alloc(bytes, align, zero);
         return p != NULL ? p : huge_alloc(bytes, align, zero);
     }
@@ -172,7 +185,10 @@ static EBBI_NOINLINE void huge_free(void *p)
         }
         ebbi_sample_freed(note);
     }
-    if (ebbi_huge_keep(p)) {
+    bool limited =
+        mapping_least <
+        EBBI_HUGE_MIN; // then it is not to be asked for again, as a filter may end who does
+    if (limited ? ebbi_huge_free(p) : ebbi_huge_keep(p)) {
         ebbi_purge_tick(NULL);
     } else {
         ebbi_report_invalid(p, "free");
@@ -243,7 +259,7 @@ static void *resize_large(void *p, size_t bytes)
         return bytes <= old_bytes && bytes > old_bytes / 2 ? p : NULL;
     }
     if (large == NULL) {
-        return bytes >= EBBI_HUGE_MIN / 2 ? ebbi_huge_resize(p, bytes) : NULL;
+        return bytes >= mapping_least / 2 ? ebbi_huge_resize(p, bytes) : NULL;
     }
     if (large->guard != 0 || bytes >= EBBI_HUGE_MIN ||
         !ebbi_span_resize(&large->head, granules_for(bytes))) {

@@ -78,6 +78,7 @@ int ebbi_start(void)
             has_words = ebbi_os_word_start(thread_exit);
             (void)ebbi_guard_begin(guard_rate(choice), is_checked(choice));
             ebbi_purge_begin();
+            ebbi_large_begin();
             if (WATCH_FORK_AT_START) {
                 ebbi_fork_watch();
             }

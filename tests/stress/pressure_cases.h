@@ -131,14 +131,15 @@ std::size_t take_until_refused(support::MappedArray<void *> &blocks, std::size_t
     return count;
 }
 
-void exhaust_twice(std::size_t bytes)
+// share: of the limit, in hundredths, that can be had at least.
+void exhaust_twice(std::size_t bytes, std::size_t share = 25)
 {
     support::MappedArray<void *> blocks(2 * MiB);
     std::size_t counts[2] = {};
     for (std::size_t &count : counts) {
         count = take_until_refused(blocks, bytes);
         ASSERT_EQ(errno, ENOMEM);
-        ASSERT_GT(count * bytes, address_space_limit() / 4)
+        ASSERT_GT(count * bytes, address_space_limit() / 100 * share)
             << "too little of the limit could be used";
         for (std::size_t i = 0; i < count; i++)
             api::release(blocks[i]);
@@ -154,6 +155,9 @@ void exhaust_small() { exhaust_twice(600); }
 void exhaust_medium() { exhaust_twice(20 * KiB); }
 
 void exhaust_large() { exhaust_twice(3 * MiB); }
+
+// Large beside the limit: no part of it is lost to what they leave of chunks.
+void exhaust_huge() { exhaust_twice(address_space_limit() / 25, 85); }
 
 // After the small blocks took everything and left, a block of another kind must fit.
 void exhaust_small_then_take_large()
@@ -216,6 +220,7 @@ const LimitedCase limited_cases[] = {
     {"Small", exhaust_small, 512, 0.0},
     {"Medium", exhaust_medium, 512, 0.0},
     {"Large", exhaust_large, 512, 0.0},
+    {"Huge", exhaust_huge, 512, 0.0},
     {"SmallThenLarge", exhaust_small_then_take_large, 512, 0.0},
     {"FailedRealloc", fail_to_resize, 512, 0.0},
     {"TwoThreads", exhaust_in_two_threads, 512, 0.0},
@@ -223,6 +228,7 @@ const LimitedCase limited_cases[] = {
     {"Medium", exhaust_medium, 2048, 0.0},
     {"Large", exhaust_large, 2048, 0.0},
     {"SmallThenLarge", exhaust_small_then_take_large, 2048, 2.0},
+    {"Huge", exhaust_huge, 2048, 0.0},
     {"TwoThreads", exhaust_in_two_threads, 2048, 0.0},
 };
 
