@@ -185,9 +185,8 @@ static EBBI_NOINLINE void huge_free(void *p)
         }
         ebbi_sample_freed(note);
     }
-    bool limited =
-        mapping_least <
-        EBBI_HUGE_MIN; // then it is not to be asked for again, as a filter may end who does
+    // Not asked for once more: a filter of system calls may end who does.
+    bool limited = mapping_least < EBBI_HUGE_MIN;
     if (limited ? ebbi_huge_free(p) : ebbi_huge_keep(p)) {
         ebbi_purge_tick(NULL);
     } else {

@@ -54,11 +54,12 @@ static bool call_begins(void)
 uint64_t ebbi_os_thread_ns(void)
 {
     struct timespec now;
-    int failed = -1;
+    int failed = -1, saved = errno;
     if (call_begins()) {
         failed = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
         call_ends();
     }
+    errno = saved;
     return failed == 0 ? (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec
                        : ebbi_os_now_ns();
 }
