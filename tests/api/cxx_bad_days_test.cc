@@ -32,6 +32,7 @@ protected:
     void TearDown() override
     {
         EXPECT_TRUE(drain());
+        ebb::rcu_barrier(); // the helper may have some in hand, which do not wait any more
         EXPECT_EQ(0, alive.load());
     }
 };
