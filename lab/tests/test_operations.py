@@ -61,7 +61,7 @@ def by_ebb(command: str, pid: int, folder: Path) -> str:
     words = re.sub(r"--seconds \d+", "--seconds 1.3", words)
     columns = {"NO_COLOR": "1", "COLUMNS": "200"}
     done = CliRunner(env=columns).invoke(main, words.split()[1:])
-    # By chance so short a look sees nothing: then it lacks all that is to be seen, and there is another.
+    # By chance so short a look sees nothing: then it lacks all, and there is another.
     assert done.exit_code == 0 or "counts nothing" in done.output, done.output
     return done.stdout
 
