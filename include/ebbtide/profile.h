@@ -14,7 +14,8 @@
 // it touches are resident, or all of it where memory lies in huge pages. At the default mean recordings of real programs
 // had up to 8 % more memory, one of 16 MB 3 MB more; with a mean of 4 KiB it is many times what is in use. Sums and
 // stacks: up to 73 MiB of address space, 168 bytes a stack, 8 a call, and 40 a sample in use. That is room for 131,071
-// stacks of 32 calls on the average; the samples of others count under a stack without calls.
+// stacks of 32 calls on the average; the samples of others count under a stack without calls. With EBB_CHECK=1 each
+// sample lies between pages without access; while 8,192 blocks do, those of up to 128 KiB are no samples.
 //
 // Stacks are found by the call frame information that compilers write for exceptions (.eh_frame), and by frame pointers
 // where there is none: code made at run time, assembler, libraries built without it, as musl itself is. A stack

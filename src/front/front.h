@@ -27,6 +27,14 @@ EBBI_INLINE void ebbi_serve(void)
     }
 }
 
+// The bin for at most EBBI_SMALL_MAX bytes while a profile is on, of a heap whose sampler counts; 0 where its round is not the current one, and for 0 bytes.
+EBBI_INLINE size_t ebbi_counted_bin_for(const struct ebbi_fast *heap, size_t bytes)
+{
+    // relaxed: the tables are constant, see set_lookup of registry.c
+    const uint16_t *bins = ebbi_load_relaxed(&heap->sampler.bins);
+    return ebbi_load_relaxed(&bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]); // relaxed: as above
+}
+
 // ---- slow.c --------------------------------------------------------------------------------------
 void *ebbi_malloc_slow(size_t bytes, ebbi_site site); // above EBBI_SMALL_MAX
 void *ebbi_malloc_empty(size_t bytes,

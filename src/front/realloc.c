@@ -185,10 +185,7 @@ static EBBI_NOINLINE size_t counted_bin(struct ebbi_fast *heap, size_t bytes)
     if (sampler->until <= (int64_t)bytes) {
         return 0;
     }
-    // relaxed: see ebbi_malloc_empty
-    const uint16_t *bins = ebbi_load_relaxed(&sampler->bins);
-    // relaxed: as above
-    size_t bin = ebbi_load_relaxed(&bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+    size_t bin = ebbi_counted_bin_for(heap, bytes);
     sampler->until -= bin != 0 ? (int64_t)bytes : 0;
     return bin;
 }

@@ -279,10 +279,7 @@ EBBI_NOINLINE void *ebbi_malloc_empty(size_t bytes, ebbi_site site)
     if (!ebbi_sampler_passes(&source->sampler, bytes)) {
         return malloc_any(bytes, site);
     }
-    // relaxed: the tables are constant, see set_lookup of heap/registry.c
-    const uint16_t *bins = ebbi_load_relaxed(&source->sampler.bins);
-    // relaxed: as above
-    unsigned bin = ebbi_load_relaxed(&bins[(bytes + EBBI_QUANTUM - 1) / EBBI_QUANTUM]);
+    size_t bin = ebbi_counted_bin_for(source, bytes);
     return ebbi_pop(source, bin, bytes, EBBI_BY_MALLOC, site, take_passed, take_parked);
 }
 
