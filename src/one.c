@@ -10,6 +10,7 @@
 #define EBB_INSIDE
 // clang-format off
 #include "os/linux.c"
+#include "os/memory.c"
 #include "os/thread.c"
 #include "os/word.c"
 #include "os/fault.c"

@@ -242,26 +242,59 @@ static void *move_record(struct huge_record *record, size_t bytes)
         return NULL;
     }
     size_t extra = record_bytes();
-    if (!ebbi_os_move(record, record->bytes + extra, to, bytes + extra)) {
+    if (ebbi_os_move(record, record->bytes + extra, to, bytes + extra) == NULL) {
         ebbi_os_release(to, bytes + extra);
         return NULL;
     }
     return publish(to, bytes, dense);
 }
 
+// Grows it where a limit has no room for the old place beside the new one: the kernel moves the pages to a place of its
+// choice, mostly right below. Where no record may lie there they are copied upward. Of what is more then, some is left for
+// the next time. NULL when refused. The record is in no list.
+static void *move_anywhere(const struct huge_record *record, size_t bytes)
+{
+    size_t extra = record_bytes(), content = record->bytes;
+    size_t spare = EBBI_GRANULE - ebbi_os_page_size();
+    bool dense = record->dense;
+    size_t length =
+        ebbi_align_up(bytes + extra + spare, EBBI_GRANULE); // if right below, a place for a record
+    EBBI_ASSERT(bytes > content);
+    char *at = ebbi_os_move((void *)(uintptr_t)record, content + extra, NULL, length);
+    if (at == NULL) {
+        return NULL;
+    }
+    size_t up = ebbi_align_up((uintptr_t)at + extra, EBBI_GRANULE) - ((uintptr_t)at + extra);
+    size_t more = length - up - extra - bytes;
+    EBBI_ASSERT(up <= spare);
+    if (up > 0) {
+        memmove(at + up + extra, at + extra, content);
+        ebbi_os_release(at, up);
+    }
+    if (more > spare) {
+        ebbi_os_release(at + length - (more - spare), more - spare);
+        more = spare;
+    }
+    return publish(at + up, bytes + more, dense);
+}
+
 // The object gets that size, where it is or elsewhere; NULL when refused. The record is in no list.
 static void *fit_record(struct huge_record *record, size_t bytes)
 {
     size_t extra = record_bytes();
-    bool fits =
-        record->bytes == bytes || ebbi_os_resize(record, record->bytes + extra, bytes + extra);
-    return fits ? publish((char *)record, bytes, record->dense) : move_record(record, bytes);
+    bool grows = bytes > record->bytes;
+    if (record->bytes == bytes || ebbi_os_resize(record, record->bytes + extra, bytes + extra)) {
+        return publish((char *)record, bytes, record->dense);
+    }
+    void *to = move_record(record, bytes);
+    return to != NULL || !grows ? to : move_anywhere(record, bytes);
 }
 
 void *ebbi_huge_resize(void *p, size_t bytes)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    if (ebbi_huge_bytes(p) == bytes) {
+    size_t old_bytes = ebbi_huge_bytes(p);
+    if (bytes <= old_bytes && old_bytes - bytes < EBBI_GRANULE) {
         return p;
     }
     struct huge_record *record = unlink_record(p);

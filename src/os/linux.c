@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: Linux (glibc and musl). Only this file, thread.c and fault.c make system calls.
+// Layer os: Linux (glibc and musl).
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -7,7 +7,6 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/auxv.h>
-#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -26,7 +25,6 @@
 #include "os/text.h"
 
 #define MOST_CPUS 65536u
-#define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
 
 // Of start-up, constant afterwards.
 static uint64_t cpu_mask[MOST_CPUS / 64]; // that the process might run on
@@ -88,145 +86,8 @@ void ebbi_os_start(void)
     read_cpus();
 }
 
-// What os.h says of the ranges that it is handed.
-static bool are_pages(const void *start, size_t bytes)
-{
-    return bytes > 0 && (((uintptr_t)start | bytes) & (ebbi_os_page_size() - 1)) == 0;
-}
-
-// What is to be used is charged, so that the kernel refuses what it never could give.
-static void *map_pages(void *at, size_t bytes, int protection)
-{
-    EBBI_ASSERT(are_pages(at, bytes));
-    int saved = errno;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection & PROT_WRITE ? 0 : MAP_NORESERVE);
-    void *got = mmap(at, bytes, protection, flags, -1, 0); // `at` is a hint: never replaces
-    errno = saved;
-    if (got == MAP_FAILED) {
-        return NULL;
-    }
-    if (at != NULL && got != at) {
-        ebbi_os_release(got, bytes);
-        return NULL;
-    }
-    return got;
-}
-
-// What nobody has committed is no part of a core file, which debuggers write out in full.
-static void *reserve_pages(void *at, size_t bytes, int protection)
-{
-    int saved = errno;
-    void *got = map_pages(at, bytes, protection);
-    if (got != NULL) {
-        (void)madvise(got, bytes, MADV_DONTDUMP);
-    }
-    errno = saved;
-    return got;
-}
-
-void *ebbi_os_reserve(void *at, size_t bytes) { return reserve_pages(at, bytes, PROT_NONE); }
-void *ebbi_os_reserve_readable(size_t bytes) { return reserve_pages(NULL, bytes, PROT_READ); }
-void *ebbi_os_map(void *at, size_t bytes) { return map_pages(at, bytes, PROT_READ | PROT_WRITE); }
-
-int ebbi_os_make_writable(void *start, size_t bytes)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    int result = mprotect(start, bytes, PROT_READ | PROT_WRITE) == 0 ? 0 : -ENOMEM;
-    errno = saved;
-    return result;
-}
-
-int ebbi_os_commit(void *start, size_t bytes)
-{
-    int saved = errno;
-    int result = ebbi_os_make_writable(start, bytes);
-    if (result == 0) {
-        (void)madvise(start, bytes, MADV_DODUMP);
-    }
-    errno = saved;
-    return result;
-}
-
-bool ebbi_os_purge(void *start, size_t bytes)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    // Of a program that has locked its memory (mlockall) another call is asked for; since Linux 5.18.
-    bool done = madvise(start, bytes, MADV_DONTNEED) == 0 ||
-                (errno == EINVAL && madvise(start, bytes, DONTNEED_LOCKED) == 0);
-    errno = saved;
-    return done;
-}
-
-int ebbi_os_close(void *start, size_t bytes)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    int result = mprotect(start, bytes, PROT_NONE) == 0 ? 0 : -ENOMEM;
-    errno = saved;
-    return result;
-}
-
-int ebbi_os_guard(void *start, size_t bytes)
-{
-    int result = ebbi_os_close(start, bytes);
-    if (result == 0) {
-        (void)ebbi_os_purge(start, bytes);
-    }
-    return result;
-}
-
-void ebbi_os_release(void *start, size_t bytes)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    (void)munmap(start, bytes);
-    errno = saved;
-}
-
-bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes)
-{
-    EBBI_ASSERT(are_pages(start, old_bytes) && are_pages(start, new_bytes));
-    int saved = errno;
-    bool done = mremap(start, old_bytes, new_bytes, 0) != MAP_FAILED;
-    errno = saved;
-    return done;
-}
-
-bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
-{
-    EBBI_ASSERT(are_pages(start, old_bytes) && are_pages(to, new_bytes));
-    EBBI_ASSERT((uintptr_t)to - (uintptr_t)start >= old_bytes);
-    EBBI_ASSERT((uintptr_t)start - (uintptr_t)to >= new_bytes);
-    int saved = errno;
-    bool done =
-        mremap(start, old_bytes, new_bytes, MREMAP_MAYMOVE | MREMAP_FIXED, to) != MAP_FAILED;
-    errno = saved;
-    return done;
-}
-
-bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    bool known = mincore((void *)(uintptr_t)start, bytes, vector) == 0;
-    errno = saved;
-    return known;
-}
-
 bool ebbi_os_huge_by_default(void) { return huge_by_default; }
 bool ebbi_os_huge_on_request(void) { return huge_on_request; }
-
-void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
-{
-    EBBI_ASSERT(are_pages(start, bytes));
-    int saved = errno;
-    if (advice == EBBI_HUGE_ALWAYS || advice == EBBI_HUGE_NEVER) {
-        (void)madvise(start, bytes, advice == EBBI_HUGE_ALWAYS ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
-    }
-    errno = saved;
-}
 
 size_t ebbi_os_page_size(void)
 {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer os: the whole contract with the operating system. linux.c is the only file with system
-// calls, but for signals (fault.c); tests/unit/support has a fake that can refuse any single call.
+// Layer os: the whole contract with the operating system. The only files with system calls
+// are linux.c, memory.c, thread.c and, for signals, fault.c; tests/unit/support has a fake that can refuse any single call.
 //
 // Any thread may call any function here. None allocates, none touches errno, none is a cancellation
 // point, and none is called on a fast path. Sizes are bytes and multiples of the page size unless a
@@ -50,9 +50,9 @@ void ebbi_os_release(void *start, size_t bytes);
 
 // Resizes a mapping made by ebbi_os_map in place. False when refused, nothing has changed then.
 bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes);
-// Moves a mapping, contents and all, onto the reservation at `to` (new_bytes long), which it
-// replaces. False when refused, nothing has changed then.
-bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
+// Moves a mapping, contents and all, onto the reservation at `to` (new_bytes long), which it replaces; to NULL: to where
+// the kernel has room, or longer where it is. Returns where it lies then; NULL when refused, nothing has changed then.
+void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 
 // One byte per page into `vector`: bit 0 set when the page is resident. False when unknown.
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);

@@ -113,18 +113,23 @@ static void whole(long mib)
     others_must_work();
 }
 
-// The same, set before: as `ulimit -v`. A third of the space must be of use, or a fifth
-// where two thread stacks take a quarter of it.
-static void from_start(long mib)
+// As behind `ulimit -v`: the limit is there when the program starts.
+static void begin_limited(const char *topic, long mib)
 {
     if (getenv("HOSTILE_LIMITED") == NULL) {
         char number[32];
         snprintf(number, sizeof number, "%ld", mib);
         setenv("HOSTILE_LIMITED", "1", 1);
         limit_space(mib * MIB);
-        execl("/proc/self/exe", "limits_space", "from_start", number, NULL);
+        execl("/proc/self/exe", "limits_space", topic, number, NULL);
         fail("exec: %s", strerror(errno));
     }
+}
+
+// A third of the space must be of use, or a fifth where two thread stacks take a quarter of it.
+static void from_start(long mib)
+{
+    begin_limited("from_start", mib);
     others_must_work();
     long part = mib >= 100 ? mib * MIB / 3 : mib * MIB / 5;
     if (part > 150 * MIB)
@@ -171,6 +176,27 @@ static void too_much(long unused)
     free(p);
 }
 
+// One block that grows has most of the space: its old place and the new one need not be there at once.
+static void grows(long mib)
+{
+    begin_limited("grows", mib);
+    for (long step = 52 * KIB; step <= 2 * MIB; step *= 6) {
+        long bytes = step;
+        unsigned char *p = malloc((size_t)step), *to;
+        memset(p, 1, (size_t)step);
+        while ((to = realloc(p, (size_t)(bytes + step))) != NULL) {
+            p = to;
+            MUST(p[0] == 1 && p[bytes - 1] == 1, "what %ld bytes held", bytes);
+            memset(p + bytes, 1, (size_t)step);
+            bytes += step;
+        }
+        for (long i = 0; i < bytes; i += KIB)
+            MUST(p[i] == 1, "byte %ld of %ld", i, bytes);
+        MUST(bytes > mib * MIB * 3 / 4, "by %ld to %ld of %ld MiB", step, bytes / MIB, mib);
+        free(p);
+    }
+}
+
 // A block that is made smaller stays where it is when there is no memory for another.
 static void shrinks(long mib)
 {
@@ -201,7 +227,7 @@ int main(int argc, char **argv)
 {
     static const struct topic topics[] = {
         {"more", more}, {"too_much", too_much}, {"whole", whole}, {"from_start", from_start},
-        {"data", data}, {"shrinks", shrinks},   {NULL, NULL}};
+        {"data", data}, {"shrinks", shrinks},   {"grows", grows}, {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB of address space", proc_number("/proc/self/status", "\nVmSize:"));
 }

@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer arena: huge objects.
+#include <deque>
+
+#include <sys/mman.h>
+
 #include "support/arena_walk.h"
 
 namespace {
@@ -114,19 +118,81 @@ TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
 
 TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
 {
-    for (fake_call call : {FAKE_RESERVE, FAKE_MOVE}) {
+    for (bool limited : {false, true}) {
         Block b = huge(40 * MiB);
         std::size_t held = fake_os_held_bytes();
+        fake_os_limit(limited ? held + 30 * MiB : SIZE_MAX);
         fake_os_refuse(FAKE_RESIZE, 1, true);
-        fake_os_refuse(call, 1, true);
-        EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 80 * MiB)) << fake_os_name(call);
+        fake_os_refuse(FAKE_MOVE, 1, true);
+        EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 60 * MiB)) << limited;
+        EXPECT_EQ(held, fake_os_held_bytes()) << limited;
         fake_os_allow();
-        EXPECT_EQ(held, fake_os_held_bytes()) << fake_os_name(call);
+        EXPECT_EQ(nullptr, limited ? ebbi_huge_resize(b.bytes, 80 * MiB) : nullptr);
+        EXPECT_EQ(held, fake_os_held_bytes()) << limited;
         EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
         EXPECT_TRUE(b.intact());
         EXPECT_EQ(1U, count());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
     }
+}
+
+// Takes a page below an object, so that nothing moves to right below it.
+struct Hindrance {
+    static constexpr std::size_t bytes = 4 * KiB;
+    void *at;
+    Hindrance(const void *object, std::size_t pages)
+        : at(mmap(reinterpret_cast<void *>(address(object) - (pages + 2) * bytes), bytes, PROT_NONE,
+                  MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))
+    {
+    }
+    ~Hindrance() { munmap(at, bytes); }
+};
+
+// The kernel moves it; a record may lie where it comes to, or not.
+void grow_alone(std::size_t step, bool hindered)
+{
+    std::deque<Hindrance> hindrances;
+    std::size_t before = fake_os_held_bytes();
+    Block b = huge(33 * MiB);
+    for (std::size_t bytes = 33 * MiB + step; bytes < 33 * MiB + 24 * step; bytes += step) {
+        fake_os_limit(fake_os_held_bytes() + step + 2 * EBBI_GRANULE);
+        fake_os_refuse(FAKE_RESIZE, 1, true);
+        for (std::size_t n : {0, 1, 40, 4000})
+            if (hindered)
+                hindrances.emplace_back(b.bytes, n);
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes));
+        ASSERT_NE(nullptr, to) << bytes;
+        b.bytes = to;
+        ASSERT_EQ(0U, address(to) % EBBI_GRANULE);
+        ASSERT_GE(ebbi_huge_bytes(to), bytes);
+        ASSERT_LE(ebbi_huge_bytes(to), bytes + EBBI_GRANULE);
+        ASSERT_EQ(before + ebbi_huge_bytes(to) + ebbi_os_page_size(), fake_os_held_bytes());
+        ASSERT_TRUE(b.intact());
+        to[ebbi_huge_bytes(to) - 1] = 1;
+        ASSERT_EQ(1U, count());
+    }
+    fake_os_allow();
+    fake_os_limit(SIZE_MAX);
+    EXPECT_TRUE(b.intact());
+    EXPECT_TRUE(ebbi_huge_free(b.bytes));
+    EXPECT_EQ(before, fake_os_held_bytes());
+}
+
+TEST_F(Huge, GrowsWhereALimitHasNoRoomForBothPlaces)
+{
+    for (bool hindered : {false, true})
+        for (std::size_t step : {4 * KiB, 68 * KiB, 300 * KiB, MiB})
+            ASSERT_NO_FATAL_FAILURE(grow_alone(step, hindered)) << step << hindered;
+}
+
+TEST_F(Huge, WhatIsLessThanAGranuleTooLongStays)
+{
+    Block b = huge(40 * MiB);
+    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE + 1));
+    EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
+    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE));
+    EXPECT_EQ(40 * MiB - EBBI_GRANULE, ebbi_huge_bytes(b.bytes));
+    EXPECT_TRUE(ebbi_huge_free(b.bytes));
 }
 
 // More objects than chains.

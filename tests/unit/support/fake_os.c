@@ -238,13 +238,19 @@ bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes)
     return done;
 }
 
-bool ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
+void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
 {
-    if (refuse(FAKE_MOVE) || !real_os_move(start, old_bytes, to, new_bytes)) {
-        return false;
+    size_t more = to == NULL && new_bytes > old_bytes ? new_bytes - old_bytes : 0;
+    if (refuse(FAKE_MOVE) || !hold(more)) {
+        return NULL;
     }
-    let_go(old_bytes);
-    return true;
+    void *got = real_os_move(start, old_bytes, to, new_bytes);
+    if (got == NULL || to == NULL) {
+        let_go(got == NULL ? more : old_bytes + more - new_bytes);
+    } else {
+        let_go(old_bytes);
+    }
+    return got;
 }
 
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)

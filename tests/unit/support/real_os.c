@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// os/linux.c and os/thread.c once more, under the names of real_os.h.
+// What of os/ the fake stands before once more, under the names of real_os.h.
 #define ebbi_os_reserve real_os_reserve
 #define ebbi_os_reserve_readable real_os_reserve_readable
 #define ebbi_os_map real_os_map
@@ -54,6 +54,7 @@
 #define ebbi_os_file_end real_os_file_end
 
 #include "os/linux.c"
+#include "os/memory.c"
 #include "os/thread.c"
 
 #include "support/real_os.h"

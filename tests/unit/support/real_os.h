@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// The functions of os/linux.c under other names, for the fake to call. real_os.c defines them and
+// Functions of os/ under other names, for the fake to call. real_os.c defines them and
 // includes this, so a difference is a compile error.
 #ifndef EBB_TESTS_UNIT_REAL_OS_H
 #define EBB_TESTS_UNIT_REAL_OS_H
@@ -16,7 +16,7 @@ int real_os_close(void *start, size_t bytes);
 int real_os_guard(void *start, size_t bytes);
 void real_os_release(void *start, size_t bytes);
 bool real_os_resize(void *start, size_t old_bytes, size_t new_bytes);
-bool real_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
+void *real_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 bool real_os_resident(const void *start, size_t bytes, unsigned char *vector);
 void real_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 bool real_os_huge_by_default(void);
