@@ -59,6 +59,7 @@
 #include "profile/proto.c"
 #include "debug/callstack.c"
 #include "debug/escape.c"
+#include "debug/checked.c"
 #include "debug/check.c"
 #include "debug/draw.c"
 #include "debug/shape.c"

@@ -22,4 +22,12 @@ EBBI_INLINE uint64_t ebbi_mix(uint64_t sum, uint64_t word)
     return sum ^ sum >> 32;
 }
 
+// Two words as one: the halves of their product (as in wyhash, Wang Yi, 2019).
+EBBI_INLINE uint64_t ebbi_fold(uint64_t a, uint64_t b)
+{
+    __extension__ unsigned __int128 product = a;
+    product *= b;
+    return (uint64_t)product ^ (uint64_t)(product >> 64);
+}
+
 #endif

@@ -17,54 +17,101 @@ EBBI_INLINE unsigned char ebbi_canary_at(uint64_t canary, const char *at)
     return (unsigned char)(canary >> (uintptr_t)at % sizeof canary * 8);
 }
 
-EBBI_INLINE void ebbi_canary_put(struct ebbi_range range, uint64_t canary)
+// The eight bytes from any address on.
+EBBI_INLINE uint64_t ebbi_canary_from(uint64_t canary, const char *at)
 {
-    char *at = range.from;
-    for (; at < range.to && (uintptr_t)at % sizeof canary != 0; at++) {
-        *at = (char)ebbi_canary_at(canary, at);
-    }
-    for (; at + sizeof canary <= range.to; at += sizeof canary) {
-        memcpy(at, &canary, sizeof canary); // on a little-endian machine
-    }
-    for (; at < range.to; at++) {
-        *at = (char)ebbi_canary_at(canary, at);
-    }
+    unsigned bits = (unsigned)((uintptr_t)at % sizeof canary * 8);
+    return canary >> bits | canary << (-bits % 64);
 }
 
-// Whole chunks of words that are the canary, as far as they come one after the other: what compilers make vectors of.
-EBBI_INLINE const char *ebbi_canary_skip(const char *at, const char *to, uint64_t canary)
+EBBI_INLINE bool ebbi_canary_is_word(const char *at, uint64_t word)
 {
-    enum { WORDS = 8 };
-    for (uint64_t some[WORDS], differs = 0; (size_t)(to - at) >= sizeof some; at += sizeof some) {
-        memcpy(some, at, sizeof some);
-        for (size_t i = 0; i < WORDS; i++) {
-            differs |= some[i] ^ canary;
+    uint64_t here;
+    memcpy(&here, at, sizeof here);
+    return here == word;
+}
+
+EBBI_INLINE char *ebbi_canary_next_word(const char *at)
+{
+    return (char *)(((uintptr_t)at | (sizeof(uint64_t) - 1)) + 1);
+}
+
+// From eight bytes on: the first eight and the last eight as words of their own, and the aligned ones in between.
+EBBI_INLINE void ebbi_canary_put(struct ebbi_range range, uint64_t canary)
+{
+    uint64_t first = ebbi_canary_from(canary, range.from);
+    uint64_t last = ebbi_canary_from(canary, range.to);
+    char *at = range.from;
+    if ((size_t)(range.to - at) < sizeof canary) {
+        for (; at < range.to; at++) {
+            *at = (char)ebbi_canary_at(canary, at);
         }
-        if (differs != 0) {
+        return;
+    }
+    memcpy(at, &first, sizeof first);
+    for (at = ebbi_canary_next_word(at); at < range.to - sizeof last; at += sizeof canary) {
+        memcpy(at, &canary, sizeof canary);
+    }
+    memcpy(range.to - sizeof last, &last, sizeof last);
+}
+
+// Whole chunks of the word, as far as they come one after the other.
+EBBI_INLINE const char *ebbi_canary_skip(const char *at, const char *to, uint64_t word)
+{
+    typedef uint64_t pair __attribute__((vector_size(16)));
+    const pair wanted = {word, word};
+    for (pair some[4]; (size_t)(to - at) >= sizeof some; at += sizeof some) {
+        memcpy(some, at, sizeof some);
+        pair differs =
+            ((some[0] ^ wanted) | (some[1] ^ wanted)) | ((some[2] ^ wanted) | (some[3] ^ wanted));
+        if ((differs[0] | differs[1]) != 0) {
             break;
         }
     }
     return at;
 }
 
+// Whether nothing of the range has changed, by the same words.
+EBBI_INLINE bool ebbi_canary_holds(struct ebbi_range range, uint64_t canary)
+{
+    const char *at = range.from, *last = range.to - sizeof canary;
+    if ((size_t)(range.to - at) < sizeof canary) {
+        while (at < range.to && (unsigned char)*at == ebbi_canary_at(canary, at)) {
+            at++;
+        }
+        return at == range.to;
+    }
+    if (!ebbi_canary_is_word(at, ebbi_canary_from(canary, at))) {
+        return false;
+    }
+    at = ebbi_canary_skip(ebbi_canary_next_word(at), range.to, canary);
+    for (; at < last; at += sizeof canary) {
+        if (!ebbi_canary_is_word(at, canary)) {
+            return false;
+        }
+    }
+    return ebbi_canary_is_word(last, ebbi_canary_from(canary, range.to));
+}
+
+// The same of at least eight bytes that end at a multiple of eight.
+EBBI_INLINE bool ebbi_canary_holds_to_word(struct ebbi_range range, uint64_t canary)
+{
+    bool holds = ebbi_canary_is_word(range.from, ebbi_canary_from(canary, range.from));
+    EBBI_ASSERT((uintptr_t)range.to % sizeof canary == 0);
+    for (const char *at = ebbi_canary_next_word(range.from); holds && at < range.to;
+         at += sizeof canary) {
+        holds = ebbi_canary_is_word(at, canary);
+    }
+    return holds;
+}
+
 // The first byte of the range that is not that of the canary; NULL: all are.
 static inline const char *ebbi_canary_changed(struct ebbi_range range, uint64_t canary)
 {
-    const char *at = range.from;
-    uint64_t word = canary;
-    while (at < range.to && (uintptr_t)at % sizeof word != 0) {
-        if ((unsigned char)*at != ebbi_canary_at(canary, at)) {
-            return at;
-        }
-        at++;
+    if (EBBI_LIKELY(ebbi_canary_holds(range, canary))) {
+        return NULL;
     }
-    at = ebbi_canary_skip(at, range.to, canary);
-    for (; at + sizeof word <= range.to; at += sizeof word) {
-        memcpy(&word, at, sizeof word);
-        if (word != canary) {
-            break;
-        }
-    }
+    const char *at = ebbi_canary_skip(range.from, range.to, ebbi_canary_from(canary, range.from));
     while (at < range.to && (unsigned char)*at == ebbi_canary_at(canary, at)) {
         at++;
     }

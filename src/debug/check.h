@@ -83,7 +83,7 @@ void *ebbi_check_rest(void);
 // Looks at all that is held. O(bytes held), the lock taken for some at a time.
 void ebbi_check_look(void);
 
-// Below `limit`, which is not 0. Not what is predicted from what the program sees of its blocks.
+// Below `limit`, of 1 to 2^32 - 1. Not what is predicted from what the program sees of its blocks.
 size_t ebbi_check_random(size_t limit);
 
 void ebbi_check_draw_anew(void); // in the child of a fork

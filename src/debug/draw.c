@@ -19,8 +19,11 @@ void ebbi_check_draw_anew(void)
 
 size_t ebbi_check_random(size_t limit)
 {
-    uint64_t number = ebbi_fetch_add_relaxed(&drawn, 1u); // relaxed: a number
-    return (size_t)(ebbi_mix(ebbi_mix(order, number), ~order) >> 20) % limit;
+    uint64_t number = ebbi_load_relaxed(&drawn); // relaxed: two threads may draw the same
+    ebbi_store_relaxed(&drawn, number + 1);      // relaxed: as above
+    uint64_t random = ebbi_mix(ebbi_mix(order, number), ~order);
+    EBBI_ASSERT(limit > 0 && limit <= UINT32_MAX);
+    return (size_t)((random >> 32) * limit >> 32);
 }
 
 // Each takes tens of microseconds, and a class has a canary for it. A race is one more in its time.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 #include "debug/held.h"
 
+#include "debug/checked.h"
 #include "os/lock.h"
 #include "os/os.h"
 
@@ -20,6 +21,7 @@ static struct {
     size_t turn;           // number of the one to be looked at next
     size_t leaves;         // number of the one that leaves next
     size_t bytes, most_bytes;
+    bool excess; // atomic: too much is held, as of the last change
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
 
 size_t ebbi_checked_bytes;
@@ -95,22 +97,43 @@ static void *take_held(void)
     return block;
 }
 
-// What was written to since its free is nobody's from then on: somebody writes there.
-static void *release(bool all)
+// Under the lock, at its end.
+static void note_excess(void)
 {
-    for (;;) {
-        ebbi_lock_take(&held_blocks.lock);
-        bool any = held_blocks.count > 0 && (all || holds_too_much());
-        void *block = any ? take_held() : NULL;
-        ebbi_lock_drop(&held_blocks.lock);
-        if (block == NULL || ebbi_checked_is_untouched(block)) {
-            return block;
-        }
-        ebbi_checked_report(block);
+    bool excess = holds_too_much();
+    if (ebbi_load_relaxed(&held_blocks.excess) != excess) { // relaxed: under the lock
+        ebbi_store_relaxed(&held_blocks.excess, excess);    // relaxed: a hint
     }
 }
 
-void *ebbi_check_release(void) { return release(false); }
+// What was written to since its free is nobody's from then on: somebody writes there.
+static bool is_untouched(void *block)
+{
+    bool untouched = ebbi_held_is_untouched(block);
+    if (!untouched) {
+        ebbi_held_report(block);
+    }
+    return untouched;
+}
+
+static void *release(bool all)
+{
+    void *block;
+    do {
+        ebbi_lock_take(&held_blocks.lock);
+        bool any = held_blocks.count > 0 && (all || holds_too_much());
+        block = any ? take_held() : NULL;
+        note_excess();
+        ebbi_lock_drop(&held_blocks.lock);
+    } while (block != NULL && !is_untouched(block));
+    return block;
+}
+
+void *ebbi_check_release(void)
+{
+    return ebbi_load_relaxed(&held_blocks.excess) ? release(false) : NULL; // relaxed: a hint
+}
+
 void *ebbi_check_rest(void) { return release(true); }
 
 // Some, from the `*at`-th that was ever held on. One that was written to is held no longer; NULL: none was.
@@ -122,7 +145,7 @@ static void *look_at_some(size_t *at)
     size_t end = ebbi_min(number + LOOKS_AT_ONCE, held_blocks.count);
     while (number < end && touched == NULL) {
         fetch_held(ebbi_min(number + LOOKS_AHEAD, end - 1));
-        touched = ebbi_checked_is_untouched(*held_at(number)) ? NULL : drop_held(number);
+        touched = ebbi_held_is_untouched(*held_at(number)) ? NULL : drop_held(number);
         number += touched == NULL;
     }
     *at = held_blocks.first + number;
@@ -138,7 +161,7 @@ void ebbi_check_look(void)
     while (at < end) {
         void *touched = look_at_some(&at);
         if (touched != NULL) {
-            ebbi_checked_report(touched);
+            ebbi_held_report(touched);
         }
     }
 }
@@ -149,11 +172,11 @@ static void *look_at_next(void)
 {
     void *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
-    size_t looks = !holds_too_much() && held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
+    size_t looks = held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
         size_t number = held_blocks.turn++;
-        touched = ebbi_checked_is_untouched(*held_at(number)) ? NULL : drop_held(number);
+        touched = ebbi_held_is_untouched(*held_at(number)) ? NULL : drop_held(number);
     }
     return touched;
 }
@@ -164,16 +187,15 @@ void *ebbi_held_put(void *block)
     void *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = block;
     held_blocks.bytes += ebbi_checked_room(block);
-    void *touched = look_at_next();
+    bool excess = holds_too_much();
+    void *touched = excess ? NULL : look_at_next();
+    if (excess && leaves == NULL) {
+        leaves = take_held();
+    }
+    note_excess();
     ebbi_lock_drop(&held_blocks.lock);
     if (touched != NULL) {
-        ebbi_checked_report(touched);
+        ebbi_held_report(touched);
     }
-    if (leaves != NULL && ebbi_checked_is_untouched(leaves)) {
-        return leaves;
-    }
-    if (leaves != NULL) {
-        ebbi_checked_report(leaves);
-    }
-    return ebbi_check_release();
+    return leaves != NULL && is_untouched(leaves) ? leaves : ebbi_check_release();
 }

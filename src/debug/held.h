@@ -8,7 +8,6 @@
 #define EBB_DEBUG_HELD_H
 
 #include "debug/check.h"
-#include "slab/slab.h"
 
 // At the process's start. False: it has begun before, or there is no memory for the ring, which a message says.
 bool ebbi_held_begin(size_t most_bytes);
@@ -19,14 +18,8 @@ extern EBBI_HIDDEN size_t
 // A block that was freed: it begins there. Returns what ebbi_check_release does.
 void *ebbi_held_put(void *block);
 
-// Of a block that is held.
-bool ebbi_checked_is_untouched(const void *block);
-void ebbi_checked_report(void *block); // that it was written to
-
-// Of the class's block that begins there. (By the tag: the slab's record is seldom in the cache.)
-EBBI_INLINE size_t ebbi_checked_room(const void *block)
-{
-    return ebbi_classes[ebbi_tag_class(ebbi_tag_of(block))].size;
-}
+// Of a block that is held, by check.c.
+bool ebbi_held_is_untouched(const void *block);
+void ebbi_held_report(void *block); // that it was written to
 
 #endif

@@ -49,7 +49,8 @@ static void *take_class(unsigned class_number, size_t bytes)
     void *block = NULL;
     if (heap != NULL) {
         struct ebbi_heap *inside = ebbi_inside();
-        if (ebbi_magazine_is_empty(heap, class_number)) {
+        bool refills = ebbi_magazine_is_empty(heap, class_number);
+        if (refills) {
             (void)ebbi_limbo_refill(heap, class_number);
         }
         block = ebbi_heap_pop(heap, class_number, bytes);
@@ -58,7 +59,9 @@ static void *take_class(unsigned class_number, size_t bytes)
             block = ebbi_heap_pop(heap, class_number, bytes);
         }
         ebbi_outside(inside);
-        ebbi_purge_tick(NULL);
+        if (refills) {
+            ebbi_purge_tick(NULL);
+        }
         ebbi_serve();
     } else if (ebbi_start() == 0) {
         block = ebbi_heap_take_one(NULL, class_number);

@@ -21,6 +21,7 @@ extern "C" {
 #define _Static_assert static_assert
 #define _Thread_local __thread
 #include "arena/internal.h"
+#include "debug/checked.h"
 #include "debug/held.h"
 #include "debug/quarantine.h"
 #include "front/fast.h"
