@@ -202,8 +202,8 @@ struct ebb_thread_stats {
 EBB_EXPORT size_t ebb_threads_get(struct ebb_thread_stats *lines, size_t count) EBB_NOEXCEPT;
 
 // The name of option `index` (0, 1, ...), its value in force (bytes, milliseconds, or the number of
-// its word, see docs/options.md) and whether it was set, by the environment or by another process
-// (`ebb options`). NULL past the last.
+// its word, see docs/options.md) and whether it was set, by the environment, by another process
+// (`ebb options`) or by mallopt. NULL past the last.
 EBB_EXPORT const char *ebb_option_value(unsigned index, size_t *value, int *is_set) EBB_NOEXCEPT;
 
 // "major.minor.patch".

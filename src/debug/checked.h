@@ -55,10 +55,10 @@ EBBI_INLINE struct ebbi_range ebbi_checked_content(const struct ebbi_checked *h)
     return (struct ebbi_range){block, block + h->bytes};
 }
 
-// Of a block: no two have the same. No byte is 0, what is written beside a block most.
+// Of a block: no two have the same. No byte is below 128: what is written beside a block is mostly 0 or text.
 EBBI_INLINE uint64_t ebbi_checked_canary(const struct ebbi_checked *h)
 {
-    return ebbi_mix(~ebbi_checked_secret, (uintptr_t)h) | 0x0101010101010101u;
+    return ebbi_mix(~ebbi_checked_secret, (uintptr_t)h) | 0x8080808080808080u;
 }
 
 EBBI_INLINE struct ebbi_range ebbi_checked_before(const struct ebbi_checked *h)

@@ -330,7 +330,7 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard
     guard->block = (uintptr_t)block;
     guard->bytes = bytes;
     guard->granules = large->head.granules;
-    guard->canary = (unsigned char)(ebbi_scramble(guard->block) | 1);
+    guard->canary = (unsigned char)(ebbi_scramble(guard->block) | 0x80);
     memset(pages.first, guard->canary, (size_t)(block - pages.first));
     memset(block + bytes, guard->canary, (size_t)(pages.limit - (block + bytes)));
     large->bytes = bytes;

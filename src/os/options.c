@@ -147,7 +147,22 @@ static bool is_first(bool *seen, size_t id)
     return first;
 }
 
-static bool usable_environment(void) { return environ != NULL && !ebbi_os_is_secure(); }
+// Of glibc's loader: the number of arguments as the kernel left it on the stack, they and the environment behind it.
+extern char **__libc_stack_end __attribute__((weak));
+
+// Before libc's own constructors have run (.preinit_array, an auditor of the loader) environ is not there yet.
+static char **environment(void)
+{
+    if (ebbi_os_is_secure()) {
+        return NULL;
+    }
+    if (environ != NULL || &__libc_stack_end == NULL) {
+        return environ;
+    }
+    char **arguments = __libc_stack_end + 1;
+    char **end = arguments + (uintptr_t)__libc_stack_end[0];
+    return *end == NULL ? end + 1 : NULL;
+}
 
 static void keep_file(size_t id, const char *text)
 {
@@ -162,7 +177,7 @@ static void keep_file(size_t id, const char *text)
 void ebbi_options_read(void)
 {
     bool seen[EBBI_OPTION_COUNT] = {false};
-    for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
+    for (char **entry = environment(); entry && *entry; entry++) {
         const char *text;
         size_t id =
             strncmp(*entry, "EBB_", 4) == 0 ? find_option(*entry, &text) : EBBI_OPTION_COUNT;
@@ -216,7 +231,7 @@ static void report_value(size_t id, const char *text)
 void ebbi_options_report(void)
 {
     bool seen[EBBI_OPTION_COUNT] = {false};
-    for (char **entry = usable_environment() ? environ : NULL; entry && *entry; entry++) {
+    for (char **entry = environment(); entry && *entry; entry++) {
         if (strncmp(*entry, "EBB_", 4) != 0) {
             continue;
         }

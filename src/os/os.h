@@ -116,6 +116,8 @@ uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread);
 void ebbi_os_join_thread(uintptr_t handle);
 // Lets it go, ended or not, and does not wait. 0: nothing.
 void ebbi_os_leave_thread(uintptr_t handle);
+// By these functions of libc's, all or none of them there; before the first such thread.
+void ebbi_os_join_by(void *join, void *try_join, void *detach);
 uintptr_t ebbi_os_own_thread(void);               // the calling thread's handle
 bool ebbi_os_thread_lives(uint32_t number);       // of ebbi_os_thread_number
 uint32_t ebbi_os_thread_count(void);              // with those on their last steps; 0: unknown

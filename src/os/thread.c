@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -181,6 +182,20 @@ uintptr_t ebbi_os_start_thread(const struct ebbi_os_thread *thread)
     return handle;
 }
 
+// libc's own: of threads that a sanitizer's runtime has not seen begin its pthread_join knows nothing.
+static int (*join_function)(pthread_t, void **) = pthread_join;
+static int (*try_function)(pthread_t, void **) = pthread_tryjoin_np;
+static int (*detach_function)(pthread_t) = pthread_detach;
+
+void ebbi_os_join_by(void *join, void *try_join, void *detach)
+{
+    if (join != NULL && try_join != NULL && detach != NULL) {
+        memcpy(&join_function, &join, sizeof join);
+        memcpy(&try_function, &try_join, sizeof try_join);
+        memcpy(&detach_function, &detach, sizeof detach);
+    }
+}
+
 void ebbi_os_join_thread(uintptr_t handle)
 {
     int saved = errno;
@@ -188,7 +203,7 @@ void ebbi_os_join_thread(uintptr_t handle)
     if (handle != 0) {
         EBBI_ASSERT(!pthread_equal((pthread_t)handle, pthread_self()));
         (void)pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel);
-        (void)pthread_join((pthread_t)handle, NULL);
+        (void)join_function((pthread_t)handle, NULL);
         (void)pthread_setcancelstate(cancel, NULL);
     }
     errno = saved;
@@ -222,8 +237,8 @@ uint32_t ebbi_os_thread_count(void)
 void ebbi_os_leave_thread(uintptr_t handle)
 {
     int saved = errno;
-    if (handle != 0 && pthread_tryjoin_np((pthread_t)handle, NULL) != 0) {
-        (void)pthread_detach((pthread_t)handle);
+    if (handle != 0 && try_function((pthread_t)handle, NULL) != 0) {
+        (void)detach_function((pthread_t)handle);
     }
     errno = saved;
 }

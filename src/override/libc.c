@@ -8,12 +8,15 @@
 #include <stdio.h>
 
 #include "diag/stats.h"
+#include "ebbtide/detail/atomic.h"
 #include "front/front.h"
+#include "os/options.h"
 
 #define EXPORT __attribute__((visibility("default")))
 
 #ifndef __GLIBC__ // whose headers alone have them
 int malloc_trim(size_t pad);
+#define M_TRIM_THRESHOLD (-1)
 int mallopt(int parameter, int value);
 void malloc_stats(void);
 int malloc_info(int flags, FILE *stream);
@@ -65,11 +68,28 @@ EXPORT struct mallinfo mallinfo(void)
 }
 #endif
 
-// glibc's parameters tune a heap that is not in use; 1: accepted, as for a parameter without effect.
+// What is freed stays with the process for as long as EBB_PURGE_DELAY_MS can say, or as long as before.
+static void keep_freed(bool keeps)
+{
+    static size_t usual_ms = SIZE_MAX; // atomic; SIZE_MAX: it is that now
+    size_t longest_ms = ebbi_option_table.options[EBBI_OPTION_PURGE_DELAY].most;
+    size_t now_ms = ebbi_option(EBBI_OPTION_PURGE_DELAY);
+    size_t before_ms = ebbi_load_relaxed(&usual_ms); // relaxed: a number
+    if (keeps && now_ms != longest_ms) {
+        ebbi_store_relaxed(&usual_ms, now_ms); // relaxed: as above
+        (void)ebbi_option_change(EBBI_OPTION_PURGE_DELAY, longest_ms);
+    } else if (!keeps && now_ms == longest_ms && before_ms != SIZE_MAX) {
+        (void)ebbi_option_change(EBBI_OPTION_PURGE_DELAY, before_ms);
+    }
+}
+
+// 1: accepted. Of glibc's parameters one has a counterpart here: where nothing may be trimmed, as real-time programs ask
+// for, nothing goes home.
 EXPORT int mallopt(int parameter, int value)
 {
-    (void)parameter;
-    (void)value;
+    if (parameter == M_TRIM_THRESHOLD && ebbi_start() == 0) {
+        keep_freed(value < 0);
+    }
     return 1;
 }
 

@@ -48,14 +48,49 @@ EXPORT int posix_memalign(void **out, size_t align, size_t bytes)
     return ebbi_family_posix_memalign(out, align, bytes);
 }
 
-EXPORT void *valloc(size_t bytes)
+static void *by_pages(size_t bytes)
 {
     return ebbi_family_aligned(ebbi_os_page_size(), bytes, EBBI_BY_ALIGNED);
 }
 
-EXPORT void *pvalloc(size_t bytes)
+static void *whole_pages(size_t bytes)
 {
-    size_t page = ebbi_os_page_size();
-    size_t whole = ebbi_align_up(bytes, page);
-    return ebbi_family_aligned(page, whole < bytes ? SIZE_MAX : whole, EBBI_BY_ALIGNED);
+    size_t whole = ebbi_align_up(bytes, ebbi_os_page_size());
+    return by_pages(whole < bytes ? SIZE_MAX : whole);
 }
+
+EXPORT void *valloc(size_t bytes) { return by_pages(bytes); }
+EXPORT void *pvalloc(size_t bytes) { return whole_pages(bytes); }
+
+#ifdef __GLIBC__
+// What programs call that stand before libc's malloc with a part of the family of their own: all blocks are to come from
+// one heap.
+#define ALSO EXPORT EBBI_COLD
+void *__libc_malloc(size_t bytes);
+void __libc_free(void *p);
+void __libc_cfree(void *p);
+void *__libc_calloc(size_t count, size_t size);
+void *__libc_realloc(void *p, size_t bytes);
+void *__libc_memalign(size_t align, size_t bytes);
+void *__libc_valloc(size_t bytes);
+void *__libc_pvalloc(size_t bytes);
+int __posix_memalign(void **out, size_t align, size_t bytes);
+
+ALSO void *__libc_malloc(size_t bytes) { return ebbi_malloc(bytes, EBBI_BY_MALLOC); }
+ALSO void __libc_free(void *p) { ebbi_free(p, EBBI_BY_MALLOC); }
+ALSO void __libc_cfree(void *p) { ebbi_free(p, EBBI_BY_MALLOC); }
+ALSO void *__libc_calloc(size_t count, size_t size) { return ebbi_calloc(count, size); }
+ALSO void *__libc_realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes); }
+ALSO void *__libc_valloc(size_t bytes) { return by_pages(bytes); }
+ALSO void *__libc_pvalloc(size_t bytes) { return whole_pages(bytes); }
+
+ALSO void *__libc_memalign(size_t align, size_t bytes)
+{
+    return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
+}
+
+ALSO int __posix_memalign(void **out, size_t align, size_t bytes)
+{
+    return ebbi_family_posix_memalign(out, align, bytes);
+}
+#endif

@@ -63,6 +63,8 @@ void ebbi_threads_prepare(void)
 {
     (void)libc_function(CREATE);
     (void)libc_function(THRD_CREATE);
+    ebbi_os_join_by(dlsym(RTLD_NEXT, "pthread_join"), dlsym(RTLD_NEXT, "pthread_tryjoin_np"),
+                    dlsym(RTLD_NEXT, "pthread_detach"));
     find_unwind();
 }
 
@@ -154,10 +156,10 @@ static int create_in_heap(pthread_t *thread, const pthread_attr_t *attributes, v
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument)
 {
+    before_threads();
     if (ebbi_os_is_own_thread(run)) {
         return create_in_heap(thread, attributes, run, argument);
     }
-    before_threads();
     struct birth *birth = birth_expect((struct birth){{.posix = run}, argument});
     if (birth == NULL) {
         return EAGAIN;

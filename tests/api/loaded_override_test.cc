@@ -42,6 +42,13 @@ INSTANTIATE_TEST_SUITE_P(LibcSurface, Loaded,
                                          "mallinfo2", "malloc_info", "malloc_stats", "mallopt",
                                          "free_sized", "free_aligned_sized"));
 
+#ifdef __GLIBC__
+INSTANTIATE_TEST_SUITE_P(GlibcsOwnNames, Loaded,
+                         testing::Values("__libc_malloc", "__libc_free", "__libc_calloc",
+                                         "__libc_realloc", "__libc_memalign", "__libc_valloc",
+                                         "__libc_pvalloc", "__libc_cfree", "__posix_memalign"));
+#endif
+
 INSTANTIATE_TEST_SUITE_P(OperatorNew, Loaded,
                          testing::Values("_Znwm", "_Znam", "_ZnwmRKSt9nothrow_t",
                                          "_ZnamRKSt9nothrow_t", "_ZnwmSt11align_val_t",

@@ -265,4 +265,32 @@ TEST(Mallopt, AcceptsWhatProgramsSet)
     api::release(block);
 }
 
+std::size_t purge_delay_ms()
+{
+    static const auto value_of =
+        api::find_symbol<const char *(*)(unsigned, std::size_t *, int *)>("ebb_option_value");
+    std::size_t value = 0;
+    int is_set = 0;
+    for (unsigned i = 0; const char *const name = value_of(i, &value, &is_set); i++)
+        if (std::string(name) == "EBB_PURGE_DELAY_MS")
+            return value;
+    return 0;
+}
+
+TEST(Mallopt, NothingGoesHomeWhileNothingMayBeTrimmed)
+{
+    const std::size_t usual = purge_delay_ms();
+    for (int i = 0; i < 2; i++) { // a second time, too
+        mallopt(M_TRIM_THRESHOLD, -1);
+        mallopt(M_TRIM_THRESHOLD, -1);
+        EXPECT_EQ(3600000U, purge_delay_ms());
+        mallopt(M_MMAP_MAX, 0);
+        EXPECT_EQ(3600000U, purge_delay_ms());
+        mallopt(M_TRIM_THRESHOLD, 128 * 1024);
+        EXPECT_EQ(usual, purge_delay_ms());
+        mallopt(M_TRIM_THRESHOLD, 1 << 30);
+        EXPECT_EQ(usual, purge_delay_ms());
+    }
+}
+
 } // namespace

@@ -77,6 +77,22 @@ TEST_F(Canary, WhatLiesBesideDoesNotMatter)
     });
 }
 
+// Neither 0 nor text.
+TEST(CheckedCanary, HasNoByteThatProgramsWriteMost)
+{
+    std::array<ebbi_checked, 500> headers{};
+    for (std::uint64_t secret : {std::uint64_t{0}, ~std::uint64_t{0}, std::uint64_t{12345}}) {
+        ebbi_checked_secret = secret;
+        std::set<std::uint64_t> seen;
+        for (const ebbi_checked &header : headers) {
+            const std::uint64_t one = ebbi_checked_canary(&header);
+            EXPECT_TRUE(seen.insert(one).second);
+            for (unsigned shift = 0; shift < 64; shift += 8)
+                EXPECT_GE(one >> shift & 0xFF, 0x80U);
+        }
+    }
+}
+
 // All of a header but its state and the sum itself.
 TEST(CheckedSum, ChangesWithEachBitAndWithThePlace)
 {
