@@ -136,6 +136,16 @@ def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
     assert kinds == ["double free", "double free"]
 
 
+def test_run_says_at_once_that_no_report_can_be_written(layout: Layout, tmp_path: Path) -> None:
+    for place in (tmp_path, tmp_path / "nowhere" / "reports.jsonl"):
+        refused = run_as_user(
+            layout, "run", "--check", "--report", str(place), "--", "echo", "started"
+        )
+        assert refused.returncode == 1
+        assert refused.stdout == ""
+        assert f"cannot write reports to {place}" in refused.stderr
+
+
 def test_run_guards_a_sample(layout: Layout, tmp_path: Path) -> None:
     environment = ("sh", "-c", "echo $EBB_CHECK")
     library = _checking_library()

@@ -92,8 +92,12 @@ def _check_options(asked: Asked) -> dict[str, str]:
     if len(chosen) > 1:
         raise click.UsageError("--check, --log and --sample are three ways: one of them")
     options = {"EBB_CHECK": chosen[0]} if chosen else {}
-    report = asked["report"]
-    return options | ({"EBB_CHECK_REPORT": str(report.resolve())} if report else {})
+    if asked["report"] is None:
+        return options
+    report = asked["report"].resolve()
+    if report.is_dir() or not os.access(report if report.exists() else report.parent, os.W_OK):
+        raise LabError(f"cannot write reports to {report}")
+    return options | {"EBB_CHECK_REPORT": str(report)}
 
 
 def _run_proved(
