@@ -15,16 +15,14 @@ void (*ebbi_before_abort)(void);
 
 static char program[EBBI_NAME_ROOM]; // empty before start-up
 
-// Its own characters, but for those that would end or garble a line.
+// But for those that would end or garble a line.
+static char as_it_is(char c) { return (unsigned char)c < ' ' || c == 0x7F ? '?' : c; }
+
 static size_t put_name(char *out, size_t room, const char *name)
 {
     size_t length = 0;
     for (; name != NULL && name[length] != '\0' && length < room; length++) {
-        unsigned char c = (unsigned char)name[length];
-        out[length] = name[length];
-        if (c < ' ' || c == 0x7F) {
-            out[length] = '?';
-        }
+        out[length] = as_it_is(name[length]);
     }
     return length;
 }
@@ -73,6 +71,9 @@ static EBBI_PRINTF(1, 0) void write_line(const char *format, va_list args)
     const size_t head = ebbi_message_head(line);
     int length = vsnprintf(line + head, sizeof line - head - 1, format, args);
     size_t end = head + ebbi_min(length > 0 ? (size_t)length : 0, sizeof line - head - 2);
+    for (size_t i = head; i < end; i++) {
+        line[i] = as_it_is(line[i]); // names of files are the user's
+    }
     line[end] = '\n';
     ebbi_os_write(2, line, end + 1);
     EBBI_PROBE2(message, line, end + 1);

@@ -52,6 +52,18 @@ TEST_F(Message, StaysOnItsLine)
     EXPECT_EQ("ebbtide: " + process(), head_of(""));
 }
 
+TEST_F(Message, IsOneLineWhateverItSpeaksOf)
+{
+    const std::string first = head_of("server");
+    fake_os_capture();
+    ebbi_message("heap profile in %s", "a\nb\033[31m\177\t\xC3\xA4");
+    EXPECT_EQ(first + "heap profile in a?b?[31m??\xC3\xA4\n", fake_os_captured());
+    fake_os_capture();
+    ebbi_message("%s", std::string(4000, '\n').c_str());
+    EXPECT_EQ(std::string(510 - first.size(), '?') + "\n",
+              std::string(fake_os_captured()).substr(first.size()));
+}
+
 // As programs do that change what ps shows.
 TEST_F(Message, KeepsTheNameOfTheStart)
 {
