@@ -222,10 +222,9 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 // is not among them, and what destructors free is unknown. A pin's age is counted from when the clock last
 // moved on, or was first asked for, behind its beginning: 0 at a first look, and it grows from there.
 struct ebb_reclaim_stats {
-    size_t retired_bytes;  // waiting, by block size
-    size_t retired_blocks; // their number
-    size_t
-        destructors; // calls that wait, but for those that a thread has in hand: ebb_barrier waits for them
+    size_t retired_bytes;       // waiting, by block size
+    size_t retired_blocks;      // their number
+    size_t destructors;         // calls that wait, not those in hand: ebb_barrier waits for these
     uint64_t epoch;             // of the clock
     size_t participants;        // threads registered
     size_t pinned;              // of them, inside a pin now

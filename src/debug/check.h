@@ -2,7 +2,7 @@
 // Layer debug: every block checked (EBB_CHECK=1). What the program gets lies inside a block of a class:
 //
 //     | header | canary | what was asked for | canary |
-//              ^ 8 bytes, or up to align      ^ 16 bytes, or what the class has, up to CANARY_MOST
+//              ^ 8 bytes, or up to align      ^ 16 bytes, or what the class has, up to 128 or so
 //
 // While the mode is on no free takes the fast path (ebbi_window_slow_frees), no bag is ever made for a retire, and the size
 // tables of all heaps lead every malloc to the slow one. Without it no path is longer, but the slow ones by a look at a flag.
