@@ -138,7 +138,8 @@ static bool open_at(uintptr_t at, size_t window, size_t bytes)
 // Beside the kernel's own mappings there may be less room than the window should have.
 static bool open_somewhere(size_t *window, size_t space, size_t bytes)
 {
-    if (open_at(random_base(space, *window), *window, bytes)) {
+    bool anywhere = !ebbi_os_under_tsan() && !ebbi_os_under_msan();
+    if (anywhere && open_at(random_base(space, *window), *window, bytes)) {
         return true;
     }
     void *mapped = ebbi_os_reserve(NULL, bytes);

@@ -69,6 +69,12 @@ static size_t purge_stride(void)
 
 static uint32_t delay_of_purges(void) { return (uint32_t)ebbi_option(EBBI_OPTION_PURGE_DELAY); }
 
+// Who has asked for the longest delay wants no bound by amount either.
+static bool keeps_all(void)
+{
+    return delay_of_purges() == ebbi_option_table.options[EBBI_OPTION_PURGE_DELAY].most;
+}
+
 // Behind a purge, whatever came of it.
 static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
@@ -161,7 +167,7 @@ bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
 
 void ebbi_purge_ended(struct ebbi_owner *owner)
 {
-    if (!ebbi_helper_is_there()) {
+    if (!ebbi_helper_is_there() && !keeps_all()) {
         (void)purge_queue(owner, 0, INT_MAX);
     }
 }
@@ -202,7 +208,7 @@ void ebbi_purge_spans(void)
     size_t used = ebbi_arena_used_bytes();
     size_t allowed = spans_kept(ebbi_arena_peak_bytes(), used);
     // relaxed: set by this thread, which may hold the arena's lock, or of no matter
-    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying)) {
+    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying) && !keeps_all()) {
         (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
 }
@@ -246,7 +252,7 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
     }
     owner->freed_bytes = 0;
     ebbi_peak_see(&owner->peak, owner->out_bytes);
-    if (owner->dirty_bytes > blocks_kept(owner)) {
+    if (owner->dirty_bytes > blocks_kept(owner) && !keeps_all()) {
         forget_room(owner);
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }

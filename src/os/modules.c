@@ -233,3 +233,22 @@ void ebbi_os_own_code(uintptr_t *start, size_t *bytes)
         }
     }
 }
+
+// ---- sanitizers ------------------------------------------------------------------------------------------
+
+extern void __tsan_init(void) __attribute__((weak));
+extern void __msan_init(void) __attribute__((weak));
+
+#ifdef __SANITIZE_THREAD__
+#define HAS_TSAN true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define HAS_TSAN true
+#endif
+#endif
+#ifndef HAS_TSAN
+#define HAS_TSAN false
+#endif
+
+bool ebbi_os_under_tsan(void) { return !HAS_TSAN && &__tsan_init != NULL; }
+bool ebbi_os_under_msan(void) { return &__msan_init != NULL; }

@@ -189,6 +189,11 @@ struct ebbi_os_module {
 bool ebbi_os_module_locks(void);
 bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
 
+// Built with one of these, where the library is not. ThreadSanitizer's runtime does not know threads of ours, in which
+// the program's destructors may run; under it and under MemorySanitizer not every address may be a block's.
+bool ebbi_os_under_tsan(void);
+bool ebbi_os_under_msan(void);
+
 // What a program or library has mapped to be executed.
 struct ebbi_os_mapping {
     uintptr_t start;

@@ -194,10 +194,15 @@ static bool helper_create(void)
     return fresh != 0;
 }
 
+static bool may_have_helper(void)
+{
+    return ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && !ebbi_os_under_tsan();
+}
+
 // False: refused, or not wanted by the user. (One that another thread has just stopped is resumed by it.)
 static bool helper_try(void)
 {
-    if (ebbi_option(EBBI_OPTION_PURGE_THREAD) == 0) {
+    if (!may_have_helper()) {
         return false;
     }
     if (ebbi_helper_state() >= EBBI_HELPER_IDLE) {
@@ -219,7 +224,7 @@ void ebbi_helper_start(void) { (void)helper_try(); }
 
 void ebbi_helper_hand_on(void)
 {
-    bool wanted = ebbi_option(EBBI_OPTION_PURGE_THREAD) != 0 && !may_end() && !must_end();
+    bool wanted = may_have_helper() && !may_end() && !must_end();
     // Who has the lock starts one, or waits for the end of this one.
     if (!wanted || !ebbi_lock_try(&thread_lock)) {
         return;

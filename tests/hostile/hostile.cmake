@@ -242,6 +242,13 @@ endforeach()
 hostile_case(sleepers "" wait 64 2)
 hostile_case(sleepers "" trim 64 2)
 
+hostile_program(keeps)
+foreach(threads IN ITEMS 1 2)
+  hostile_case(keeps "" mallopt ${threads})
+  hostile_case(keeps EBB_PURGE_DELAY_MS=3600000 option ${threads})
+  hostile_case(keeps "" usual ${threads})
+endforeach()
+
 hostile_program(trims)
 hostile_case(trims "" 1 1)
 hostile_case(trims "" 8 1)

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// After mallopt(M_TRIM_THRESHOLD, -1), or with the longest delay, what is freed stays, however much it is: a program that does the
+// same again takes no page faults. After another threshold, or none of these, what a burst has left is returned.
+//   keeps mallopt|option|usual THREADS
+#include "hostile.h"
+#include <malloc.h>
+#include <sys/resource.h>
+
+enum { ROUNDS = 6, MOST = 2000, FAULTS = 400 };
+
+static long faults(void)
+{
+    struct rusage usage;
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_minflt;
+}
+
+static void once(size_t size, int count)
+{
+    static char *blocks[MOST];
+    for (int i = 0; i < count; i++) {
+        blocks[i] = malloc(size);
+        MUST(blocks[i] != NULL, "malloc(%zu)", size);
+        for (size_t at = 0; at < size; at += 4096)
+            blocks[i][at] = 1;
+    }
+    for (int i = 0; i < count; i++)
+        free(blocks[i]);
+}
+
+// Faults of all rounds but the first two.
+static long again(size_t size, int count)
+{
+    long before = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == 2)
+            before = faults();
+        once(size, count);
+    }
+    return faults() - before;
+}
+
+static void *sleeps(void *unused)
+{
+    pause();
+    return unused;
+}
+
+int main(int argc, char **argv)
+{
+    int keeps = argc > 2 && strcmp(argv[1], "usual") != 0;
+    for (int i = argc > 2 ? atoi(argv[2]) : 0; i > 1; i--)
+        start(sleeps, NULL);
+    if (keeps && strcmp(argv[1], "mallopt") == 0)
+        MUST(mallopt(M_TRIM_THRESHOLD, -1) == 1, "mallopt");
+    static const struct {
+        size_t size;
+        int count;
+    } loads[] = {{3000, 2000}, {50000, 1900}, {100000, 800}, {1000000, 80}, {40000000, 2}};
+    for (size_t i = 0; keeps && i < sizeof loads / sizeof loads[0]; i++) {
+        long many = again(loads[i].size, loads[i].count);
+        MUST(many < FAULTS, "%d of %zu bytes: %ld faults in %d rounds", loads[i].count,
+             loads[i].size, many, ROUNDS - 2);
+    }
+    mallopt(M_TRIM_THRESHOLD, 1 << 20);
+    once(1000000, 80);
+    for (int i = 0; i < 40 && strcmp(argv[1], "option") != 0; i++) {
+        usleep(100000);
+        once(100, 500); // a slow call, and some more
+    }
+    long left = proc_number("/proc/self/status", "\nVmRSS:") / 1024;
+    MUST(left < 70 || strcmp(argv[1], "option") == 0, "%ld MiB stay", left);
+    return pass("%ld MiB at the end", left);
+}
