@@ -16,7 +16,13 @@ void (*ebbi_before_abort)(void);
 static char program[EBBI_NAME_ROOM]; // empty before start-up
 
 // But for those that would end or garble a line.
-static char as_it_is(char c) { return (unsigned char)c < ' ' || c == 0x7F ? '?' : c; }
+static char as_it_is(char c)
+{
+    if ((unsigned char)c < ' ' || c == 0x7F) {
+        return '?';
+    }
+    return c;
+}
 
 static size_t put_name(char *out, size_t room, const char *name)
 {
