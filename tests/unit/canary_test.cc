@@ -68,7 +68,7 @@ TEST_F(Canary, AChangeIsSeenWhereverItIs)
 
 TEST_F(Canary, WhatLiesBesideDoesNotMatter)
 {
-    each_range([this](ebbi_range range) {
+    each_range([](ebbi_range range) {
         ebbi_canary_put(range, canary);
         range.from[-1] = range.to[0] = 0;
         ASSERT_TRUE(ebbi_canary_holds(range, canary));
