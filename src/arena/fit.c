@@ -46,7 +46,14 @@ static size_t reach(const struct ebbi_spot *spot, size_t granules)
 
 bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules)
 {
-    return ebbi_chunk_commit(ebbi_span_chunk(&spot->span->head), reach(spot, granules));
+    struct ebbi_span *span = &spot->span->head;
+    struct ebbi_chunk *chunk = ebbi_span_chunk(span);
+    size_t end = ebbi_span_index(span) + span->granules;
+    bool done = ebbi_chunk_commit(chunk, reach(spot, granules));
+    if (done && end <= chunk->committed) { // P5, should another spot be taken
+        ebbi_chunk_header(chunk, end - 1)->granules = span->granules;
+    }
+    return done;
 }
 
 struct ebbi_spot ebbi_committed_fit(size_t granules, size_t align_granules)
