@@ -76,6 +76,24 @@ TEST_F(DenseObject, WhatCameWithTheLastUnitOfOneIsTheNext)
     EXPECT_GE(asked_bytes(), all.size() * longer * EBBI_GRANULE * 9 / 10);
 }
 
+// As where what grows finds its place behind all, up to the chunk's end, and then takes what is left of a unit instead.
+TEST_F(DenseObject, TheWildernessKnowsItsLengthWhereItWasCommittedAndNotTaken)
+{
+    ebbi_span *last = ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET);
+    ASSERT_NE(nullptr, last);
+    ebbi_chunk *chunk = ebbi_span_chunk(last);
+    ebbi_arena_lock();
+    const ebbi_spot behind{ebbi_free_span_at(chunk, ebbi_span_index(last) + 1),
+                           ebbi_span_index(last) + 1};
+    const std::size_t all = behind.span->head.granules;
+    EXPECT_EQ(chunk->granules, behind.index + all);
+    EXPECT_LT(chunk->committed, chunk->granules);
+    EXPECT_TRUE(ebbi_spot_commit(&behind, all));
+    EXPECT_EQ(chunk->committed, chunk->granules);
+    ebbi_arena_unlock();
+    audit();
+}
+
 // The first byte of such an object is on pages that are there: it is the first of its own units that is timed.
 TEST_F(DenseObject, UnitsThatComeSlowlyAreLeftOut)
 {
