@@ -77,7 +77,7 @@ TEST_F(DenseObject, WhatCameWithTheLastUnitOfOneIsTheNext)
 }
 
 // As where what grows finds its place behind all, up to the chunk's end, and then takes what is left of a unit instead.
-TEST_F(DenseObject, TheWildernessKnowsItsLengthWhereItWasCommittedAndNotTaken)
+TEST_F(Dense, TheWildernessKnowsItsLengthWhereItWasCommittedAndNotTaken)
 {
     ebbi_span *last = ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET);
     ASSERT_NE(nullptr, last);
