@@ -47,6 +47,8 @@ void *ebbi_large_zeroed(size_t bytes, ebbi_site site); // above EBBI_CLASS_MAX
 // That is the next sample, for the calling thread's heap. NULL, errno as it was: it is made as all others are.
 void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_t align, bool zero,
                        ebbi_site site);
+// Memory was refused: all that is free goes back, and address space comes together.
+void ebbi_give_all(void);
 void ebbi_free_slow(void *p, ebbi_site site);
 // What a call that frees says of the block.
 struct ebbi_given {

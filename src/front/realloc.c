@@ -98,13 +98,25 @@ static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site sit
     return to;
 }
 
+// In place or by moving pages. A mapping that a limit lets not grow does so once what is free has gone: elsewhere it would
+// take twice as much of it.
+static void *grow_large(void *p, unsigned tag, size_t old_bytes, size_t bytes)
+{
+    void *same = ebbi_large_resize(p, bytes);
+    if (same == NULL && tag == EBBI_TAG_NONE && bytes > old_bytes && ebbi_large_is_limited()) {
+        ebbi_give_all();
+        same = ebbi_large_resize(p, bytes);
+    }
+    return same;
+}
+
 // Where the block lies, or elsewhere.
 static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     unsigned tag = ebbi_tag_of(p);
     if (tag == EBBI_TAG_REGION || (ebbi_tag_class(tag) == 0 && bytes > EBBI_CLASS_MAX)) {
-        void *same =
-            tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes) : ebbi_large_resize(p, bytes);
+        void *same = tag == EBBI_TAG_REGION ? ebbi_region_resize(p, bytes)
+                                            : grow_large(p, tag, old_bytes, bytes);
         if (same != NULL) {
             return stays_here(same);
         }

@@ -29,7 +29,7 @@ static bool checks_all(void)
 
 // Memory was refused: what is held, and all that is free anywhere, goes home, so that address space comes together.
 // Not while the thread ends the process, and may hold any lock.
-static void give_all(void)
+void ebbi_give_all(void)
 {
     struct ebbi_heap *mine = ebbi_heap_mine();
     if (!ebbi_load_relaxed(&ebbi_dying)) { // relaxed: set by this thread, or of no matter
@@ -55,7 +55,7 @@ static void *take_class(unsigned class_number, size_t bytes)
         }
         block = ebbi_heap_pop(heap, class_number, bytes);
         if (EBBI_UNLIKELY(block == NULL)) {
-            give_all();
+            ebbi_give_all();
             block = ebbi_heap_pop(heap, class_number, bytes);
         }
         ebbi_outside(inside);
@@ -90,7 +90,7 @@ static void *large_object(size_t bytes, size_t align, bool zero)
     void *p = ebbi_large_alloc(bytes, align, zero, label);
     bool possible = bytes >> EBBI_ADDRESS_BITS == 0; // else nothing would help
     if (p == NULL && possible) {
-        give_all();
+        ebbi_give_all();
         p = ebbi_large_alloc(bytes, align, zero, label);
     }
     return p;

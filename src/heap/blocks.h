@@ -134,6 +134,7 @@ void ebbi_large_free_tagged(void *p); // whose tag was just seen to be that of o
 bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
 size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EBBI_NO_BLOCK then
 void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
+bool ebbi_large_is_limited(void);               // since the start, in address space
 
 // ---- pointer.c -----------------------------------------------------------------------------------
 size_t ebbi_usable_size(

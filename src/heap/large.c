@@ -85,6 +85,8 @@ static void *huge_alloc(size_t bytes, size_t align, bool zero)
 
 static size_t mapping_least = EBBI_HUGE_MIN; // since the start
 
+bool ebbi_large_is_limited(void) { return mapping_least < EBBI_HUGE_MIN; }
+
 // Under a limit on address space what is large beside it has a mapping that is as long as it is: of a chunk it might take a
 // part, and leave one that is too short for the next.
 void ebbi_large_begin(void)
@@ -186,8 +188,7 @@ static EBBI_NOINLINE void huge_free(void *p)
         ebbi_sample_freed(note);
     }
     // Not asked for once more: a filter of system calls may end who does.
-    bool limited = mapping_least < EBBI_HUGE_MIN;
-    if (limited ? ebbi_huge_free(p) : ebbi_huge_keep(p)) {
+    if (ebbi_large_is_limited() ? ebbi_huge_free(p) : ebbi_huge_keep(p)) {
         ebbi_purge_tick(NULL);
     } else {
         ebbi_report_invalid(p, "free");

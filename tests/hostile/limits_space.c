@@ -176,25 +176,54 @@ static void too_much(long unused)
     free(p);
 }
 
-// One block that grows has most of the space: its old place and the new one need not be there at once.
+// One block that grows has most of the space: its old place and the new one need not be there at once. step 0: by a sixteenth.
+static void grow(long mib, long step)
+{
+    long bytes = step > 0 ? step : 100;
+    unsigned char *p = malloc((size_t)bytes), *to;
+    memset(p, 1, (size_t)bytes);
+    for (long more = bytes; (to = realloc(p, (size_t)(bytes + more))) != NULL;) {
+        p = to;
+        MUST(p[0] == 1 && p[bytes - 1] == 1, "what %ld bytes held", bytes);
+        memset(p + bytes, 1, (size_t)more);
+        bytes += more;
+        more = step > 0 ? step : bytes / 16 + 1;
+    }
+    for (long i = 0; i < bytes; i += KIB)
+        MUST(p[i] == 1, "byte %ld of %ld", i, bytes);
+    MUST(bytes > mib * MIB * 3 / 4, "by %ld to %ld of %ld MiB", step, bytes / MIB, mib);
+    free(p);
+}
+
+static void grow_all_ways(long mib)
+{
+    grow(mib, 0);
+    for (long step = 52 * KIB; step <= 2 * MIB; step *= 6)
+        grow(mib, step);
+}
+
 static void grows(long mib)
 {
     begin_limited("grows", mib);
-    for (long step = 52 * KIB; step <= 2 * MIB; step *= 6) {
-        long bytes = step;
-        unsigned char *p = malloc((size_t)step), *to;
-        memset(p, 1, (size_t)step);
-        while ((to = realloc(p, (size_t)(bytes + step))) != NULL) {
-            p = to;
-            MUST(p[0] == 1 && p[bytes - 1] == 1, "what %ld bytes held", bytes);
-            memset(p + bytes, 1, (size_t)step);
-            bytes += step;
-        }
-        for (long i = 0; i < bytes; i += KIB)
-            MUST(p[i] == 1, "byte %ld of %ld", i, bytes);
-        MUST(bytes > mib * MIB * 3 / 4, "by %ld to %ld of %ld MiB", step, bytes / MIB, mib);
-        free(p);
-    }
+    grow_all_ways(mib);
+}
+
+static void *sleeps(void *unused)
+{
+    pause();
+    return unused;
+}
+
+// Each thread has what it keeps: that goes first.
+static void grows_beside(long mib)
+{
+    begin_limited("grows_beside", mib);
+    pthread_attr_t small;
+    pthread_t thread;
+    pthread_attr_init(&small);
+    pthread_attr_setstacksize(&small, 64 << 10);
+    MUST(pthread_create(&thread, &small, sleeps, NULL) == 0, "pthread_create");
+    grow_all_ways(mib);
 }
 
 // A block that is made smaller stays where it is when there is no memory for another.
@@ -227,7 +256,8 @@ int main(int argc, char **argv)
 {
     static const struct topic topics[] = {
         {"more", more}, {"too_much", too_much}, {"whole", whole}, {"from_start", from_start},
-        {"data", data}, {"shrinks", shrinks},   {"grows", grows}, {NULL, NULL}};
+        {"data", data}, {"shrinks", shrinks},   {"grows", grows}, {"grows_beside", grows_beside},
+        {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("%ld KiB of address space", proc_number("/proc/self/status", "\nVmSize:"));
 }
