@@ -137,13 +137,29 @@ def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
 
 
 def test_run_says_at_once_that_no_report_can_be_written(layout: Layout, tmp_path: Path) -> None:
-    for place in (tmp_path, tmp_path / "nowhere" / "reports.jsonl"):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    astray = tmp_path / "astray"
+    astray.symlink_to(tmp_path / "nowhere" / "reports.jsonl")
+    long = tmp_path / ("x" * 300)
+    for place in (tmp_path, tmp_path / "nowhere" / "reports.jsonl", loop, astray, long):
         refused = run_as_user(
             layout, "run", "--check", "--report", str(place), "--", "echo", "started"
         )
         assert refused.returncode == 1
         assert refused.stdout == ""
         assert f"cannot write reports to {place}" in refused.stderr
+
+
+def test_run_takes_reports_wherever_they_can_be_written(layout: Layout, tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "reports.jsonl")
+    for place in (link, Path("/dev/stderr"), Path("/dev/null")):
+        done = run_as_user(
+            replace(layout, lib=_checking_library()),
+            *("run", "--check", "--report", str(place), "--", "sh", "-c", "echo $EBB_CHECK_REPORT"),
+        )
+        assert (done.returncode, done.stdout) == (0, f"{place}\n")
 
 
 def test_run_guards_a_sample(layout: Layout, tmp_path: Path) -> None:

@@ -180,7 +180,7 @@ void *ebbi_huge_alloc(size_t bytes, size_t align, bool zero);
 bool ebbi_huge_free(void *p); // its mapping ends; false: no such object
 bool ebbi_huge_keep(void *p); // its mapping is kept for the next; false: as above
 // The same as ebbi_huge_alloc of a mapping that was kept; NULL: none fits. Reads as zero if `zero`.
-void *ebbi_huge_take(size_t bytes, bool zero);
+void *ebbi_huge_take(size_t bytes, size_t align, bool zero);
 bool ebbi_huge_is(const void *p);              // one starts at p
 size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object

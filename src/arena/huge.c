@@ -16,6 +16,7 @@
 #include "arena/internal.h"
 #include "base/list.h"
 #include "base/probe.h"
+#include "os/options.h"
 
 #define CHAINS_LOG2 10
 #define KEPT_SCAN 16 // looked at for one object
@@ -350,14 +351,17 @@ static bool fits_better(const struct huge_record *record, const struct huge_reco
                                 : record->bytes >= bytes && record->bytes < other->bytes;
 }
 
-// One that is more than twice as long is left for another: most of it would go home.
-static struct huge_record *kept_take(size_t bytes)
+// One that is more than twice as long is left for another: most of it would go home. What is to lie at a rounder place than
+// a granule has to be long enough: it cannot move.
+static struct huge_record *kept_take(size_t bytes, size_t align)
 {
     struct huge_record *best = NULL;
     int seen = 0;
     ebbi_lock_take(&ebbi_arena_mutex);
     for (struct huge_record *r = kept_last; r != NULL && seen < KEPT_SCAN; r = r->previous) {
-        if (r->bytes / 2 <= bytes && fits_better(r, best, bytes)) {
+        bool lies_right =
+            align <= EBBI_GRANULE || ((uintptr_t)object_of(r) % align == 0 && r->bytes >= bytes);
+        if (lies_right && r->bytes / 2 <= bytes && fits_better(r, best, bytes)) {
             best = r;
         }
         seen++;
@@ -369,22 +373,36 @@ static struct huge_record *kept_take(size_t bytes)
     return best;
 }
 
-void *ebbi_huge_take(size_t bytes, bool zero)
+// Pages that nobody will touch stay away, but from who wants no page faults.
+static void make_zero(void *object, size_t bytes)
+{
+    if (ebbi_keeps_freed() || !ebbi_os_purge(object, bytes)) {
+        memset(object, 0, bytes);
+    }
+}
+
+void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    struct huge_record *record = kept_take(bytes);
+    struct huge_record *record = kept_take(bytes, align);
     if (record == NULL) {
         return NULL;
     }
-    if (zero && record->dense) { // what is touched of it may be little
+    if (zero && record->dense && !ebbi_keeps_freed()) { // what is touched of it may be little
         ebbi_os_advise_huge(record, record->bytes + record_bytes(), EBBI_HUGE_NEVER);
         record->dense = false;
     }
     void *object = fit_record(record, bytes);
     if (object == NULL) {
         release_record(record);
-    } else if (zero && !ebbi_os_purge(object, bytes)) { // pages that nobody will touch stay away
-        memset(object, 0, bytes);
+        return NULL;
+    }
+    if ((uintptr_t)object % align != 0) { // it was moved all the same
+        (void)ebbi_huge_free(object);
+        return NULL;
+    }
+    if (zero) {
+        make_zero(object, bytes);
     }
     return object;
 }

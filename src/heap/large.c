@@ -79,7 +79,7 @@ static void *span_alloc(size_t bytes, size_t align, bool zero)
 
 static void *huge_alloc(size_t bytes, size_t align, bool zero)
 {
-    void *p = align <= EBBI_GRANULE ? ebbi_huge_take(bytes, zero) : NULL;
+    void *p = ebbi_huge_take(bytes, align, zero);
     return p != NULL ? p : ebbi_huge_alloc(bytes, align, zero);
 }
 

@@ -69,12 +69,6 @@ static size_t purge_stride(void)
 
 static uint32_t delay_of_purges(void) { return (uint32_t)ebbi_option(EBBI_OPTION_PURGE_DELAY); }
 
-// Who has asked for the longest delay wants no bound by amount either.
-static bool keeps_all(void)
-{
-    return delay_of_purges() == ebbi_option_table.options[EBBI_OPTION_PURGE_DELAY].most;
-}
-
 // Behind a purge, whatever came of it.
 static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
 {
@@ -167,7 +161,7 @@ bool ebbi_purge_old(struct ebbi_owner *owner, size_t delay_ms)
 
 void ebbi_purge_ended(struct ebbi_owner *owner)
 {
-    if (!ebbi_helper_is_there() && !keeps_all()) {
+    if (!ebbi_helper_is_there() && !ebbi_keeps_freed()) {
         (void)purge_queue(owner, 0, INT_MAX);
     }
 }
@@ -189,12 +183,15 @@ static size_t below_peak(size_t peak, size_t used, size_t part, size_t least)
     return most > used ? most - used : 0;
 }
 
+// Somebody comes later, or nobody is to come: then what was in use within the delay bounds what stays.
+static bool goes_by_peak(void) { return ebbi_helper_is_there() || ebbi_keeps_freed(); }
+
 // A program that replaces large objects one by one has holes as large as half of what it uses. Without a helper
 // nobody may come later: what has lost most of its peak keeps no more than it uses, owners' rooms not counted.
 static size_t spans_kept(size_t peak, size_t used)
 {
     size_t kept = below_peak(peak, used, SPANS_PART, SPANS_KEPT);
-    if (ebbi_helper_is_there()) {
+    if (goes_by_peak()) {
         return kept;
     }
     used -= ebbi_min(used, ebbi_load_relaxed(&rooms)); // relaxed: a number
@@ -208,7 +205,7 @@ void ebbi_purge_spans(void)
     size_t used = ebbi_arena_used_bytes();
     size_t allowed = spans_kept(ebbi_arena_peak_bytes(), used);
     // relaxed: set by this thread, which may hold the arena's lock, or of no matter
-    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying) && !keeps_all()) {
+    if (EBBI_UNLIKELY(dirty > allowed) && !ebbi_load_relaxed(&ebbi_dying)) {
         (void)ebbi_arena_purge(ebbi_os_now_ms(), 0, dirty - allowed + allowed / 4);
     }
 }
@@ -238,7 +235,7 @@ static void forget_room(struct ebbi_owner *owner)
 static size_t blocks_kept(const struct ebbi_owner *owner)
 {
     size_t least = least_kept();
-    if (ebbi_helper_is_there()) {
+    if (goes_by_peak()) {
         return below_peak(ebbi_peak_bytes(&owner->peak), owner->out_bytes, BLOCKS_PART, least);
     }
     return ebbi_max(owner->out_bytes / BLOCKS_PART, least) + owner->room_bytes;
@@ -252,7 +249,7 @@ void ebbi_purge_blocks(struct ebbi_owner *owner)
     }
     owner->freed_bytes = 0;
     ebbi_peak_see(&owner->peak, owner->out_bytes);
-    if (owner->dirty_bytes > blocks_kept(owner) && !keeps_all()) {
+    if (owner->dirty_bytes > blocks_kept(owner)) {
         forget_room(owner);
         (void)purge_queue(owner, 0, SLABS_A_CALL);
     }

@@ -254,6 +254,11 @@ size_t ebbi_option(enum ebbi_option_id id)
     return value;
 }
 
+bool ebbi_keeps_freed(void)
+{
+    return ebbi_option(EBBI_OPTION_PURGE_DELAY) == options[EBBI_OPTION_PURGE_DELAY].most;
+}
+
 bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room)
 {
     const char *c = files[id];

@@ -25,6 +25,8 @@ size_t ebbi_option(enum ebbi_option_id id);
 #define EBBI_PATH_ROOM 4096
 // The file that comes with an option, `%p` replaced by the process's number. False: there is no room for it. For signal handlers too.
 bool ebbi_option_file(enum ebbi_option_id id, char *out, size_t room);
+bool ebbi_keeps_freed(
+    void); // EBB_PURGE_DELAY_MS is the longest: who asks for that wants no page faults
 const char *ebbi_option_name(enum ebbi_option_id id);
 enum ebbi_option_source { EBBI_BY_DEFAULT, EBBI_BY_ENVIRONMENT, EBBI_BY_REQUEST };
 enum ebbi_option_source ebbi_option_source(enum ebbi_option_id id);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// After mallopt(M_TRIM_THRESHOLD, -1), or with the longest delay, what is freed stays, however much it is: a program that does the
-// same again takes no page faults. After another threshold, or none of these, what a burst has left is returned.
+// After mallopt(M_TRIM_THRESHOLD, -1), or with the longest delay, what is freed stays: a program that does the same again takes no
+// page faults, and has no more than half as much again as it used at most. After another threshold, or none of these, what a burst has left is returned.
 //   keeps mallopt|option|usual THREADS
 #include "hostile.h"
 #include <malloc.h>
@@ -15,11 +15,12 @@ static long faults(void)
     return usage.ru_minflt;
 }
 
-static void once(size_t size, int count)
+// align 0: zeroed.
+static void once(size_t align, size_t size, int count)
 {
     static char *blocks[MOST];
     for (int i = 0; i < count; i++) {
-        blocks[i] = malloc(size);
+        blocks[i] = align > 0 ? aligned_alloc(align, size) : calloc(1, size);
         MUST(blocks[i] != NULL, "malloc(%zu)", size);
         for (size_t at = 0; at < size; at += 4096)
             blocks[i][at] = 1;
@@ -29,13 +30,13 @@ static void once(size_t size, int count)
 }
 
 // Faults of all rounds but the first two.
-static long again(size_t size, int count)
+static long again(size_t align, size_t size, int count)
 {
     long before = 0;
     for (int round = 0; round < ROUNDS; round++) {
         if (round == 2)
             before = faults();
-        once(size, count);
+        once(align, size, count);
     }
     return faults() - before;
 }
@@ -46,28 +47,38 @@ static void *sleeps(void *unused)
     return unused;
 }
 
+static long resident_mib(void) { return proc_number("/proc/self/status", "\nVmRSS:") / 1024; }
+
 static void stays(void)
 {
     static const struct {
-        size_t size;
+        size_t align, size;
         int count;
-    } loads[] = {{3000, 2000}, {50000, 1900}, {100000, 800}, {1000000, 80}, {40000000, 2}};
+    } loads[] = {{16, 3000, 2000},  {16, 50000, 1900}, {16, 100000, 800},     {16, 1000000, 80},
+                 {16, 40000000, 2}, {0, 40000000, 2},  {2 << 20, 40 << 20, 2}};
     for (size_t i = 0; i < sizeof loads / sizeof loads[0]; i++) {
-        long many = again(loads[i].size, loads[i].count);
-        MUST(many < FAULTS, "%d of %zu bytes: %ld faults in %d rounds", loads[i].count,
-             loads[i].size, many, ROUNDS - 2);
+        long many = again(loads[i].align, loads[i].size, loads[i].count);
+        MUST(many < FAULTS, "%d of %zu bytes, %zu: %ld faults in %d rounds", loads[i].count,
+             loads[i].size, loads[i].align, many, ROUNDS - 2);
     }
+}
+
+// What fits nothing that comes later does not pile up: what stays is bounded by what was in use.
+static void is_bounded(void)
+{
+    for (int i = 0; i < 30; i++)
+        once((size_t)1 << (27 + i % 2), (size_t)1 << (27 + i % 2), 1);
+    MUST(resident_mib() < 600, "%ld MiB are resident, of at most 256 in use", resident_mib());
 }
 
 static void returns(void)
 {
-    once(1000000, 80);
+    once(16, 1000000, 80);
     for (int i = 0; i < 40; i++) {
         usleep(100000);
-        once(100, 500); // a slow call, and some more
+        once(16, 100, 500); // a slow call, and some more
     }
-    long left = proc_number("/proc/self/status", "\nVmRSS:") / 1024;
-    MUST(left < 40, "%ld of 80 MiB stay", left);
+    MUST(resident_mib() < 40, "%ld of 80 MiB stay", resident_mib());
 }
 
 int main(int argc, char **argv)
@@ -77,11 +88,13 @@ int main(int argc, char **argv)
         start(sleeps, NULL);
     if (strcmp(by, "mallopt") == 0)
         MUST(mallopt(M_TRIM_THRESHOLD, -1) == 1, "mallopt");
-    if (strcmp(by, "usual") != 0)
+    if (strcmp(by, "usual") != 0) {
         stays();
+        is_bounded();
+    }
     if (strcmp(by, "option") != 0) {
         mallopt(M_TRIM_THRESHOLD, 1 << 20);
         returns();
     }
-    return pass("%ld KiB at the end", proc_number("/proc/self/status", "\nVmRSS:"));
+    return pass("%ld MiB at the end", resident_mib());
 }

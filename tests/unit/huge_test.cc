@@ -241,6 +241,28 @@ TEST_F(Huge, ManyComeAndGoInAnyOrder)
     }
 }
 
+// A kept mapping serves what is to lie where it lies, and nothing else.
+TEST_F(Huge, AKeptMappingServesAlignedObjectsWhereItLies)
+{
+    Block b = huge(40 * MiB, 16 * MiB);
+    std::size_t aligned = std::size_t{1} << __builtin_ctzll(address(b.bytes));
+    ASSERT_GE(aligned, 16 * MiB);
+    EXPECT_TRUE(ebbi_huge_keep(b.bytes));
+    EXPECT_EQ(nullptr, ebbi_huge_take(30 * MiB, 2 * aligned, false));
+    EXPECT_EQ(nullptr, ebbi_huge_take(60 * MiB, 16 * MiB, false)) << "it might move";
+    EXPECT_EQ(b.bytes, ebbi_huge_take(30 * MiB, aligned, false));
+    EXPECT_TRUE(ebbi_huge_keep(b.bytes));
+    fake_os_refuse(FAKE_RESIZE, 1, true);
+    for (int i = 0; i < 2; i++) { // moved, it lies by chance, or not
+        void *moved = ebbi_huge_take(20 * MiB, 16 * MiB, false);
+        EXPECT_EQ(0U, address(moved) % (16 * MiB));
+        EXPECT_EQ(moved != nullptr ? 1U : 0U, count());
+        if (moved != nullptr) {
+            EXPECT_TRUE(ebbi_huge_free(moved));
+        }
+    }
+}
+
 // ---- in huge pages --------------------------------------------------------------------------------
 
 struct HugePages : Fake {
@@ -297,7 +319,7 @@ TEST_F(HugePages, StayWhereAnObjectIsResizedMovedAndKept)
     EXPECT_EQ(50 * MiB, asked_bytes());
     EXPECT_TRUE(ebbi_huge_keep(to));
     EXPECT_EQ(50 * MiB, asked_bytes());
-    EXPECT_EQ(to, ebbi_huge_take(45 * MiB, false));
+    EXPECT_EQ(to, ebbi_huge_take(45 * MiB, 1, false));
     EXPECT_EQ(45 * MiB, asked_bytes());
     EXPECT_EQ(1U, advices().size());
     EXPECT_TRUE(ebbi_huge_free(to));
@@ -311,13 +333,13 @@ TEST_F(HugePages, AreNotForWhatIsToReadAsZero)
     EXPECT_TRUE(advices().empty());
     EXPECT_EQ(0U, asked_bytes());
     EXPECT_TRUE(ebbi_huge_keep(p));
-    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, false));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, false));
     EXPECT_TRUE(advices().empty()) << "its pages are there as they are";
     EXPECT_TRUE(ebbi_huge_free(p));
 
     p = huge(40 * MiB).bytes;
     EXPECT_TRUE(ebbi_huge_keep(p));
-    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, true));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, true));
     ASSERT_EQ(2U, advices().size());
     EXPECT_FALSE(advices().back().always);
     EXPECT_EQ(advices().front().bytes, advices().back().bytes);

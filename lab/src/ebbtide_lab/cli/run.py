@@ -2,6 +2,7 @@
 """ebb run: any program under an allocator, and the proof that it was loaded."""
 
 import os
+import stat
 import subprocess
 import sys
 import tempfile
@@ -94,10 +95,20 @@ def _check_options(asked: Asked) -> dict[str, str]:
     options = {"EBB_CHECK": chosen[0]} if chosen else {}
     if asked["report"] is None:
         return options
-    report = asked["report"].resolve()
-    if report.is_dir() or not os.access(report if report.exists() else report.parent, os.W_OK):
+    report = asked["report"].absolute()
+    if not _may_append(report):
         raise LabError(f"cannot write reports to {report}")
     return options | {"EBB_CHECK_REPORT": str(report)}
+
+
+def _may_append(path: Path) -> bool:
+    try:
+        mode = path.stat().st_mode
+    except FileNotFoundError:
+        return os.access(os.path.dirname(os.path.realpath(path)), os.W_OK)
+    except OSError:
+        return False
+    return not stat.S_ISDIR(mode) and os.access(path, os.W_OK)
 
 
 def _run_proved(
