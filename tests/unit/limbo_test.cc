@@ -280,8 +280,8 @@ struct Outcome {
     std::size_t calls, refused, destroyed;
 };
 
-// Pins, retires and destructors of every kind, by two threads in turn; blocks are checked while
-// they are pinned.
+// Pins, retires, destructors and trims of every kind, by two threads in turn; blocks are checked
+// while they are pinned.
 class Workload {
 public:
     std::size_t destroyed = 0, accepted = 0;
@@ -294,6 +294,8 @@ public:
                 std::thread([&] { step(random); }).join();
             else
                 step(random);
+            if (random.chance(8))
+                ebb_trim();
         }
     }
 
