@@ -230,7 +230,7 @@ void *barrier_that_is_cancelled(void *collector)
     retire_around(ebb_collector_attach(static_cast<ebb_collector *>(collector)),
                   [](void *, void *) {
                       ending_calls.fetch_add(1);
-                      pthread_cancel(pthread_self());
+                      support::cancel_myself();
                       sleep(100);
                   });
     ebb_collector_barrier(static_cast<ebb_collector *>(collector));
