@@ -218,10 +218,10 @@ def test_sums_that_make_no_sense_are_told(
 ) -> None:
     monkeypatch.setattr(control.Control, "ask", lambda *_, **__: None)
     sums = f"""
-static unsigned long none[64], book[3] = {{1, 1, {count}}}, live[2];
+static unsigned long none[64], book[4] = {{1, 1, 1, {count}}}, live[2];
 static struct {{ unsigned round; unsigned long mean, until; }} state = {{1, 4096, 0}};
 """
-    source = board(entry_bytes="160", state="&state", book="book", live="live", control="none")
+    source = board(entry_bytes="32", state="&state", book="book", live="live", control="none")
     with started(build(sums + source + WAITS, tmp_path / "nonsense")) as pid:
         assert fault_is in fault(pid, "--seconds", "1")
 

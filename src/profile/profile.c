@@ -30,14 +30,18 @@ void ebbi_profile_unlock(void) { ebbi_lock_drop(&book.lock); }
 static bool reserve(void)
 {
     const size_t sizes[] = {ENTRIES * sizeof *ebbi_profile_book.entries,
-                            PLACES * sizeof *book.index, CALLS * sizeof *ebbi_profile_book.calls};
-    size_t bytes = sizes[0] + sizes[1] + sizes[2];
+                            ENTRIES * sizeof *ebbi_profile_book.freed, PLACES * sizeof *book.index,
+                            CALLS * sizeof *ebbi_profile_book.calls};
+    size_t bytes = sizes[0] + sizes[1] + sizes[2] + sizes[3];
     char *memory = ebbi_os_map(NULL, bytes + EBBI_LIVE_BYTES);
     if (memory != NULL) {
         ebbi_live_begin(memory + bytes);
-        book.index = (uint32_t *)(void *)(memory + sizes[0]);
-        ebbi_profile_book.calls = (uintptr_t *)(void *)(memory + sizes[0] + sizes[1]);
         ebbi_profile_book.entries = (struct ebbi_profile_entry *)(void *)memory;
+        memory += sizes[0];
+        ebbi_profile_book.freed = (struct ebbi_profile_freed *)(void *)memory;
+        memory += sizes[1];
+        book.index = (uint32_t *)(void *)memory;
+        ebbi_profile_book.calls = (uintptr_t *)(void *)(memory + sizes[2]);
         ebbi_profile_book.entry_count = 1; // P3
     }
     return memory != NULL;
@@ -151,7 +155,7 @@ EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t
     size_t own = ebbi_unwind_own(calls, depth);
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
-    count_sample(&ebbi_profile_book.entries[number].sums.made, live.objects, bytes);
+    count_sample(&ebbi_profile_book.entries[number].made, live.objects, bytes);
     live.entry = (uint32_t)number + 1;
     uint32_t place = ebbi_live_add(&live);
     note->sample_live = place;
@@ -175,7 +179,7 @@ void *ebbi_profile_freed_slow(struct ebbi_note *note)
     }
     unsigned term = ebbi_profile_term(ebbi_os_now_ns() - made_ns);
     ebbi_lock_take(&book.lock);
-    count_sample(&ebbi_profile_book.entries[sample - 1].sums.freed[term], objects, bytes);
+    count_sample(&ebbi_profile_book.freed[sample - 1].in[term], objects, bytes);
     void *held = ebbi_live_drop(place);
     ebbi_lock_drop(&book.lock);
     return held;
@@ -194,7 +198,8 @@ bool ebbi_profile_entry(size_t number, struct ebbi_profile_sums *sums, const uin
         return false;
     }
     ebbi_lock_take(&book.lock);
-    *sums = ebbi_profile_book.entries[number].sums;
+    sums->made = ebbi_profile_book.entries[number].made;
+    sums->freed = ebbi_profile_book.freed[number];
     ebbi_lock_drop(&book.lock);
     *calls = ebbi_profile_book.calls + ebbi_profile_book.entries[number].first;
     *depth = ebbi_profile_book.entries[number].depth;

@@ -142,9 +142,13 @@ unsigned ebbi_profile_term(uint64_t ns);
 struct ebbi_profile_sum {
     double objects, bytes;
 };
+// Of these, by how long they were in use.
+struct ebbi_profile_freed {
+    struct ebbi_profile_sum in[EBBI_TERMS];
+};
 struct ebbi_profile_sums {
     struct ebbi_profile_sum made;
-    struct ebbi_profile_sum freed[EBBI_TERMS]; // of these, by how long they were in use
+    struct ebbi_profile_freed freed;
 };
 
 // By number from 0; false: there is none of that. `calls`: *depth of them, innermost first, for ever.
@@ -156,12 +160,14 @@ size_t ebbi_profile_entries(void);                  // how many there are
 struct ebbi_profile_entry {
     uint64_t key;
     uint32_t first, depth; // of its calls
-    struct ebbi_profile_sums sums;
+    struct ebbi_profile_sum made;
 };
 // The memory once and for all at the first start. Under the profile's lock; another process reads it without
-// (process/board.h), and may find sums that are half written.
+// (process/board.h), and may find sums that are half written. What was freed lies apart: a stack all of whose samples are
+// in use touches none of it.
 struct ebbi_profile_book {
     struct ebbi_profile_entry *entries;
+    struct ebbi_profile_freed *freed; // of each entry
     uintptr_t *calls;
     size_t entry_count; // atomic
     size_t call_count;  // atomic

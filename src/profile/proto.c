@@ -336,8 +336,8 @@ static struct ebbi_profile_sum in_use(const struct ebbi_profile_sums *sums)
 {
     struct ebbi_profile_sum left = sums->made;
     for (unsigned i = 0; i < EBBI_TERMS; i++) {
-        left.objects -= sums->freed[i].objects;
-        left.bytes -= sums->freed[i].bytes;
+        left.objects -= sums->freed.in[i].objects;
+        left.bytes -= sums->freed.in[i].bytes;
     }
     return left;
 }
@@ -385,9 +385,9 @@ static void proto_freed(struct output *out, const struct ebbi_profile_sums *sums
                         struct proto_stack *stack)
 {
     for (unsigned i = 0; i < EBBI_TERMS; i++) {
-        if (sums->freed[i].objects > 0) {
+        if (sums->freed.in[i].objects > 0) {
             struct bytes message =
-                proto_values(stack, (struct proto_part){sums->freed[i], false, 0});
+                proto_values(stack, (struct proto_part){sums->freed.in[i], false, 0});
             proto_label(&message, T_LIFETIME, T_TERMS + i);
             proto_message(out, SAMPLE, &message);
         }

@@ -64,6 +64,7 @@ struct Board {
         } * state;
         const struct {
             const void *entries;
+            const void *freed;
             const std::uintptr_t *calls;
             std::size_t entry_count;
         } * book;

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // The sampled profile from the inside: what is a sample, and what it stands for.
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <limits>
+
+#include <pthread.h>
+#include <sys/mman.h>
 
 #include <gtest/gtest.h>
 
@@ -93,6 +97,66 @@ ebbi_live sample(std::uint64_t made_ns, double objects, std::uint32_t thread,
 }
 
 // As many as there is room for; what is more has no place, and a place is taken again.
+// Each of 2^17 ways through 20 calls is a stack of its own.
+constexpr unsigned WAYS = 17, CALLS = 20;
+
+[[gnu::noinline]] bool sample_by_way(unsigned way, unsigned calls, ebbi_note *note)
+{
+    volatile bool done = false; // behind the call, which so is none in place of this one
+    if (calls == 0)
+        done = ebbi_profile_add(note, 1, 1, 1, nullptr);
+    else if ((way >> (calls % WAYS) & 1) != 0)
+        done = sample_by_way(way, calls - 1, note);
+    else
+        done = sample_by_way(way, calls - 1, note);
+    return done;
+}
+
+std::size_t resident_tables()
+{
+    const auto begin = reinterpret_cast<std::uintptr_t>(ebbi_profile_book.entries);
+    const auto end = reinterpret_cast<std::uintptr_t>(ebbi_live_table.at) + EBBI_LIVE_BYTES;
+    std::vector<unsigned char> pages((end - begin) / ebbi_os_page_size());
+    EXPECT_EQ(0, mincore(ebbi_profile_book.entries, end - begin, pages.data()));
+    const auto count = std::count_if(pages.begin(), pages.end(), [](int p) { return p & 1; });
+    return static_cast<std::size_t>(count) * ebbi_os_page_size();
+}
+
+void *sample_all_ways(void *notes)
+{
+    for (unsigned way = 0; way < 100000; way++)
+        EXPECT_TRUE(sample_by_way(way, CALLS, static_cast<ebbi_note *>(notes) + way));
+    return nullptr;
+}
+
+TEST(Profile, OneHundredThousandStacksInUseTake32MB)
+{
+    static std::array<ebbi_note, 100000> notes;
+    ASSERT_EQ(0, ebbi_profile_begin(1));
+    const std::size_t before = resident_tables(), entries = ebbi_profile_entries();
+    pthread_t thread; // whose own calls are few
+    ASSERT_EQ(0, pthread_create(&thread, nullptr, sample_all_ways, notes.data()));
+    ASSERT_EQ(0, pthread_join(thread, nullptr));
+    EXPECT_EQ(entries + notes.size(), ebbi_profile_entries());
+    ebbi_profile_sums sums;
+    const std::uintptr_t *calls;
+    std::size_t depth;
+    ASSERT_TRUE(ebbi_profile_entry(entries, &sums, &calls, &depth));
+    EXPECT_GE(depth, 24U);
+    EXPECT_LE(resident_tables() - before, 32000000U) << depth;
+
+    for (ebbi_note &note : notes)
+        ebbi_profile_freed(&note);
+    for (std::size_t i = entries; i < ebbi_profile_entries(); i++) {
+        ASSERT_TRUE(ebbi_profile_entry(i, &sums, &calls, &depth));
+        double freed = 0;
+        for (const ebbi_profile_sum &sum : sums.freed.in)
+            freed += sum.objects;
+        ASSERT_EQ(sums.made.objects, freed);
+    }
+    ebbi_profile_end();
+}
+
 TEST(Profile, PlacesOfSamplesInUse)
 {
     ASSERT_EQ(0, ebbi_profile_begin(1));

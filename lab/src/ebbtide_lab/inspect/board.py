@@ -16,7 +16,7 @@ NOTE = struct.pack("<III8s", 8, 8, 1, b"Ebbtide")  # bytes of owner and content,
 DISTANCE = struct.Struct("<q")
 HEAD = struct.Struct("<QII")  # magic, version, bytes
 MAGIC = 0x454242424F524431
-VERSION = 2
+VERSION = 3
 REST = struct.Struct("<16s5Q5Q4Q")
 MOST_PARTS = 4096  # of the sum of what waits
 

@@ -16,10 +16,11 @@ from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Code, Process, text_of, told
 
 STATE = struct.Struct("<IxxxxQQ")  # round, mean, until
-BOOK = struct.Struct("<QQQ")  # entries, calls, how many entries
+BOOK = struct.Struct("<QQQQ")  # entries, what was freed of them, calls, how many entries
 TABLE = struct.Struct("<QI")  # of samples in use: where, how many places
 TERMS = 8  # lengths of time
-ENTRY = struct.Struct(f"<QIIdd{2 * TERMS}d")
+ENTRY = struct.Struct("<QIIdd")
+FREED = struct.Struct(f"<{2 * TERMS}d")
 LIVE = struct.Struct("<QQdQIIQII")
 LABEL_BYTES = 32
 WORD = struct.Struct("<Q")
@@ -115,22 +116,23 @@ class HeapProfile:
     def read(self) -> list[Sums]:
         """All stacks since the process began, those of earlier rounds included."""
         with told(self.pid):
-            entries, calls, count = BOOK.unpack(self._process.read(self._its.book, BOOK.size))
+            book = self._process.read(self._its.book, BOOK.size)
+            entries, freed, calls, count = BOOK.unpack(book)
             if entries == 0 or count == 0:
                 return []
             self._check(count <= MOST_ENTRIES)
-            content = self._process.read(entries, count * ENTRY.size)
-            found = list(ENTRY.iter_unpack(content))
+            found = list(ENTRY.iter_unpack(self._process.read(entries, count * ENTRY.size)))
+            terms = FREED.iter_unpack(self._process.read(freed, count * FREED.size))
             last = max(first + depth for _, first, depth, *_ in found)
             self._check(last <= MOST_CALLS)
             words = struct.unpack(f"<{last}Q", self._process.read(calls, last * WORD.size))
         return [
             Sums(
                 words[first : first + min(depth, MOST_DEPTH)],
-                Amount(*sums[:2]),
-                tuple(map(Amount, sums[2::2], sums[3::2])),
+                Amount(*made),
+                tuple(map(Amount, term[::2], term[1::2])),
             )
-            for _, first, depth, *sums in found
+            for (_, first, depth, *made), term in zip(found, terms, strict=True)
         ]
 
     def live(self) -> list[Live]:
