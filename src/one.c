@@ -64,6 +64,7 @@
 #include "debug/draw.c"
 #include "debug/shape.c"
 #include "debug/due.c"
+#include "debug/guard_records.c"
 #include "debug/guard.c"
 #include "debug/held.c"
 #include "debug/quarantine.c"

@@ -34,34 +34,37 @@ size_t ebbi_check_room(size_t align, size_t bytes)
     return ebbi_align_up(EBBI_CHECKED_OFFSET, align) + bytes + EBBI_CANARY_LEAST;
 }
 
-void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
+// The canary behind it is that of its new end.
+static void shape_block(struct ebbi_checked *h, size_t align, size_t bytes, ebbi_site site)
 {
-    struct ebbi_checked *h = block;
-    if (h == NULL) {
-        return NULL;
-    }
-    size_t offset = ebbi_align_up(EBBI_CHECKED_OFFSET, align);
-    size_t room = ebbi_checked_room(block), end = offset + bytes;
+    size_t room = ebbi_checked_room(h), end = h->offset + bytes;
     EBBI_ASSERT(end + EBBI_CANARY_LEAST <= room);
     size_t limit = ebbi_min(room, ebbi_align_up(end + EBBI_CANARY_MOST, sizeof(uint64_t)));
     h->bytes = (uint32_t)bytes & 0xFFFFFFu;
     h->tail = (uint32_t)(limit - end) & 0xFFu;
-    h->offset = (uint32_t)offset & 0xFFFFFFu;
     h->align_log2 = ebbi_lowest_bit(align) & 0x1Fu;
     h->family = ebbi_family_of(site) & 7u;
     h->made = ebbi_caller_of(site);
     h->made_by = this_thread();
     h->freed = h->freed_by = 0;
     h->sum = ebbi_checked_sum(h);
-    char *p = (char *)block + offset;
-    uint64_t canary = ebbi_checked_canary(h);
-    EBBI_ASSERT(p == ebbi_checked_block(h) && (uintptr_t)p % align == 0);
-    ebbi_canary_put(ebbi_checked_before(h), canary);
-    ebbi_canary_put((struct ebbi_range){p + bytes, (char *)block + limit}, canary);
+    ebbi_canary_put(ebbi_checked_behind(h), ebbi_checked_canary(h));
+}
+
+void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
+{
+    struct ebbi_checked *h = block;
+    if (h == NULL) {
+        return NULL;
+    }
+    h->offset = (uint32_t)ebbi_align_up(EBBI_CHECKED_OFFSET, align) & 0xFFFFFFu;
+    shape_block(h, align, bytes, site);
+    ebbi_canary_put(ebbi_checked_before(h), ebbi_checked_canary(h));
+    EBBI_ASSERT((uintptr_t)ebbi_checked_block(h) % align == 0);
     (void)ebbi_fetch_add_relaxed(&ebbi_checked_bytes, bytes); // relaxed: a number
     // relaxed: who gets the block hands it over
     ebbi_store_relaxed(&h->state, (uint32_t)EBBI_CHECKED_USED);
-    return p;
+    return ebbi_checked_block(h);
 }
 
 // The header of the block that p lies in, of any state. NULL, as it has reported: there is none.
@@ -111,6 +114,15 @@ size_t ebbi_check_bytes(const void *p, const char *what)
     }
     (void)ebbi_checked_is_marred(h);
     return h->bytes;
+}
+
+void ebbi_check_shrink(void *p, size_t bytes, ebbi_site site)
+{
+    struct ebbi_checked *h = find_header(p, "realloc");
+    if (h != NULL && bytes <= h->bytes) {
+        (void)ebbi_fetch_sub_relaxed(&ebbi_checked_bytes, h->bytes - bytes); // relaxed: a number
+        shape_block(h, 1, bytes, site);
+    }
 }
 
 bool ebbi_check_retire(void *p)

@@ -66,6 +66,7 @@ const char *ebbi_check_differs(const struct ebbi_shape *made, const struct ebbi_
 // on then (ebbi_misuse) they change nothing and return false, NULL or EBBI_NO_BLOCK. what: the call that it was given to.
 #define EBBI_NO_BLOCK SIZE_MAX
 size_t ebbi_check_bytes(const void *p, const char *what);
+void ebbi_check_shrink(void *p, size_t bytes, ebbi_site site); // by realloc, where it lies
 bool ebbi_check_retire(void *p);
 void ebbi_check_keep(void *p); // it could not be retired: it is in use
 // What the call that frees it says of it: its size or EBBI_UNSAID, its alignment or 0, its family.

@@ -6,161 +6,16 @@
 
 #include "base/mix.h"
 #include "debug/check.h"
+#include "debug/guard_records.h"
 #include "report/report.h"
 
-#define SAMPLES_USED 512u      // by time
-#define KINDS 1024u            // of samples: a number from the calls that made one
-#define OF_A_KIND 8u           // once half of the samples are in use: others' turn
-#define MOST_USED 8192u        // with EBB_CHECK
-#define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
-#define MOST_HELD_MARKED 4096u // where none does: they take up to 1 GB of address space
 #define BLOCK_ALIGN ((size_t)16)
 #define MORE_GRANULES 32u // at most so many are left out between one block and the next
 
-enum guard_state { GUARD_FREE, GUARD_USED, GUARD_HELD };
-
-struct guard {
-    uint32_t state; // atomic
-    uint32_t next;  // number, of a free or held one; 0: none
-    uintptr_t block;
-    size_t bytes;
-    uint32_t granules; // of the span
-    unsigned char canary;
-    uint16_t kind;           // 0: no sample
-    struct ebbi_shape shape; // as it was asked for
-    struct ebbi_event made, freed;
-};
-
+// Of one: what was asked for, and all of it. Set before the records.
 static struct {
-    struct ebbi_lock lock; // rank: arena, as it is taken with no other below
-    struct guard *
-        records; // [most_used + most_held + 1], number 0 is nobody's; set once, atomic, behind the sizes
-    uint32_t most_used, most_held;
-    size_t most_bytes;
-    uint32_t fresh,
-        unused; // the first number that was never used; the chain of others that are free
-    uint32_t used, held, samples; // samples: of those that are used
-    uint32_t held_first, held_last;
-} guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
-static uint16_t used_of[KINDS]; // how many of each kind are in use; under the lock
-
-void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
-void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }
-
-// ---- records ---------------------------------------------------------------------------------------------
-
-static struct guard *records(void)
-{
-    // acquire[guards-seen <- guards-begun]: how many there are, and how large they may be
-    return ebbi_load_acquire(&guards.records);
-}
-
-static struct guard *guard_at(uint32_t number)
-{
-    EBBI_ASSERT(number > 0 && number <= guards.most_used + guards.most_held);
-    return &records()[number];
-}
-
-static uint16_t sample_kind(const struct ebbi_event *made)
-{
-    uint64_t sum = 0;
-    for (uint32_t i = 0; i < made->depth; i++) {
-        sum = ebbi_scramble(sum ^ made->calls[i]);
-    }
-    return (uint16_t)(1 + sum % (KINDS - 1));
-}
-
-// Under the lock. What lives for long is not to take the place of all else.
-static bool has_room(uint16_t kind)
-{
-    return guards.used < guards.most_used &&
-           (kind == 0 || (guards.samples < SAMPLES_USED &&
-                          (guards.samples < SAMPLES_USED / 2 || used_of[kind] < OF_A_KIND)));
-}
-
-static uint32_t take_record(uint16_t kind)
-{
-    uint32_t number = 0;
-    ebbi_lock_take(&guards.lock);
-    if (has_room(kind)) {
-        number = guards.unused;
-        if (number != 0) {
-            guards.unused = guard_at(number)->next;
-        } else {
-            number = guards.fresh++;
-        }
-        guards.used++;
-        guards.samples += kind != 0;
-        used_of[kind]++;
-        guard_at(number)->kind = kind;
-    }
-    ebbi_lock_drop(&guards.lock);
-    return number;
-}
-
-// Under the lock.
-static void record_is_free(uint32_t number)
-{
-    struct guard *guard = guard_at(number);
-    ebbi_assert_held(&guards.lock);
-    ebbi_store_relaxed(&guard->state, (uint32_t)GUARD_FREE); // relaxed: G1
-    guard->next = guards.unused;
-    guards.unused = number;
-}
-
-// Under the lock.
-static void end_use(uint32_t number)
-{
-    uint16_t kind = guard_at(number)->kind;
-    ebbi_assert_held(&guards.lock);
-    guards.used--;
-    guards.samples -= kind != 0;
-    used_of[kind]--;
-}
-
-static void return_record(uint32_t number)
-{
-    ebbi_lock_take(&guards.lock);
-    end_use(number);
-    record_is_free(number);
-    ebbi_lock_drop(&guards.lock);
-}
-
-// The oldest of those that are held leaves, if there are more than `most`: the span that it had, or NULL.
-static struct ebbi_span *take_oldest(uint32_t most)
-{
-    uint32_t number = guards.held_first;
-    ebbi_assert_held(&guards.lock);
-    if (guards.held <= most) {
-        return NULL;
-    }
-    guards.held_first = guard_at(number)->next;
-    guards.held_last = guards.held_first != 0 ? guards.held_last : 0;
-    guards.held--;
-    record_is_free(number);
-    return ebbi_span_of((const void *)guard_at(number)->block);
-}
-
-// What address space is limited to is the program's as well.
-static uint32_t most_held(void)
-{
-    return ebbi_os_address_limit() == SIZE_MAX ? guards.most_held : MOST_HELD;
-}
-
-// The span of the one that leaves for it, or NULL.
-static struct ebbi_span *hold_record(uint32_t number)
-{
-    uint32_t most = most_held();
-    ebbi_lock_take(&guards.lock);
-    end_use(number);
-    guards.held++;
-    guard_at(number)->next = 0;
-    *(guards.held_last != 0 ? &guard_at(guards.held_last)->next : &guards.held_first) = number;
-    guards.held_last = number;
-    struct ebbi_span *leaves = take_oldest(most);
-    ebbi_lock_drop(&guards.lock);
-    return leaves;
-}
+    size_t bytes, span;
+} guard_most;
 
 static size_t page_room(size_t bytes)
 {
@@ -181,7 +36,7 @@ static size_t guard_random(size_t limit)
 
 // ---- reports ---------------------------------------------------------------------------------------------
 
-static struct ebbi_report report_of(const struct guard *guard, uintptr_t address,
+static struct ebbi_report report_of(const struct ebbi_guard *guard, uintptr_t address,
                                     const struct ebbi_event *now, bool freed)
 {
     struct ebbi_report report = {
@@ -195,7 +50,7 @@ static struct ebbi_report report_of(const struct guard *guard, uintptr_t address
     return report;
 }
 
-static void report_written(const struct guard *guard, const struct ebbi_event *found,
+static void report_written(const struct ebbi_guard *guard, const struct ebbi_event *found,
                            const char *by, const char *first, size_t before, size_t behind)
 {
     char said[128];
@@ -212,15 +67,15 @@ static void report_written(const struct guard *guard, const struct ebbi_event *f
     ebbi_misuse(&report);
 }
 
-static const struct guard *find_guard(uintptr_t address, uint32_t *state)
+static const struct ebbi_guard *find_guard(uintptr_t address, uint32_t *state)
 {
-    uint32_t most = records() != NULL ? guards.most_used + guards.most_held : 0;
-    for (uint32_t number = 1; number <= most; number++) {
-        const struct guard *guard = guard_at(number);
+    uint32_t last = ebbi_guards_last();
+    for (uint32_t number = 1; number <= last; number++) {
+        const struct ebbi_guard *guard = ebbi_guard_at(number);
         // acquire[guard-found <- guard-made]: the record
         *state = ebbi_load_acquire(&guard->state);
         uintptr_t start = ebbi_align_down(guard->block, EBBI_GRANULE);
-        if (*state != GUARD_FREE && address >= start &&
+        if (*state != EBBI_GUARD_FREE && address >= start &&
             address - start < (size_t)guard->granules << EBBI_GRANULE_SHIFT) {
             return guard;
         }
@@ -231,7 +86,7 @@ static const struct guard *find_guard(uintptr_t address, uint32_t *state)
 bool ebbi_guard_report(uintptr_t address, const char *what, const char *more)
 {
     uint32_t state;
-    const struct guard *guard = find_guard(address, &state);
+    const struct ebbi_guard *guard = find_guard(address, &state);
     if (guard == NULL) {
         return false;
     }
@@ -239,9 +94,9 @@ bool ebbi_guard_report(uintptr_t address, const char *what, const char *more)
     ebbi_event_note(&now);
     bool is_free = strcmp(what, "free") == 0;
     what = strcmp(what, "pointer") == 0 ? "use" : what;
-    struct ebbi_report report = report_of(guard, address, &now, state == GUARD_HELD);
-    report.kind[0] = state == GUARD_USED ? "invalid " : is_free ? "double " : what;
-    report.kind[1] = state == GUARD_USED || is_free ? what : " after free";
+    struct ebbi_report report = report_of(guard, address, &now, state == EBBI_GUARD_HELD);
+    report.kind[0] = state == EBBI_GUARD_USED ? "invalid " : is_free ? "double " : what;
+    report.kind[1] = state == EBBI_GUARD_USED || is_free ? what : " after free";
     report.more = more;
     ebbi_misuse(&report);
     return true;
@@ -252,13 +107,13 @@ static void guard_look(uintptr_t address, uintptr_t pc)
 {
     struct ebbi_event use;
     uint32_t state;
-    const struct guard *guard = find_guard(address, &state);
+    const struct ebbi_guard *guard = find_guard(address, &state);
     if (guard == NULL) {
         return;
     }
     ebbi_event_note_fault(&use, pc);
-    struct ebbi_report report = report_of(guard, address, &use, state == GUARD_HELD);
-    report.kind[0] = state == GUARD_HELD      ? "use after free"
+    struct ebbi_report report = report_of(guard, address, &use, state == EBBI_GUARD_HELD);
+    report.kind[0] = state == EBBI_GUARD_HELD ? "use after free"
                      : address < guard->block ? "underflow"
                                               : "overflow";
     report.is_fault = true;
@@ -267,26 +122,21 @@ static void guard_look(uintptr_t address, uintptr_t pc)
 
 // ---- blocks ----------------------------------------------------------------------------------------------
 
-static bool take_records(bool checks)
+static bool begin_guards(bool checks)
 {
-    guards.most_used = checks ? MOST_USED : SAMPLES_USED;
-    guards.most_bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
-    guards.most_held = ebbi_os_fences_begin() ? MOST_HELD_MARKED : MOST_HELD;
-    size_t bytes = (guards.most_used + guards.most_held + 1) * sizeof *guards.records;
-    struct guard *made = ebbi_os_map(NULL, ebbi_align_up(bytes, ebbi_os_page_size()));
-    if (made == NULL) {
+    guard_most.bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
+    guard_most.span = checks ? span_bytes(guard_most.bytes) : EBBI_GRANULE;
+    if (!ebbi_guards_begin(!checks)) {
         ebbi_message("no memory for the records of guarded allocations: there are none");
         return false;
     }
-    // release[guards-begun -> guards-seen]: the sizes
-    ebbi_store_release(&guards.records, made);
     ebbi_os_watch_faults(guard_look);
     return true;
 }
 
 bool ebbi_guard_begin(size_t rate, bool checks)
 {
-    bool is_ready = records() != NULL || (rate == 0 && !checks) || take_records(checks);
+    bool is_ready = ebbi_guards_last() != 0 || (rate == 0 && !checks) || begin_guards(checks);
     ebbi_store_relaxed(&ebbi_guard_rate, is_ready ? (uint32_t)rate : 0); // relaxed: a number
     return is_ready;
 }
@@ -314,32 +164,40 @@ struct guard_pages {
     char *first, *limit;
 };
 
-static struct guard_pages pages_of(const struct guard *guard)
+// A block of 0 bytes lies at the end of its page.
+static struct guard_pages pages_of(const struct ebbi_guard *guard)
 {
-    char *limit = (char *)ebbi_align_up(guard->block + guard->bytes, ebbi_os_page_size());
-    return (struct guard_pages){limit - page_room(guard->bytes), limit};
+    uintptr_t first = ebbi_align_down(guard->block - (guard->bytes == 0), ebbi_os_page_size());
+    uintptr_t limit = ebbi_align_up(guard->block + guard->bytes, ebbi_os_page_size());
+    return (struct guard_pages){(char *)first, (char *)limit};
+}
+
+static void shape_guard(struct ebbi_guard *guard, struct ebbi_large *large, struct ebbi_shape shape,
+                        const struct ebbi_event *made)
+{
+    guard->shape = shape;
+    guard->bytes = large->bytes = shape.bytes;
+    guard->made = *made;
+    char *end = (char *)guard->block + shape.bytes;
+    memset(end, guard->canary, (size_t)(pages_of(guard).limit - end));
 }
 
 static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard_pages pages,
                          struct ebbi_shape shape, const struct ebbi_event *made)
 {
-    struct guard *guard = guard_at(number);
-    size_t bytes = shape.bytes;
-    char *block = pages.limit - ebbi_align_up(bytes, ebbi_max(shape.align, BLOCK_ALIGN));
-    guard->shape = shape;
+    struct ebbi_guard *guard = ebbi_guard_at(number);
+    char *block = pages.limit - ebbi_align_up(shape.bytes, ebbi_max(shape.align, BLOCK_ALIGN));
     guard->block = (uintptr_t)block;
-    guard->bytes = bytes;
     guard->granules = large->head.granules;
     guard->canary = (unsigned char)(ebbi_scramble(guard->block) | 0x80);
     memset(pages.first, guard->canary, (size_t)(block - pages.first));
-    memset(block + bytes, guard->canary, (size_t)(pages.limit - (block + bytes)));
-    large->bytes = bytes;
+    shape_guard(guard, large, shape, made);
+    EBBI_ASSERT(pages_of(guard).first == pages.first && pages_of(guard).limit == pages.limit);
     large->note = (struct ebbi_note){0};
     large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
     large->guard = number;
-    guard->made = *made;
     // release[guard-made -> guard-found]: the record
-    ebbi_store_release(&guard->state, (uint32_t)GUARD_USED);
+    ebbi_store_release(&guard->state, (uint32_t)EBBI_GUARD_USED);
     ebbi_tags_set(ebbi_span_start(&large->head), 1, EBBI_TAG_LARGE);
     return block;
 }
@@ -375,21 +233,21 @@ EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_
                                     bool sample)
 {
     size_t page = ebbi_os_page_size();
-    if (records() == NULL || bytes > guards.most_bytes || align > page) {
+    if (ebbi_guards_last() == 0 || bytes > guard_most.bytes || align > page) {
         return NULL;
     }
     struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
     struct ebbi_event made;
     ebbi_event_note(&made);
     uint32_t number =
-        span_bytes(bytes) <= guards.most_bytes ? take_record(sample ? sample_kind(&made) : 0) : 0;
+        span_bytes(bytes) <= guard_most.span ? ebbi_guard_take(sample ? &made : NULL) : 0;
     if (number == 0) {
         return NULL;
     }
     struct guard_pages pages;
     struct ebbi_span *span = place_block(bytes, &pages);
     if (span == NULL) {
-        return_record(number);
+        ebbi_guard_return(number);
         return NULL;
     }
     bool clean = ebbi_large_in(span)->head.zeroed;
@@ -403,7 +261,7 @@ void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site)
     if (large == NULL || large->guard == 0) {
         return;
     }
-    const struct guard *guard = guard_at(large->guard);
+    const struct ebbi_guard *guard = ebbi_guard_at(large->guard);
     struct ebbi_shape said = {bytes, align, ebbi_family_of(site)};
     const char *by = ebbi_check_differs(&guard->shape, &said);
     if (by != NULL) {
@@ -438,18 +296,14 @@ static size_t altered(const char *from, const char *to, unsigned char canary, co
 bool ebbi_guard_rest(void)
 {
     bool some = false;
-    for (bool more = records() != NULL; more;) {
-        ebbi_lock_take(&guards.lock);
-        struct ebbi_span *span = take_oldest(0);
-        ebbi_lock_drop(&guards.lock);
-        more = span != NULL;
-        some |= more && open_again(span);
+    for (struct ebbi_span *span; (span = ebbi_guard_leave()) != NULL;) {
+        some |= open_again(span);
     }
     return some;
 }
 
 // Reports it where somebody has written beside the block.
-static void look_beside_block(const struct guard *guard, const struct ebbi_event *found,
+static void look_beside_block(const struct ebbi_guard *guard, const struct ebbi_event *found,
                               const char *by)
 {
     struct guard_pages pages = pages_of(guard);
@@ -465,30 +319,44 @@ void ebbi_guards_look(void)
 {
     struct ebbi_event now;
     ebbi_event_note(&now);
-    uint32_t most = records() != NULL ? guards.most_used + guards.most_held : 0;
-    for (uint32_t number = 1; number <= most; number++) {
+    uint32_t last = ebbi_guards_last();
+    for (uint32_t number = 1; number <= last; number++) {
         // acquire[guard-found <- guard-made]: the record
-        if (ebbi_load_acquire(&guard_at(number)->state) == GUARD_USED) {
-            look_beside_block(guard_at(number), &now, "the exit");
+        if (ebbi_load_acquire(&ebbi_guard_at(number)->state) == EBBI_GUARD_USED) {
+            look_beside_block(ebbi_guard_at(number), &now, "the exit");
         }
+    }
+}
+
+void ebbi_guard_shrink(struct ebbi_large *large, size_t bytes, ebbi_site site)
+{
+    struct ebbi_guard *guard = ebbi_guard_at(large->guard);
+    struct ebbi_event now;
+    ebbi_event_note(&now);
+    look_beside_block(guard, &now, "its realloc");
+    char *limit = pages_of(guard).limit;
+    shape_guard(guard, large, (struct ebbi_shape){bytes, 1, ebbi_family_of(site)}, &now);
+    char *new_limit = pages_of(guard).limit;
+    if (new_limit < limit) {
+        (void)ebbi_os_fence(new_limit, (size_t)(limit - new_limit));
     }
 }
 
 void ebbi_guard_free(struct ebbi_large *large)
 {
     uint32_t number = large->guard;
-    struct guard *guard = guard_at(number);
+    struct ebbi_guard *guard = ebbi_guard_at(number);
     struct guard_pages pages = pages_of(guard);
     ebbi_event_note(&guard->freed);
     look_beside_block(guard, &guard->freed, "its free");
     large->head.state = EBBI_SPAN_QUARANTINE;
     // release[guard-made -> guard-found]: the record
-    ebbi_store_release(&guard->state, (uint32_t)GUARD_HELD);
+    ebbi_store_release(&guard->state, (uint32_t)EBBI_GUARD_HELD);
     struct ebbi_span *leaves = &large->head;
     if (ebbi_os_fence(pages.first, (size_t)(pages.limit - pages.first)) == 0) {
-        leaves = hold_record(number);
+        leaves = ebbi_guard_hold(number);
     } else {
-        return_record(number); // from here on it may be another's
+        ebbi_guard_return(number); // from here on it may be another's
     }
     if (leaves != NULL) {
         (void)open_again(leaves);

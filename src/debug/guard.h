@@ -41,6 +41,8 @@ bool ebbi_guard_is_due(void);
 void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site, bool sample);
 // With EBB_CHECK: whether what frees it says how it was allocated, or else there is a report. Of any large block.
 void ebbi_guard_match(const void *p, size_t bytes, size_t align, ebbi_site site);
+// By realloc, where it lies: no access from the page behind its new end on. Reports as the next does.
+void ebbi_guard_shrink(struct ebbi_large *large, size_t bytes, ebbi_site site);
 // Its tag has been taken. Reports a write beside it (ebbi_misuse).
 void ebbi_guard_free(struct ebbi_large *large);
 // The same of all in use, while no other thread uses the heap.

@@ -5,6 +5,7 @@
 
 #include "base/probe.h"
 #include "debug/check.h"
+#include "debug/guard.h"
 #include "front/fast.h"
 
 static void *refuse_size(void)
@@ -87,13 +88,31 @@ static void *stay(void *p)
     return p;
 }
 
+static bool is_guarded(const void *p)
+{
+    const struct ebbi_large *large = ebbi_tag_of(p) == EBBI_TAG_LARGE ? ebbi_large_of(p) : NULL;
+    return large != NULL && large->guard != 0;
+}
+
+// What checks know of it is of its new size.
+static void *shrinks_here(void *p, size_t bytes, ebbi_site site)
+{
+    bool checks = ebbi_check_is_on();
+    if (checks && ebbi_tag_class(ebbi_tag_of(p)) != 0) {
+        ebbi_check_shrink(p, bytes, site);
+    } else if (checks && is_guarded(p)) {
+        ebbi_guard_shrink(ebbi_large_of(p), bytes, site);
+    }
+    return stays_here(p);
+}
+
 static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     int saved = errno;
     void *to = move_block(p, old_bytes, bytes, site);
     if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
-        return stays_here(p);
+        return shrinks_here(p, bytes, site);
     }
     return to;
 }
@@ -122,12 +141,6 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
         }
     }
     return move_or_stay(p, old_bytes, bytes, site);
-}
-
-static bool is_guarded(const void *p)
-{
-    const struct ebbi_large *large = ebbi_tag_of(p) == EBBI_TAG_LARGE ? ebbi_large_of(p) : NULL;
-    return large != NULL && large->guard != 0;
 }
 
 static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)

@@ -20,6 +20,7 @@
 
 namespace {
 
+using anew::Exited;
 using anew::Killed;
 using support::KiB;
 using support::MiB;
@@ -347,6 +348,50 @@ TEST(Check, UnderALimitOfAddressSpace)
         int status = 0;
         ASSERT_EQ(child, waitpid(child, &status, 0));
         EXPECT_EQ(0, status) << seed;
+    }
+}
+
+// Nothing is left for another place: it gets smaller where it is.
+char *shrunk_in_place(std::size_t from, std::size_t to, std::size_t align)
+{
+    char *p = block(from, align);
+    support::limit_address_space(16 * MiB);
+    for (std::size_t bytes = 8 * MiB; bytes > 0; bytes /= 2)
+        while (ebb_malloc(support::opaque(bytes)) != nullptr) {
+        }
+    std::memset(p, 1, from);
+    char *same = static_cast<char *>(ebb_realloc(p, to));
+    if (same != p || ebb_malloc_usable_size(p) != to)
+        _exit(2);
+    return p;
+}
+
+void free_behind(char *p, std::size_t bytes)
+{
+    p[bytes] = 2;
+    ebb_free(p);
+}
+
+TEST_F(CheckDeathTest, UpTo32MiBLiesBetweenPagesWithoutAccess)
+{
+    for (const std::size_t bytes : {32 * MiB - 8192, 32 * MiB - 8191, 32 * MiB - 1, 32 * MiB}) {
+        EXPECT_DEATH((free_behind(block(bytes), bytes), _exit(0)), "overflow") << bytes;
+        EXPECT_EXIT((ebb_free(ebb_realloc(block(bytes), bytes - 5000)), _exit(0)), Exited(0), "^$")
+            << bytes;
+    }
+}
+
+TEST_F(CheckDeathTest, WhatCannotMoveGetsSmallerWhereItIs)
+{
+    const std::size_t shapes[][3] = {{1000, 400, 16},         {3000, 1, 512},
+                                     {120000, 119999, 16},    {20000, 10000, 4096},
+                                     {3000000, 2900000, 16},  {3000000, 2999999, 64},
+                                     {3000000, 1000000, 4096}};
+    for (const auto &[from, to, align] : shapes) {
+        SCOPED_TRACE(std::to_string(from) + " " + std::to_string(to));
+        EXPECT_EXIT((ebb_free(shrunk_in_place(from, to, align)), _exit(0)), Exited(0), "^$");
+        EXPECT_EXIT((free_behind(shrunk_in_place(from, to, align), to), _exit(0)), Killed(SIGABRT),
+                    "overflow");
     }
 }
 

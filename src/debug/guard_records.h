@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer debug: what is known of each guarded block (guard.h): records by number, taken and given back under one lock.
+#ifndef EBB_DEBUG_GUARD_RECORDS_H
+#define EBB_DEBUG_GUARD_RECORDS_H
+
+#include "arena/arena.h"
+#include "debug/check.h"
+#include "debug/site.h"
+#include "report/report.h"
+
+enum ebbi_guard_state { EBBI_GUARD_FREE, EBBI_GUARD_USED, EBBI_GUARD_HELD };
+
+struct ebbi_guard {
+    uint32_t state; // atomic
+    uint32_t next;  // number, of a free or held one; 0: none
+    uintptr_t block;
+    size_t bytes;
+    uint32_t granules; // of the span
+    unsigned char canary;
+    uint16_t kind;           // 0: no sample
+    struct ebbi_shape shape; // as it was asked for
+    struct ebbi_event made, freed;
+};
+
+// Once; samples: of these fewer may be in use. False: no memory.
+bool ebbi_guards_begin(bool samples);
+
+// The highest number that there may be; 0: it has not begun. Numbers are from 1 on.
+uint32_t ebbi_guards_last(void);
+struct ebbi_guard *ebbi_guard_at(uint32_t number);
+
+// 0: too many are in use; of samples, which a stack was noted of, by those calls too (else NULL).
+uint32_t ebbi_guard_take(const struct ebbi_event *sampled);
+void ebbi_guard_return(uint32_t number);
+// It is held from now on. The span of the one that leaves for it, or NULL.
+struct ebbi_span *ebbi_guard_hold(uint32_t number);
+struct ebbi_span *ebbi_guard_leave(void); // the span of the oldest that is held; NULL: none is
+
+#endif
