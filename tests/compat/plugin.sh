@@ -95,4 +95,44 @@ int main(int argc, char **argv)
 P
 build "$work/late.c" "$work/late" -ldl
 same ok "$(timeout -k 5 "$time_limit" "$work/late" "$library" 2>>"$work/stderr")" "dlopen of the library itself"
+
+# A second one in a namespace of its own, used by threads that end: the keys of the two libcs are the same.
+cat >"$work/namespace.c" <<'P'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+static void *(*allocate)(size_t);
+static void (*release)(void *);
+static int first;
+static void *run(void *unused)
+{
+    (void)unused;
+    if (first) free(malloc(100));
+    void *theirs = allocate(1000), *own = malloc(1000);
+    release(theirs);
+    free(own);
+    return NULL;
+}
+int main(int argc, char **argv)
+{
+    (void)argc;
+    void *library = dlmopen(LM_ID_NEWLM, argv[1], RTLD_NOW);
+    if (!library) { fprintf(stderr, "%s\n", dlerror()); return 1; }
+    allocate = (void *(*)(size_t))dlsym(library, "ebb_malloc");
+    release = (void (*)(void *))dlsym(library, "ebb_free");
+    if (!allocate || !release) { fputs("no ebb_malloc\n", stderr); return 1; }
+    for (int i = 0; i < 100; i++) {
+        pthread_t threads[2];
+        first = i % 2;
+        for (int t = 0; t < 2; t++) if (pthread_create(&threads[t], NULL, run, NULL)) return 1;
+        for (int t = 0; t < 2; t++) pthread_join(threads[t], NULL);
+    }
+    puts("ok");
+    return 0;
+}
+P
+build "$work/namespace.c" "$work/namespace" -ldl -pthread
+same ok "$(preloaded "$work/namespace" "$library")" "another one in a namespace of the loader"
 finish
