@@ -104,11 +104,15 @@ size_t ebbi_os_page_size(void)
 
 size_t ebbi_os_address_limit(void)
 {
-    struct rlimit limit;
-    if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) {
-        return SIZE_MAX;
+    static size_t known = SIZE_MAX; // atomic: as it was said last
+    if (ebbi_os_call_begins()) {
+        struct rlimit limit;
+        bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+        ebbi_store_relaxed(&known,
+                           limited ? (size_t)limit.rlim_cur : SIZE_MAX); // relaxed: a number
+        ebbi_os_call_ends();
     }
-    return (size_t)limit.rlim_cur;
+    return ebbi_load_relaxed(&known); // relaxed: as above
 }
 
 size_t ebbi_os_memory_bytes(void)

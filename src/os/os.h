@@ -65,7 +65,7 @@ bool ebbi_os_huge_by_default(void);
 bool ebbi_os_huge_on_request(void); // where it is asked, at least
 
 size_t ebbi_os_page_size(void);
-// The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none.
+// The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none. Below a filter (ebbi_os_prctl) what it was.
 size_t ebbi_os_address_limit(void);
 size_t ebbi_os_memory_bytes(void); // of the machine; 1 when unknown
 size_t ebbi_os_cpus(void);         // that this process might run on at its start, at least 1
@@ -90,6 +90,9 @@ void ebbi_os_yield(void);           // the rest of the time slice
 // elsewhere: from then on there is no membarrier, and threads of our own stay as their creator made them.
 #define EBBI_OS_GET_NAME 16 // PR_GET_NAME: the calling thread's, 16 bytes
 int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c, unsigned long d);
+// Around a call that a filter may not know of. False: it must not be made, and nothing ends.
+bool ebbi_os_call_begins(void);
+void ebbi_os_call_ends(void);
 void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
 

@@ -33,21 +33,20 @@ bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t
 
 void ebbi_os_yield(void) { (void)sched_yield(); }
 
-static void call_ends(void)
+void ebbi_os_call_ends(void)
 {
     // release[filtered-call -> filter]: the call
     (void)ebbi_fetch_sub_release(&in_call, 1u);
 }
 
-// False: it must not be made.
-static bool call_begins(void)
+bool ebbi_os_call_begins(void)
 {
     (void)ebbi_fetch_add_relaxed(&in_call, 1u); // relaxed: the fence orders it
     // full[filtered-call <-> filter]: either this thread sees the word, or it is waited for
     ebbi_fence_full();
     bool may = !ebbi_load_relaxed(&sandboxed); // relaxed: behind the fence
     if (!may) {
-        call_ends();
+        ebbi_os_call_ends();
     }
     return may;
 }
@@ -56,9 +55,9 @@ uint64_t ebbi_os_thread_ns(void)
 {
     struct timespec now;
     int failed = -1, saved = errno;
-    if (call_begins()) {
+    if (ebbi_os_call_begins()) {
         failed = clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-        call_ends();
+        ebbi_os_call_ends();
     }
     errno = saved;
     return failed == 0 ? (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec
@@ -71,7 +70,7 @@ void ebbi_os_forget_threads(void) { ebbi_store_relaxed(&in_call, 0u); } // relax
 static void close_gate(void)
 {
     ebbi_store_relaxed(&sandboxed, true); // relaxed: the fence orders it
-    // full[filter <-> filtered-call]: see call_begins
+    // full[filter <-> filtered-call]: see ebbi_os_call_begins
     ebbi_fence_full();
     for (int ms = 0; ms < GATE_MS; ms++) {
         // acquire[filter <- filtered-call]: the call
@@ -96,9 +95,9 @@ static bool membarrier_command(int command)
 {
     int saved = errno;
     bool done = false;
-    if (call_begins()) {
+    if (ebbi_os_call_begins()) {
         done = syscall(SYS_membarrier, command, 0, 0) == 0;
-        call_ends();
+        ebbi_os_call_ends();
     }
     errno = saved;
     return done;
@@ -139,10 +138,10 @@ static void be_ordinary(void)
 static void *thread_main(void *argument)
 {
     const struct ebbi_os_thread *thread = argument;
-    if (call_begins()) {
+    if (ebbi_os_call_begins()) {
         be_ordinary();
         (void)syscall(SYS_prctl, PR_SET_NAME, thread->name);
-        call_ends();
+        ebbi_os_call_ends();
     }
     thread->run();
     return NULL;
@@ -225,10 +224,10 @@ uint32_t ebbi_os_thread_count(void)
 {
     int saved = errno;
     struct stat tasks = {.st_nlink = 0};
-    if (call_begins()) {
+    if (ebbi_os_call_begins()) {
         // Not libc's, which is a symbol of glibc 2.33; its structure is the kernel's where words have 64 bits.
         (void)syscall(SYS_newfstatat, AT_FDCWD, "/proc/self/task", &tasks, 0);
-        call_ends();
+        ebbi_os_call_ends();
     }
     errno = saved;
     return tasks.st_nlink > 2 ? (uint32_t)tasks.st_nlink - 2 : 0; // the folder itself has two

@@ -38,10 +38,15 @@ EXPORT void *aligned_alloc(size_t align, size_t bytes)
     return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
 }
 
-EXPORT void *memalign(size_t align, size_t bytes)
+// As glibc, which takes the next power of two.
+static void *next_aligned(size_t align, size_t bytes)
 {
-    return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
+    size_t power = (size_t)1 << ebbi_highest_bit(align | 1);
+    size_t next = power < align ? 2 * power : power; // 0: there is none
+    return ebbi_family_aligned(next, bytes, EBBI_BY_ALIGNED);
 }
+
+EXPORT void *memalign(size_t align, size_t bytes) { return next_aligned(align, bytes); }
 
 EXPORT int posix_memalign(void **out, size_t align, size_t bytes)
 {
@@ -84,10 +89,7 @@ ALSO void *__libc_realloc(void *p, size_t bytes) { return ebbi_realloc(p, bytes)
 ALSO void *__libc_valloc(size_t bytes) { return by_pages(bytes); }
 ALSO void *__libc_pvalloc(size_t bytes) { return whole_pages(bytes); }
 
-ALSO void *__libc_memalign(size_t align, size_t bytes)
-{
-    return ebbi_family_aligned(align, bytes, EBBI_BY_ALIGNED);
-}
+ALSO void *__libc_memalign(size_t align, size_t bytes) { return next_aligned(align, bytes); }
 
 ALSO int __posix_memalign(void **out, size_t align, size_t bytes)
 {

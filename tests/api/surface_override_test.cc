@@ -24,15 +24,19 @@ TEST(Memalign, EveryPowerOfTwo)
         }
 }
 
-TEST(Memalign, CrookedAlignmentIsInvalid)
+// As glibc does.
+TEST(Memalign, TakesTheNextPowerOfTwo)
 {
-    for (std::size_t alignment : {3U, 24U, 48U, 4097U}) {
-        errno = 0;
-        void *block = memalign(support::opaque(alignment), 100);
-        EXPECT_EQ(block, nullptr) << alignment;
-        EXPECT_EQ(errno, EINVAL) << alignment;
+    for (const auto &[asked, next] :
+         {std::pair{0U, 1U}, {3U, 4U}, {24U, 32U}, {48U, 64U}, {4097U, 8192U}}) {
+        void *block = memalign(support::opaque<std::size_t>(asked), 100);
+        ASSERT_NE(block, nullptr) << asked;
+        EXPECT_EQ(support::address(block) % next, 0U) << asked;
         std::free(block);
     }
+    errno = 0;
+    EXPECT_EQ(memalign(support::opaque(SIZE_MAX / 2 + 2), 100), nullptr) << "there is none";
+    EXPECT_EQ(errno, EINVAL);
 }
 
 TEST(Memalign, TooMuchIsRefused)

@@ -15,7 +15,7 @@ static void on_violation(int unused, siginfo_t *info, void *context)
     _exit(1);
 }
 
-// Without membarrier and prctl. The last ones are those of pthread_create.
+// Without membarrier, prctl and prlimit64. The last ones are those of pthread_create.
 static void sandbox(void)
 {
     static const int allowed[] = {SYS_read,
@@ -56,7 +56,7 @@ static void busy_seconds(double seconds)
 
 static void use_and_free(size_t total)
 {
-    static const size_t sizes[] = {16, 100, 1000, 5000, 30000, 100000, 700000, 5000000};
+    static const size_t sizes[] = {16, 100, 1000, 5000, 30000, 100000, 700000, 5000000, 40000000};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         void **last = NULL;
         for (size_t have = 0; have < total / 8; have += sizes[i]) {
