@@ -108,8 +108,8 @@ size_t ebbi_os_address_limit(void)
     if (ebbi_os_call_begins()) {
         struct rlimit limit;
         bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-        ebbi_store_relaxed(&known,
-                           limited ? (size_t)limit.rlim_cur : SIZE_MAX); // relaxed: a number
+        size_t now = limited ? (size_t)limit.rlim_cur : SIZE_MAX;
+        ebbi_store_relaxed(&known, now); // relaxed: a number
         ebbi_os_call_ends();
     }
     return ebbi_load_relaxed(&known); // relaxed: as above
