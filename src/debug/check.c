@@ -121,7 +121,9 @@ void ebbi_check_shrink(void *p, size_t bytes, ebbi_site site)
     struct ebbi_checked *h = find_header(p, "realloc");
     if (h != NULL && bytes <= h->bytes) {
         (void)ebbi_fetch_sub_relaxed(&ebbi_checked_bytes, h->bytes - bytes); // relaxed: a number
+        char *end = ebbi_checked_behind(h).to;
         shape_block(h, 1, bytes, site);
+        ebbi_canary_put((struct ebbi_range){ebbi_checked_behind(h).to, end}, EBBI_FILL); // C4
     }
 }
 

@@ -351,19 +351,55 @@ TEST(Check, UnderALimitOfAddressSpace)
     }
 }
 
-// Nothing is left for another place: it gets smaller where it is.
-char *shrunk_in_place(std::size_t from, std::size_t to, std::size_t align)
+// Nothing is left for another place.
+void exhaust()
 {
-    char *p = block(from, align);
     support::limit_address_space(16 * MiB);
     for (std::size_t bytes = 8 * MiB; bytes > 0; bytes /= 2)
         while (ebb_malloc(support::opaque(bytes)) != nullptr) {
         }
-    std::memset(p, 1, from);
+}
+
+// It gets smaller where it is.
+void shrink_in_place(char *p, std::size_t to)
+{
     char *same = static_cast<char *>(ebb_realloc(p, to));
     if (same != p || ebb_malloc_usable_size(p) != to)
         _exit(2);
+}
+
+char *shrunk_in_place(std::size_t from, std::size_t to, std::size_t align)
+{
+    char *p = block(from, align);
+    exhaust();
+    std::memset(p, 1, from);
+    shrink_in_place(p, to);
     return p;
+}
+
+// A trim returns the page of its header, on which another free block lies, and not its last, on which one in use does:
+// what the program had there is still there.
+void shrink_between()
+{
+    std::array<char *, 192> all;
+    for (char *&p : all)
+        std::memset(p = block(20000), 1, 20000);
+    std::sort(all.begin(), all.end());
+    exhaust();
+    for (std::size_t i = 1; i < all.size(); i += 3)
+        shrink_in_place(all[i], 12000);
+    for (std::size_t i = 0; i < all.size(); i++)
+        if (i % 3 != 2)
+            ebb_free(all[i]);
+    ebb_trim();
+    while (ebb_malloc(support::opaque<std::size_t>(20000)) != nullptr) {
+    }
+    std::exit(0);
+}
+
+TEST_F(CheckDeathTest, WhatGotSmallerLeavesNothingOfItsOldSize)
+{
+    EXPECT_EXIT(shrink_between(), Exited(0), "^$");
 }
 
 void free_behind(char *p, std::size_t bytes)
