@@ -54,7 +54,4 @@ bool ebbi_guard_rest(void);
 // handed to the library: "free" or the like; more: as in a report.
 bool ebbi_guard_report(uintptr_t address, const char *what, const char *more);
 
-void ebbi_guard_lock(void); // fork()
-void ebbi_guard_unlock(void);
-
 #endif

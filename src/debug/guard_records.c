@@ -2,7 +2,6 @@
 #include "debug/guard_records.h"
 
 #include "base/mix.h"
-#include "debug/guard.h"
 #include "os/lock.h"
 
 #define SAMPLES_USED 512u      // by time

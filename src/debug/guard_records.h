@@ -29,11 +29,14 @@ bool ebbi_guards_begin(bool samples);
 uint32_t ebbi_guards_last(void);
 struct ebbi_guard *ebbi_guard_at(uint32_t number);
 
-// 0: too many are in use; of samples, which a stack was noted of, by those calls too (else NULL).
+// `sampled`: by whom a sample is made, of which fewer may be in use, also by the same calls; NULL: it is none. 0: too many are.
 uint32_t ebbi_guard_take(const struct ebbi_event *sampled);
 void ebbi_guard_return(uint32_t number);
 // It is held from now on. The span of the one that leaves for it, or NULL.
 struct ebbi_span *ebbi_guard_hold(uint32_t number);
 struct ebbi_span *ebbi_guard_leave(void); // the span of the oldest that is held; NULL: none is
+
+void ebbi_guard_lock(void); // fork()
+void ebbi_guard_unlock(void);
 
 #endif

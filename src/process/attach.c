@@ -274,15 +274,14 @@ static void end_round(struct ebbi_heap *heap)
     }
 }
 
-// The word may be another Ebbtide's: in another namespace of the loader (dlmopen) is another libc, whose keys are numbered
-// as these.
+// A heap that is not this thread's is another Ebbtide's: in another namespace of the loader (dlmopen) is another libc, whose
+// keys are numbered as these.
 static void thread_exit(uintptr_t word)
 {
     struct ebbi_fast *mine = ebbi_current();
-    bool is_others = (word & EBBI_WORD_NO_HEAP) == 0;
     if (mine != &ebbi_heap_none && mine != &ebbi_heap_gone) {
         end_round((struct ebbi_heap *)mine);
-    } else if (is_others) {
+    } else if ((word & EBBI_WORD_NO_HEAP) == 0) {
         return;
     } else if ((word & EBBI_WORD_ENDS) == 0) { // once more, as others may allocate meanwhile
         (void)ebbi_os_word_set(word | EBBI_WORD_ENDS);

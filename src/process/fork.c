@@ -16,7 +16,7 @@
 #include <string.h>
 
 #include "debug/check.h"
-#include "debug/guard.h"
+#include "debug/guard_records.h"
 #include "debug/quarantine.h"
 #include "heap/blocks.h"
 #include "heap/registry.h"
