@@ -34,22 +34,34 @@ static void purge_rooms(const struct ebbi_chunk *chunk, size_t index, size_t gra
     }
 }
 
+// Where huge pages come by themselves a touch of one granule has brought its unit, whose others count as clean.
+static void widen_to_units(size_t *at, size_t *run, size_t start, size_t end)
+{
+    if (ebbi_dense_everywhere()) {
+        size_t stop = ebbi_min(ebbi_align_up(*at + *run, EBBI_UNIT_GRANULES), end);
+        *at = ebbi_max(ebbi_align_down(*at, EBBI_UNIT_GRANULES), start);
+        *run = stop - *at;
+    }
+}
+
 // The span is in no list: nobody else can reach it, so the lock is not needed for madvise. Memory
 // that the kernel will not take (locked pages) stays dirty. Ends with the unit in which `most` granules have been
-// given back. Returns their number.
+// given back. Returns the number of those that were dirty.
 static size_t purge_span(struct ebbi_free_span *span, size_t most, size_t *calls)
 {
     struct ebbi_chunk *chunk = ebbi_span_chunk(&span->head);
-    size_t end = ebbi_span_index(&span->head) + span->head.granules;
+    size_t first = ebbi_span_index(&span->head), end = first + span->head.granules;
     size_t total = 0;
     ebbi_assert_held(&ebbi_arena_mutex);
     EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE);
-    for (size_t at = ebbi_span_index(&span->head);;) {
+    for (size_t at = first;;) {
         size_t run = next_dirty_run(chunk, &at, end);
         if (run == 0 || total >= most) {
             return total;
         }
         run = ebbi_min(run, ebbi_align_up(at + most - total, EBBI_UNIT_GRANULES) - at);
+        widen_to_units(&at, &run, first, end);
+        size_t dirty = ebbi_bits_count(chunk->dirty_map, at, run);
         void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
         ebbi_lock_drop(&ebbi_arena_mutex);
         ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
@@ -59,13 +71,13 @@ static size_t purge_span(struct ebbi_free_span *span, size_t most, size_t *calls
             purge_rooms(chunk, at, run);
         }
         ebbi_lock_take(&ebbi_arena_mutex);
-        EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE && span->dirty >= run);
-        EBBI_ASSERT(ebbi_bits_count(chunk->dirty_map, at, run) == run);
+        EBBI_ASSERT(span->head.state == EBBI_SPAN_NONE && span->dirty >= dirty);
+        EBBI_ASSERT(ebbi_bits_count(chunk->dirty_map, at, run) == dirty);
         if (done) {
             ebbi_bits_clear(chunk->dirty_map, at, run);
             ebbi_bits_clear(chunk->fresh_map, at, run);
-            span->dirty -= run;
-            total += run;
+            span->dirty -= dirty;
+            total += dirty;
         }
         *calls += 1;
         at += run;

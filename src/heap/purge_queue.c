@@ -77,6 +77,15 @@ static void note_pinned(struct ebbi_owner *owner, struct ebbi_slab *slab)
     slab->pinned_bytes = (uint32_t)pinned;
 }
 
+// Of a slab that nothing was returned of, as whole huge pages are more than it has. Without blocks it is current: the
+// arena may have what is around it, too.
+static void end_if_empty(struct ebbi_owner *owner, struct ebbi_slab *slab)
+{
+    if (slab->free_count == ebbi_slab_class(slab)->blocks) {
+        ebbi_shelf_set_current(owner, slab->class_number, NULL);
+    }
+}
+
 // The lock is not held while the kernel works: the slab is `purging`, in no bucket, meanwhile, so that its
 // blocks only come back.
 static void purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
@@ -97,6 +106,7 @@ static void purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_slab_plan(slab, purge_stride(), &plan);
     if (plan.count == 0) {
         note_pinned(owner, slab);
+        end_if_empty(owner, slab);
         return;
     }
     ebbi_shelf_send_away(owner, slab);

@@ -306,6 +306,22 @@ TEST_F(Purge, TrimReturnsAllThatIsFree)
     EXPECT_EQ(0U, ebb_trim()) << "nothing is left";
 }
 
+// No slab is as large as what is returned there.
+TEST_F(Purge, SlabsWithoutBlocksEndWherePagesAreHuge)
+{
+    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
+    std::vector<void *> blocks;
+    for (std::size_t size = 16; size <= 16 * KiB; size += 16)
+        blocks.push_back(ebb_malloc(size));
+    const ebbi_owner *owner = &ebbi_heap_get()->own;
+    ASSERT_LT(10U, owner->slab_count);
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_GT(ebb_trim(), 0U);
+    EXPECT_EQ(0U, owner->slab_count);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+}
+
 TEST_F(Purge, MallocAndFreeCreateNoThread)
 {
     fake_os_pretend_threads();

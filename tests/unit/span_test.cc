@@ -180,6 +180,33 @@ TEST_F(Span, OfAPurgedSpanTheRestStaysTheOldest)
     }
 }
 
+// The kernel brings 2 MiB where one granule is touched: the others count as clean, and are there.
+TEST_F(Span, WhereHugePagesComeByThemselvesTheyGoAsAWhole)
+{
+    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
+    ebbi_span *large = take(4 * EBBI_UNIT_GRANULES), *g = take(1);
+    ASSERT_TRUE(large && g);
+    const std::uintptr_t end = address(ebbi_span_start(g));
+    ebbi_span_free(large);
+    EXPECT_FALSE(ebbi_arena_purge(2000, 0, SIZE_MAX));
+    ebbi_span *small = take(2 * EBBI_UNIT_GRANULES); // from the place of the large one
+    ebbi_span *touched = take(1);
+    ASSERT_TRUE(small && touched);
+    const std::uintptr_t at = address(ebbi_span_start(touched));
+    ASSERT_LT(at, end);
+    ebbi_span_free(touched);
+    fake_os_reset();
+    EXPECT_FALSE(ebbi_arena_purge(3000, 0, SIZE_MAX));
+    fake_purge purged[4];
+    ASSERT_GE(fake_os_purges(purged, 4), 1U);
+    constexpr std::uintptr_t unit = EBBI_UNIT_GRANULES * EBBI_GRANULE;
+    EXPECT_EQ(std::max(ebbi_align_down(at, unit), address(ebbi_span_start(small)) + 2 * unit),
+              purged[0].start);
+    EXPECT_EQ(std::min(ebbi_align_up(at + 1, unit), end), purged[0].start + purged[0].bytes);
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+}
+
 TEST_F(Span, AnObjectTakesThePagesOfAnother)
 {
     const auto object = [](std::size_t granules) {
@@ -303,6 +330,9 @@ void random_walk(std::uint64_t seed, int steps)
 TEST_F(Span, InvariantsHoldOverRandomOperations)
 {
     for (std::uint64_t seed = 1; seed <= 6; seed++)
+        random_walk(seed, 1500);
+    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
+    for (std::uint64_t seed = 7; seed <= 10; seed++)
         random_walk(seed, 1500);
 }
 
