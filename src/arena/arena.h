@@ -44,9 +44,7 @@
 #define EBBI_CHUNK_GRANULES (EBBI_CHUNK >> EBBI_GRANULE_SHIFT)
 #define EBBI_HEADER 256u
 #define EBBI_BITMAP_ROOM 1536u
-#define EBBI_MAP_WORDS (EBBI_CHUNK_GRANULES / 64)
 #define EBBI_UNIT_GRANULES ((size_t)32) // 2 MiB: of one huge page (dense.c)
-#define EBBI_CHUNK_UNITS (EBBI_CHUNK_GRANULES / EBBI_UNIT_GRANULES)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
 
 enum ebbi_span_state {
@@ -103,17 +101,14 @@ struct ebbi_large {
 _Static_assert(sizeof(struct ebbi_large) <= EBBI_HEADER, "a header holds a large object's");
 
 struct ebbi_chunk {
-    uint32_t first;     // granule: below it the chunk's own metadata, and what is left out
-    uint32_t granules;  // end of the reservation
-    uint32_t committed; // end of the granules from `first` that can be touched
-    uint32_t number;    // in order of creation
-    struct ebbi_chunk
-        *next; // see ebbi_chunk_next; before the maps, of which a small chunk has one page
-    uint64_t free_map[EBBI_MAP_WORDS];
-    uint64_t dirty_map[EBBI_MAP_WORDS];
-    uint64_t
-        dense_map[EBBI_CHUNK_UNITS / 64]; // by unit: asked for as huge, not split since; atomic
-    uint64_t fresh_map[EBBI_MAP_WORDS];
+    uint32_t first;          // granule: below it the chunk's own metadata, and what is left out
+    uint32_t granules;       // end of the reservation
+    uint32_t committed;      // end of the granules from `first` that can be touched
+    uint32_t number;         // in order of creation
+    struct ebbi_chunk *next; // see ebbi_chunk_next
+    // Behind this, as long as the chunk needs: one of 4 MiB has all in its first page.
+    uint64_t *free_map, *dirty_map, *fresh_map;
+    uint64_t *dense_map; // by unit: asked for as huge, not split since; atomic
 };
 
 struct ebbi_arena_totals {

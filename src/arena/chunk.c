@@ -24,12 +24,26 @@ struct ebbi_span *ebbi_chunk_header(struct ebbi_chunk *chunk, size_t granule)
     return ebbi_span_at((uintptr_t)chunk, granule);
 }
 
+size_t ebbi_chunk_units(size_t granules)
+{
+    return (granules + EBBI_UNIT_GRANULES - 1) / EBBI_UNIT_GRANULES;
+}
+
+static size_t map_words(size_t bits) { return (bits + 63) / 64; }
+
+// Of struct ebbi_chunk with its maps.
+static size_t bytes_of_record(size_t granules)
+{
+    size_t in_maps = 3 * map_words(granules) + map_words(ebbi_chunk_units(granules));
+    return sizeof(struct ebbi_chunk) + in_maps * sizeof(uint64_t);
+}
+
 // Granules that the metadata of a chunk of `granules` takes, at least as many as have their headers
-// in the place of struct ebbi_chunk.
+// in the place of its record.
 static size_t metadata_granules(size_t granules)
 {
     size_t bytes = granules * (EBBI_HEADER + EBBI_BITMAP_ROOM);
-    size_t record = (sizeof(struct ebbi_chunk) + EBBI_HEADER - 1) / EBBI_HEADER;
+    size_t record = (bytes_of_record(granules) + EBBI_HEADER - 1) / EBBI_HEADER;
     return ebbi_max(ebbi_align_up(bytes, EBBI_GRANULE) / EBBI_GRANULE, record);
 }
 
@@ -106,7 +120,7 @@ static bool commit_metadata(uintptr_t base, size_t granules, size_t first)
     if (granules <= SMALL_CHUNK) {
         return commit_range(base, base + (metadata_granules(granules) << EBBI_GRANULE_SHIFT));
     }
-    return commit_range(base, base + sizeof(struct ebbi_chunk)) &&
+    return commit_range(base, base + bytes_of_record(granules)) &&
            commit_range(header, header + EBBI_HEADER);
 }
 
@@ -154,6 +168,10 @@ static void begin_chunk(struct ebbi_chunk *chunk, size_t first, size_t granules)
     chunk->first = chunk->committed = (uint32_t)first;
     chunk->granules = (uint32_t)granules;
     chunk->number = chunk_count++;
+    chunk->free_map = (uint64_t *)(chunk + 1);
+    chunk->dirty_map = chunk->free_map + map_words(granules);
+    chunk->fresh_map = chunk->dirty_map + map_words(granules);
+    chunk->dense_map = chunk->fresh_map + map_words(granules);
     chunk->next = first_chunk;
     first_chunk = chunk;
     // relaxed: pointers into the chunk are handed out after this, which orders it
@@ -177,7 +195,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t span_granules)
     EBBI_ASSERT(granules >= least && granules <= MOST_GRANULES);
     size_t first = first_granule(granules, span_granules);
     size_t bytes = granules << EBBI_GRANULE_SHIFT;
-    EBBI_ASSERT(first * EBBI_HEADER >= sizeof(struct ebbi_chunk));
+    EBBI_ASSERT(first * EBBI_HEADER >= bytes_of_record(granules));
     if (!commit_metadata((uintptr_t)chunk, granules, first) ||
         ebbi_tags_prepare(chunk, bytes) != 0) {
         ebbi_unplace(chunk, bytes);

@@ -247,7 +247,7 @@ size_t ebbi_dense_bytes(void)
     size_t units = 0;
     ebbi_assert_held(&ebbi_arena_mutex);
     for (struct ebbi_chunk *c = ebbi_chunk_next(NULL); c != NULL; c = ebbi_chunk_next(c)) {
-        units += ebbi_bits_count(c->dense_map, 0, EBBI_CHUNK_UNITS);
+        units += ebbi_bits_count(c->dense_map, 0, ebbi_chunk_units(c->granules));
     }
     return units * EBBI_UNIT_GRANULES << EBBI_GRANULE_SHIFT;
 }

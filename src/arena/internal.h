@@ -36,6 +36,7 @@ struct ebbi_chunk *ebbi_chunk_create(size_t granules);
 // Ends a chunk whose usable part is one free span, which is in no list any more. Under the lock.
 void ebbi_chunk_destroy(struct ebbi_chunk *chunk);
 struct ebbi_chunk *ebbi_chunk_next(struct ebbi_chunk *chunk); // NULL: the first. Under the lock
+size_t ebbi_chunk_units(size_t granules); // in a chunk of so many, the last in part
 // Makes granules below `end` usable. False when refused. Under the lock.
 bool ebbi_chunk_commit(struct ebbi_chunk *chunk, size_t end);
 bool ebbi_chunk_is_automatic(void);        // units are asked for as they get dense

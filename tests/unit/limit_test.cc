@@ -97,18 +97,34 @@ INSTANTIATE_TEST_SUITE_P(Limits, Limit, testing::Values(512 * MiB, 2 * GiB), [](
     return std::to_string(limit.param / MiB) + "MiB";
 });
 
+// How much can be had in blocks of that size.
+std::size_t to_be_had(std::size_t bytes)
+{
+    std::vector<void *> blocks;
+    for (void *p = ebb_malloc(bytes); p != nullptr; p = ebb_malloc(bytes))
+        blocks.push_back(p);
+    for (void *p : blocks)
+        ebb_free(p);
+    return blocks.size() * bytes;
+}
+
+// Chunks begin with a few MiB: what is theirs alone is a small part of them.
+TEST_F(Fake, OfASmallLimitMostCanBeHad)
+{
+    fake_os_threaded(false);
+    start_limited(12 * MiB);
+    fake_os_limit(12 * MiB + fake_os_held_bytes()); // what it began with before is given back
+    EXPECT_GE(to_be_had(4096), 13 * MiB);           // of these and the first chunk's 4
+    ASSERT_ARENA_WHOLE();
+}
+
 struct LaterLimit : Fake {
-    // How much of `limit` beyond what is held can be had in blocks of that size.
+    // The same of `limit` beyond what is held.
     static std::size_t usable(std::size_t limit, std::size_t bytes)
     {
         fake_os_threaded(false);
         fake_os_limit(limit + fake_os_held_bytes());
-        std::vector<void *> blocks;
-        for (void *p = ebb_malloc(bytes); p != nullptr; p = ebb_malloc(bytes))
-            blocks.push_back(p);
-        for (void *p : blocks)
-            ebb_free(p);
-        return blocks.size() * bytes;
+        return to_be_had(bytes);
     }
 };
 
