@@ -37,6 +37,7 @@
 #include "arena/own.c"
 #include "arena/purge.c"
 #include "arena/huge.c"
+#include "arena/huge_records.c"
 #include "arena/dense.c"
 #include "arena/arena_audit.c"
 #include "arena/note.c"

@@ -183,7 +183,7 @@ void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unc
 
 struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
 
-// The sum of measure(start, bytes) over all huge objects, their records' pages included.
+// The sum of measure(start, bytes) over all huge objects.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
 size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes)); // of kept mappings
 

@@ -149,7 +149,7 @@ bool ebbi_dense_touch(void *start)
     return !slow;
 }
 
-bool ebbi_dense_ask(void *start, size_t bytes, void *first)
+bool ebbi_dense_ask(void *start, size_t bytes)
 {
     if (!ebbi_chunk_is_automatic() || ebbi_os_huge_by_default()) {
         return false;
@@ -161,7 +161,7 @@ bool ebbi_dense_ask(void *start, size_t bytes, void *first)
         return false;
     }
     ebbi_os_advise_huge(start, bytes, EBBI_HUGE_ALWAYS);
-    if (ebbi_dense_touch(first)) {
+    if (ebbi_dense_touch(start)) {
         return true;
     }
     ebbi_os_advise_huge(start, bytes, EBBI_HUGE_NEVER);

@@ -92,9 +92,9 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
 // Where the first touch brings a unit of its own, which ebbi_dense_touch then makes, without the lock; NULL: nowhere.
 void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
 bool ebbi_dense_touch(void *start); // sees how long it takes; false: long
-// Asks for a new mapping as a whole, without the lock, and touches its `first` byte. False: small pages it is, as nobody
+// Asks for a new mapping as a whole, without the lock, and touches its first byte. False: small pages it is, as nobody
 // asks, or they come slowly.
-bool ebbi_dense_ask(void *start, size_t bytes, void *first);
+bool ebbi_dense_ask(void *start, size_t bytes);
 size_t ebbi_dense_bytes(void);
 size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 

@@ -14,12 +14,12 @@ static bool are_pages(const void *start, size_t bytes)
     return bytes > 0 && (((uintptr_t)start | bytes) & (ebbi_os_page_size() - 1)) == 0;
 }
 
-// What is to be used is charged, so that the kernel refuses what it never could give.
-static void *map_pages(void *at, size_t bytes, int protection)
+// What is charged the kernel refuses if it never could give so much, once it is writable.
+static void *map_pages(void *at, size_t bytes, int protection, bool charged)
 {
     EBBI_ASSERT(are_pages(at, bytes));
     int saved = errno;
-    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (protection & PROT_WRITE ? 0 : MAP_NORESERVE);
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | (charged ? 0 : MAP_NORESERVE);
     void *got = mmap(at, bytes, protection, flags, -1, 0); // `at` is a hint: never replaces
     errno = saved;
     if (got == MAP_FAILED) {
@@ -33,10 +33,10 @@ static void *map_pages(void *at, size_t bytes, int protection)
 }
 
 // What nobody has committed is no part of a core file, which debuggers write out in full.
-static void *reserve_pages(void *at, size_t bytes, int protection)
+static void *reserve_pages(void *at, size_t bytes, int protection, bool charged)
 {
     int saved = errno;
-    void *got = map_pages(at, bytes, protection);
+    void *got = map_pages(at, bytes, protection, charged);
     if (got != NULL) {
         (void)madvise(got, bytes, MADV_DONTDUMP);
     }
@@ -44,9 +44,19 @@ static void *reserve_pages(void *at, size_t bytes, int protection)
     return got;
 }
 
-void *ebbi_os_reserve(void *at, size_t bytes) { return reserve_pages(at, bytes, PROT_NONE); }
-void *ebbi_os_reserve_readable(size_t bytes) { return reserve_pages(NULL, bytes, PROT_READ); }
-void *ebbi_os_map(void *at, size_t bytes) { return map_pages(at, bytes, PROT_READ | PROT_WRITE); }
+void *ebbi_os_reserve(void *at, size_t bytes) { return reserve_pages(at, bytes, PROT_NONE, false); }
+
+void *ebbi_os_reserve_charged(size_t bytes) { return reserve_pages(NULL, bytes, PROT_NONE, true); }
+
+void *ebbi_os_reserve_readable(size_t bytes)
+{
+    return reserve_pages(NULL, bytes, PROT_READ, false);
+}
+
+void *ebbi_os_map(void *at, size_t bytes)
+{
+    return map_pages(at, bytes, PROT_READ | PROT_WRITE, true);
+}
 
 int ebbi_os_make_writable(void *start, size_t bytes)
 {

@@ -18,6 +18,9 @@ void ebbi_os_start(void);
 // (nothing is ever replaced), anywhere otherwise. NULL when refused.
 void *ebbi_os_reserve(void *at, size_t bytes);
 
+// As reserve, anywhere, but what of it is committed is charged: ebbi_os_commit refuses what the kernel never could give.
+void *ebbi_os_reserve_charged(size_t bytes);
+
 // As reserve, but reads as zero. NULL when refused.
 void *ebbi_os_reserve_readable(size_t bytes);
 
@@ -48,7 +51,7 @@ bool ebbi_os_fences_begin(void);                // one thread at a time. Whether
 // Ends a reservation or mapping.
 void ebbi_os_release(void *start, size_t bytes);
 
-// Resizes a mapping made by ebbi_os_map in place. False when refused, nothing has changed then.
+// Resizes a mapping in place. False when refused, nothing has changed then.
 bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes);
 // Moves a mapping, contents and all, onto the reservation at `to` (new_bytes long), which it replaces; to NULL: to where
 // the kernel has room, or longer where it is. Returns where it lies then; NULL when refused, nothing has changed then.

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include "support/arena_walk.h"
 
@@ -19,6 +20,8 @@ Block huge(std::size_t bytes, std::size_t align = 1)
         block.fill();
     return block;
 }
+
+constexpr std::size_t gaps = 4 * MiB; // at both ends
 
 std::size_t count()
 {
@@ -51,10 +54,84 @@ TEST_F(Huge, ReleasesAllThatItReserved)
         Block b = huge(33 * MiB, align);
         ASSERT_NE(nullptr, b.bytes);
         EXPECT_EQ(0U, address(b.bytes) % align);
-        EXPECT_LE(fake_os_held_bytes(), before + 33 * MiB + ebbi_os_page_size());
+        EXPECT_EQ(before + 33 * MiB + gaps, fake_os_held_bytes());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
     }
     EXPECT_EQ(before, fake_os_held_bytes());
+}
+
+bool accessible(const void *p)
+{
+    unsigned char resident;
+    void *page = reinterpret_cast<void *>(ebbi_align_down(address(p), ebbi_os_page_size()));
+    int end[2];
+    EXPECT_EQ(0, pipe(end));
+    bool reads = write(end[1], page, 1) == 1 && read(end[0], &resident, 1) == 1;
+    close(end[0]);
+    close(end[1]);
+    return reads;
+}
+
+// Nothing of the allocator lies beside an object, nor another object within a megabyte, however it came there.
+TEST_F(Huge, NothingCanBeTouchedBesideAnObject)
+{
+    const auto expect_gaps = [](const unsigned char *p) {
+        const unsigned char *end = p + ebbi_huge_bytes(p);
+        ASSERT_TRUE(accessible(p));
+        ASSERT_TRUE(accessible(end - 1));
+        for (std::size_t far : {std::size_t{1}, 4 * KiB, EBBI_GRANULE, MiB, MiB + 4 * KiB}) {
+            ASSERT_FALSE(accessible(end + far - 1)) << far;
+            ASSERT_FALSE(accessible(p - far)) << far;
+        }
+    };
+    std::vector<Block> live;
+    for (int i = 0; i < 6; i++) {
+        live.push_back(huge(33 * MiB + 12345));
+        expect_gaps(live.back().bytes);
+    }
+    auto *p = live[2].bytes;
+    for (std::size_t bytes : {34 * MiB, 33 * MiB, 70 * MiB, 35 * MiB}) {
+        p = static_cast<unsigned char *>(ebbi_huge_resize(p, bytes));
+        expect_gaps(p);
+        fake_os_refuse(FAKE_RESIZE, bytes == 33 * MiB ? 1 : 100, false);
+    }
+    ASSERT_TRUE(ebbi_huge_keep(p));
+    auto *again = static_cast<unsigned char *>(ebbi_huge_take(33 * MiB, 1, false));
+    ASSERT_EQ(p, again);
+    expect_gaps(again);
+    for (std::size_t i = 0; i < live.size(); i++)
+        if (i != 2)
+            expect_gaps(live[i].bytes);
+}
+
+// Of as many as chains have room for in a granule, and more; they are used again.
+TEST_F(Huge, RecordsAreUsedAgain)
+{
+    std::size_t own = 0;
+    for (int round = 0; round < 3; round++) {
+        std::vector<void *> objects;
+        for (int i = 0; i < 1000; i++)
+            objects.push_back(ebbi_huge_alloc(ebbi_os_page_size(), 1, false));
+        own = round == 0 ? ebbi_used_granules : own;
+        EXPECT_EQ(own, ebbi_used_granules);
+        for (void *p : objects)
+            ASSERT_TRUE(ebbi_huge_free(p));
+    }
+}
+
+TEST_F(Huge, WithoutARecordThereIsNoObject)
+{
+    for (fake_call call : {FAKE_RESERVE, FAKE_COMMIT})
+        for (std::size_t n = 1; n <= 6; n++) {
+            fake_os_refuse(call, n, true);
+            void *p = ebbi_huge_alloc(33 * MiB, 1, false);
+            fake_os_allow();
+            if (p != nullptr) {
+                EXPECT_TRUE(ebbi_huge_free(p));
+            }
+            EXPECT_EQ(0U, count());
+        }
+    EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
 }
 
 TEST_F(Huge, KnowsOnlyStarts)
@@ -73,6 +150,7 @@ TEST_F(Huge, KnowsOnlyStarts)
 TEST_F(Huge, GrowsAndShrinksWithItsContents)
 {
     Block b = huge(40 * MiB);
+    const std::size_t held = fake_os_held_bytes() - 40 * MiB;
     for (std::size_t bytes : {80 * MiB, 41 * MiB, 200 * MiB, 33 * MiB}) {
         auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes));
         ASSERT_NE(nullptr, to);
@@ -81,6 +159,7 @@ TEST_F(Huge, GrowsAndShrinksWithItsContents)
         EXPECT_EQ(bytes, ebbi_huge_bytes(to));
         to[bytes - 1] = 1;
         EXPECT_EQ(1U, count());
+        EXPECT_EQ(held + bytes, fake_os_held_bytes()) << "its gaps went along";
     }
     EXPECT_TRUE(ebbi_huge_free(b.bytes));
 }
@@ -101,11 +180,27 @@ TEST_F(Huge, MovesItsPagesWhenItCannotGrowInPlace)
     EXPECT_TRUE(ebbi_huge_free(to));
 }
 
+// What the program says of an object's pages is said of all that moves.
+TEST_F(Huge, MovesWithWhatWasAdvisedOfItsPages)
+{
+    Block b = huge(40 * MiB);
+    ASSERT_EQ(0, madvise(b.bytes, b.size, MADV_DONTFORK));
+    for (bool in_place : {true, false}) {
+        fake_os_refuse(FAKE_RESIZE, in_place ? 100 : 1, true);
+        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+        ASSERT_NE(nullptr, b.bytes);
+        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 40 * MiB));
+        ASSERT_NE(nullptr, b.bytes);
+        EXPECT_TRUE(b.intact());
+    }
+    EXPECT_TRUE(ebbi_huge_free(b.bytes));
+}
+
 TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
 {
     ebbi_huge_free(huge(33 * MiB).bytes);
     std::size_t held = fake_os_held_bytes();
-    for (fake_call call : {FAKE_MAP}) {
+    for (fake_call call : {FAKE_RESERVE, FAKE_COMMIT}) {
         fake_os_refuse(call, 1, true);
         EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1, false)) << fake_os_name(call);
         fake_os_allow();
@@ -150,7 +245,7 @@ struct Hindrance {
     ~Hindrance() { munmap(at, bytes); }
 };
 
-// The kernel moves it; a record may lie where it comes to, or not.
+// The kernel moves it; an object may lie where it comes to, or not.
 void grow_alone(std::size_t step, bool hindered)
 {
     std::deque<Hindrance> hindrances;
@@ -168,7 +263,7 @@ void grow_alone(std::size_t step, bool hindered)
         ASSERT_EQ(0U, address(to) % EBBI_GRANULE);
         ASSERT_GE(ebbi_huge_bytes(to), bytes);
         ASSERT_LE(ebbi_huge_bytes(to), bytes + EBBI_GRANULE);
-        ASSERT_EQ(before + ebbi_huge_bytes(to) + ebbi_os_page_size(), fake_os_held_bytes());
+        ASSERT_EQ(before + ebbi_huge_bytes(to), fake_os_held_bytes()) << "and no gaps";
         ASSERT_TRUE(b.intact());
         to[ebbi_huge_bytes(to) - 1] = 1;
         ASSERT_EQ(1U, count());
@@ -215,6 +310,7 @@ TEST_F(Huge, ThousandsAreFound)
 TEST_F(Huge, TakesTheAddressSpaceOfFreeChunks)
 {
     fake_os_threaded(false);
+    EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes)); // its record is in a chunk that stays
     struct ebbi_span *span = ebbi_span_alloc(9000, 1, EBBI_SPAN_LARGE);
     ASSERT_NE(nullptr, span);
     ebbi_span_free(span);
@@ -297,9 +393,9 @@ TEST_F(HugePages, AreAskedForAsAWholeFromAUnitsBeginning)
         ASSERT_EQ(before + 1, advices().size());
         const fake_advice advice = advices().back();
         EXPECT_TRUE(advice.always);
-        EXPECT_EQ(address(b.bytes) - ebbi_os_page_size(), advice.start) << "one mapping";
+        EXPECT_EQ(address(b.bytes), advice.start);
         EXPECT_EQ(0U, address(b.bytes) % unit_bytes);
-        EXPECT_EQ(ebbi_huge_bytes(b.bytes) + ebbi_os_page_size(), advice.bytes);
+        EXPECT_EQ(ebbi_huge_bytes(b.bytes), advice.bytes);
         EXPECT_EQ(ebbi_huge_bytes(b.bytes), asked_bytes());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
         EXPECT_EQ(0U, asked_bytes());

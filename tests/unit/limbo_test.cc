@@ -384,7 +384,6 @@ void refuse_in_turn(fake_call call, bool onward)
     TEST_F(Limbo, Survives##name##RefusedFromThenOn) { refuse_in_turn(call, true); }
 
 REFUSAL(Reserve, FAKE_RESERVE)
-REFUSAL(Map, FAKE_MAP)
 REFUSAL(Commit, FAKE_COMMIT)
 REFUSAL(Purge, FAKE_PURGE)
 

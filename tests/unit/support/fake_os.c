@@ -175,6 +175,12 @@ void *ebbi_os_reserve(void *at, size_t bytes)
     return refused ? NULL : held_or_not(real_os_reserve(at, bytes), bytes);
 }
 
+void *ebbi_os_reserve_charged(size_t bytes)
+{
+    bool refused = refuse(FAKE_RESERVE) || !hold(bytes);
+    return refused ? NULL : held_or_not(real_os_reserve_charged(bytes), bytes);
+}
+
 void *ebbi_os_reserve_readable(size_t bytes)
 {
     bool refused = refuse(FAKE_RESERVE_READABLE) || !hold(bytes);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What of os/ the fake stands before once more, under the names of real_os.h.
 #define ebbi_os_reserve real_os_reserve
+#define ebbi_os_reserve_charged real_os_reserve_charged
 #define ebbi_os_reserve_readable real_os_reserve_readable
 #define ebbi_os_map real_os_map
 #define ebbi_os_commit real_os_commit

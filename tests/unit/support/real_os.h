@@ -7,6 +7,7 @@
 #include "os/os.h"
 
 void *real_os_reserve(void *at, size_t bytes);
+void *real_os_reserve_charged(size_t bytes);
 void *real_os_reserve_readable(size_t bytes);
 void *real_os_map(void *at, size_t bytes);
 int real_os_commit(void *start, size_t bytes);
