@@ -181,6 +181,14 @@ size_t ebbi_huge_bytes(const void *p);         // 0: no such object
 struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
 void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
 
+struct ebbi_huge_place {
+    uintptr_t start;
+    size_t bytes;
+    bool freed; // lately: its record has not been used again
+};
+// The one that p lies in, for reports. O(objects).
+bool ebbi_huge_around(const void *p, struct ebbi_huge_place *place);
+
 struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
 
 // The sum of measure(start, bytes) over all huge objects.

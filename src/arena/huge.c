@@ -71,6 +71,7 @@ static void *link_record(struct ebbi_huge_record *record)
     ebbi_lock_take(&ebbi_arena_mutex);
     EBBI_ASSERT(*find_link(record->object) == NULL);
     record->next = NULL;
+    record->linked = true;
     *find_link(record->object) = record;
     count(&ebbi_huge_total_bytes, record->bytes, 0);
     ebbi_huge_total_count++;
@@ -87,6 +88,7 @@ static struct ebbi_huge_record *unlink_held(const void *p)
     if (record != NULL) {
         EBBI_ASSERT(ebbi_huge_total_count > 0);
         *link = record->next;
+        record->linked = false;
         count(&ebbi_huge_total_bytes, 0, record->bytes);
         ebbi_huge_total_count--;
     }

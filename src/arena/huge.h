@@ -13,7 +13,8 @@ struct ebbi_huge_record {
     size_t bytes;       // of the object
     size_t front, back; // of the gaps
     uint64_t freed_ms;
-    bool dense; // asked for as huge pages
+    bool linked; // the object is in use, and found
+    bool dense;  // asked for as huge pages
     struct ebbi_note note;
 };
 

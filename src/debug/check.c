@@ -75,7 +75,7 @@ static struct ebbi_checked *find_header(const void *p, const char *what)
     uint64_t offset = (uint64_t)((int64_t)((uintptr_t)p % EBBI_GRANULE) + ebbi_tag_ahead(tag));
     uint64_t block = ebbi_division_at(&by, offset);
     if (block >= by.blocks) {
-        ebbi_slab_misuse_no_block(ebbi_slab_of(p), p);
+        ebbi_slab_misuse_no_block(ebbi_slab_of(p), p, what);
         return NULL;
     }
     struct ebbi_checked *h = (struct ebbi_checked *)((uintptr_t)p - offset + block * by.size);

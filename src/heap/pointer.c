@@ -8,6 +8,29 @@
 #include "heap/blocks.h"
 #include "report/report.h"
 
+// True: it lies in an object of 32 MiB and more, or in what was one lately.
+static bool report_huge(struct ebbi_report report, const void *p)
+{
+    struct ebbi_huge_place place;
+    if (!ebbi_huge_around(p, &place)) {
+        return false;
+    }
+    size_t inside = (size_t)((uintptr_t)p - place.start);
+    report.block = (struct ebbi_extent){place.start, place.bytes};
+    if (!place.freed) {
+        ebbi_misuse_said(report, "%p is %zu bytes inside the block of %zu bytes at %p", p, inside,
+                         place.bytes, (void *)place.start);
+    } else if (inside == 0 && strcmp(report.kind[1], "free") == 0) {
+        report.kind[0] = "double free";
+        report.kind[1] = NULL;
+        ebbi_misuse_said(report, "%p, a block of %zu bytes, is free already", p, place.bytes);
+    } else {
+        ebbi_misuse_said(report, "%p is %zu bytes inside a block of %zu bytes at %p, which is free",
+                         p, inside, place.bytes, (void *)place.start);
+    }
+    return true;
+}
+
 void ebbi_report_invalid(const void *p, const char *what)
 {
     if (ebbi_escape_report((uintptr_t)p, strcmp(what, "pointer") == 0 ? "use" : what) ||
@@ -17,6 +40,9 @@ void ebbi_report_invalid(const void *p, const char *what)
     struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
+    if (report_huge(report, p)) {
+        return;
+    }
     if (chunk == NULL || granule >= chunk->granules) {
         ebbi_misuse_said(report, "%p does not come from this allocator", p);
         return;
@@ -54,7 +80,8 @@ size_t ebbi_usable_size(const void *p)
         return ebbi_check_bytes(p, "pointer");
     }
     if (EBBI_UNLIKELY(!ebbi_slab_has_place(p, ebbi_tag_load(ebbi_tag_at(p))))) {
-        ebbi_slab_report_no_block(ebbi_slab_of(p), p);
+        ebbi_slab_misuse_no_block(ebbi_slab_of(p), p, "pointer");
+        ebbi_end();
     }
     return ebbi_class_bytes(class_number);
 }

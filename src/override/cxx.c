@@ -2,7 +2,7 @@
 // Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
 // so that the library needs no C++ runtime. The shared library looks up the runtime's parts that a
 // failing new calls then: a weak reference to each would cost every program a search of all its
-// libraries. In the archive (EBB_STATIC) this file is an object of its own, which only programs that
+// libraries. A plugin brings a runtime that only its own module leads to. In the archive (EBB_STATIC) this file is an object of its own, which only programs that
 // refer to operators take: those have a runtime, and the linker must be asked for the part that
 // throws, because nothing else may bring it in.
 #define _GNU_SOURCE
@@ -20,11 +20,22 @@ typedef function (*handler_getter)(void);
 void throw_bad_alloc(void) __asm__("_ZSt17__throw_bad_allocv");
 // Weak: whoever sets a handler brings it in.
 __attribute__((weak)) function get_new_handler(void) __asm__("_ZSt15get_new_handlerv");
-static function find_thrower(void) { return throw_bad_alloc; }
-static handler_getter find_handlers(void) { return get_new_handler; }
+static function find_thrower(const void *caller)
+{
+    (void)caller;
+    return throw_bad_alloc;
+}
+static handler_getter find_handlers(const void *caller)
+{
+    (void)caller;
+    return get_new_handler;
+}
+static void throw_as_module(const void *caller) { (void)caller; }
 #else
-// A function of the C++ runtime, NULL when there is none. dlsym's pointer is one to data by type.
-EBBI_COLD static function find_runtime(void *where, const char *name)
+typedef void *(*new_form)(size_t bytes);
+
+// dlsym's pointer is one to data by type.
+EBBI_COLD static function symbol_in(void *where, const char *name)
 {
     function found;
     void *symbol = dlsym(where, name);
@@ -32,21 +43,54 @@ EBBI_COLD static function find_runtime(void *where, const char *name)
     return found;
 }
 
-static function find_thrower(void)
+// In the module of the caller, or in those that it needs. NULL: not there.
+EBBI_COLD static function find_by_module(const void *caller, const char *name)
 {
-    return find_runtime(RTLD_DEFAULT, "_ZSt17__throw_bad_allocv");
+    Dl_info info;
+    void *module = dladdr(caller, &info) != 0 && info.dli_fname != NULL
+                       ? dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD)
+                       : NULL;
+    function found = NULL;
+    if (module != NULL) {
+        found = symbol_in(module, name);
+        (void)dlclose(module);
+    }
+    return found;
 }
 
-static handler_getter find_handlers(void)
+// A function of the C++ runtime, NULL when there is none.
+EBBI_COLD static function find_runtime(const void *caller, const char *name)
 {
-    return (handler_getter)find_runtime(RTLD_DEFAULT, "_ZSt15get_new_handlerv");
+    function found = symbol_in(RTLD_DEFAULT, name);
+    return found != NULL ? found : find_by_module(caller, name);
+}
+
+static function find_thrower(const void *caller)
+{
+    return find_runtime(caller, "_ZSt17__throw_bad_allocv");
+}
+
+static handler_getter find_handlers(const void *caller)
+{
+    return (handler_getter)find_runtime(caller, "_ZSt15get_new_handlerv");
+}
+
+void *_Znwm(size_t bytes);
+
+// A module with a runtime of its own may have no more of it than a new that throws.
+EBBI_COLD static void throw_as_module(const void *caller)
+{
+    new_form form = (new_form)find_by_module(caller, "_Znwm");
+    if (form != NULL && form != _Znwm) {
+        (void)form(PTRDIFF_MAX);
+    }
 }
 #endif
 
 // True when the handler has run and the allocation is to be tried again.
-EBBI_COLD static bool handled(void)
+EBBI_COLD static bool handled(const void *caller)
 {
-    handler_getter getter = find_handlers();
+    handler_getter getter = find_handlers(caller);
     function handler = getter != NULL ? getter() : NULL;
     if (handler != NULL) {
         handler();
@@ -62,18 +106,19 @@ EBBI_INLINE void *try_once(size_t align, size_t bytes, bool array)
                             align, bytes, array ? EBBI_BY_ALIGNED_NEW_ARRAY : EBBI_BY_ALIGNED_NEW);
 }
 
-EBBI_COLD static void *new_slow(size_t align, size_t bytes, bool array)
+EBBI_COLD static void *new_slow(size_t align, size_t bytes, bool array, const void *caller)
 {
     void *p = NULL;
     bool possible = (align & (align - 1)) == 0; // else no handler helps
-    while (possible && p == NULL && handled()) {
+    while (possible && p == NULL && handled(caller)) {
         p = try_once(align, bytes, array);
     }
     if (p == NULL) {
-        function thrower = find_thrower();
+        function thrower = find_thrower(caller);
         if (thrower != NULL) {
             thrower();
         }
+        throw_as_module(caller);
         ebbi_fatal("operator new: out of memory for %zu bytes, and no C++ runtime to throw", bytes);
     }
     return p;
@@ -82,7 +127,7 @@ EBBI_COLD static void *new_slow(size_t align, size_t bytes, bool array)
 EBBI_INLINE void *new_or_throw(size_t align, size_t bytes, bool array)
 {
     void *p = try_once(align, bytes, array);
-    return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes, array);
+    return EBBI_LIKELY(p != NULL) ? p : new_slow(align, bytes, array, __builtin_return_address(0));
 }
 
 // The program may replace some forms: those that it leaves alone end in its basic ones, as the standard
@@ -194,7 +239,7 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
     {                                                                                              \
         void *p = (ours) ? try_once(0, bytes, array) : NULL;                                       \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            nothrow_form runtime = (nothrow_form)find_runtime(RTLD_NEXT, #name);                   \
+            nothrow_form runtime = (nothrow_form)symbol_in(RTLD_NEXT, #name);                      \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
@@ -205,7 +250,7 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
     {                                                                                              \
         void *p = (ours) ? try_once(align, bytes, array) : NULL;                                   \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            aligned_nothrow_form runtime = (aligned_nothrow_form)find_runtime(RTLD_NEXT, #name);   \
+            aligned_nothrow_form runtime = (aligned_nothrow_form)symbol_in(RTLD_NEXT, #name);      \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
         }                                                                                          \
         return p;                                                                                  \

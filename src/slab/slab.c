@@ -388,25 +388,26 @@ void ebbi_slab_report_late_free(const struct ebbi_slab *slab)
                      (void *)((uintptr_t)slab_start(slab) + EBBI_GRANULE));
 }
 
-void ebbi_slab_misuse_no_block(const struct ebbi_slab *slab, const void *p)
+void ebbi_slab_misuse_no_block(const struct ebbi_slab *slab, const void *p, const char *what)
 {
     size_t size = ebbi_slab_lives(slab) ? ebbi_slab_class(slab)->size : 0; // as others end it
     uintptr_t offset = (uintptr_t)p - slab->first_block;
-    struct ebbi_report nowhere = {.kind = {"invalid free"}, .address = (uintptr_t)p};
+    struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     if (size == 0) {
-        nowhere.kind[0] = "double free";
-        ebbi_misuse_said(nowhere, "%p, and all blocks around it, were free already", p);
+        report.kind[0] = "double free";
+        report.kind[1] = NULL;
+        ebbi_misuse_said(report, "%p, and all blocks around it, were free already", p);
     } else if ((uintptr_t)p < slab->first_block || offset / size >= ebbi_slab_class(slab)->blocks) {
-        ebbi_misuse_said(nowhere, "%p lies between the blocks of a slab", p);
+        ebbi_misuse_said(report, "%p lies between the blocks of a slab", p);
     } else {
-        ebbi_misuse_said(misuse_of("invalid free", p, offset % size, size),
-                         "%p is %zu bytes inside the block of %zu bytes at %p", p,
+        report.block = (struct ebbi_extent){(uintptr_t)p - offset % size, size};
+        ebbi_misuse_said(report, "%p is %zu bytes inside the block of %zu bytes at %p", p,
                          (size_t)(offset % size), size, (void *)((uintptr_t)p - offset % size));
     }
 }
 
 void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p)
 {
-    ebbi_slab_misuse_no_block(slab, p);
+    ebbi_slab_misuse_no_block(slab, p, "free");
     ebbi_end();
 }

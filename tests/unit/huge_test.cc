@@ -5,30 +5,13 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "support/arena_walk.h"
+#include "support/huge.h"
 
 namespace {
 
 using namespace unit;
 
 using Huge = Fake;
-
-Block huge(std::size_t bytes, std::size_t align = 1)
-{
-    Block block{static_cast<unsigned char *>(ebbi_huge_alloc(bytes, align, false)), bytes, 0x5C};
-    if (block.bytes != nullptr)
-        block.fill();
-    return block;
-}
-
-constexpr std::size_t gaps = 4 * MiB; // at both ends
-
-std::size_t count()
-{
-    struct ebbi_arena_totals totals;
-    ebbi_arena_totals(&totals);
-    return totals.huge_count;
-}
 
 TEST_F(Huge, AllocatesFreesAndForgets)
 {
@@ -38,12 +21,12 @@ TEST_F(Huge, AllocatesFreesAndForgets)
     EXPECT_EQ(40 * MiB + ebbi_os_page_size(), ebbi_huge_bytes(b.bytes));
     EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(b.bytes));
     EXPECT_TRUE(ebbi_huge_is(b.bytes));
-    EXPECT_EQ(1U, count());
+    EXPECT_EQ(1U, huge_count());
     EXPECT_TRUE(ebbi_huge_free(b.bytes));
     EXPECT_FALSE(ebbi_huge_is(b.bytes));
     EXPECT_FALSE(ebbi_huge_free(b.bytes));
     EXPECT_EQ(0U, ebbi_huge_bytes(b.bytes));
-    EXPECT_EQ(0U, count());
+    EXPECT_EQ(0U, huge_count());
 }
 
 TEST_F(Huge, ReleasesAllThatItReserved)
@@ -54,7 +37,7 @@ TEST_F(Huge, ReleasesAllThatItReserved)
         Block b = huge(33 * MiB, align);
         ASSERT_NE(nullptr, b.bytes);
         EXPECT_EQ(0U, address(b.bytes) % align);
-        EXPECT_EQ(before + 33 * MiB + gaps, fake_os_held_bytes());
+        EXPECT_EQ(before + 33 * MiB + huge_gaps, fake_os_held_bytes());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
     }
     EXPECT_EQ(before, fake_os_held_bytes());
@@ -129,7 +112,7 @@ TEST_F(Huge, WithoutARecordThereIsNoObject)
             if (p != nullptr) {
                 EXPECT_TRUE(ebbi_huge_free(p));
             }
-            EXPECT_EQ(0U, count());
+            EXPECT_EQ(0U, huge_count());
         }
     EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
 }
@@ -158,7 +141,7 @@ TEST_F(Huge, GrowsAndShrinksWithItsContents)
         EXPECT_TRUE(b.intact(256));
         EXPECT_EQ(bytes, ebbi_huge_bytes(to));
         to[bytes - 1] = 1;
-        EXPECT_EQ(1U, count());
+        EXPECT_EQ(1U, huge_count());
         EXPECT_EQ(held + bytes, fake_os_held_bytes()) << "its gaps went along";
     }
     EXPECT_TRUE(ebbi_huge_free(b.bytes));
@@ -205,7 +188,7 @@ TEST_F(Huge, ARefusedAllocationLeavesNothingBehind)
         EXPECT_EQ(nullptr, ebbi_huge_alloc(33 * MiB, 1, false)) << fake_os_name(call);
         fake_os_allow();
         EXPECT_EQ(held, fake_os_held_bytes()) << fake_os_name(call);
-        EXPECT_EQ(0U, count());
+        EXPECT_EQ(0U, huge_count());
     }
     EXPECT_EQ(nullptr, ebbi_huge_alloc(SIZE_MAX / 2, std::size_t{1} << 62, false));
     EXPECT_NE(nullptr, huge(33 * MiB).bytes);
@@ -228,7 +211,7 @@ TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
         EXPECT_EQ(held, fake_os_held_bytes()) << limited;
         EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
         EXPECT_TRUE(b.intact());
-        EXPECT_EQ(1U, count());
+        EXPECT_EQ(1U, huge_count());
         EXPECT_TRUE(ebbi_huge_free(b.bytes));
     }
 }
@@ -266,7 +249,7 @@ void grow_alone(std::size_t step, bool hindered)
         ASSERT_EQ(before + ebbi_huge_bytes(to), fake_os_held_bytes()) << "and no gaps";
         ASSERT_TRUE(b.intact());
         to[ebbi_huge_bytes(to) - 1] = 1;
-        ASSERT_EQ(1U, count());
+        ASSERT_EQ(1U, huge_count());
     }
     fake_os_allow();
     fake_os_limit(SIZE_MAX);
@@ -304,7 +287,7 @@ TEST_F(Huge, ThousandsAreFound)
         ASSERT_EQ(i % 2 == 1, ebbi_huge_is(objects[i])) << i;
     for (std::size_t i = 1; i < objects.size(); i += 2)
         ASSERT_TRUE(ebbi_huge_free(objects[i])) << i;
-    EXPECT_EQ(0U, count());
+    EXPECT_EQ(0U, huge_count());
 }
 
 TEST_F(Huge, TakesTheAddressSpaceOfFreeChunks)
@@ -333,7 +316,7 @@ TEST_F(Huge, ManyComeAndGoInAnyOrder)
             live[i] = live.back();
             live.pop_back();
         }
-        ASSERT_EQ(live.size(), count());
+        ASSERT_EQ(live.size(), huge_count());
     }
 }
 
@@ -352,136 +335,31 @@ TEST_F(Huge, AKeptMappingServesAlignedObjectsWhereItLies)
     for (int i = 0; i < 2; i++) { // moved, it lies by chance, or not
         void *moved = ebbi_huge_take(20 * MiB, 16 * MiB, false);
         EXPECT_EQ(0U, address(moved) % (16 * MiB));
-        EXPECT_EQ(moved != nullptr ? 1U : 0U, count());
+        EXPECT_EQ(moved != nullptr ? 1U : 0U, huge_count());
         if (moved != nullptr) {
             EXPECT_TRUE(ebbi_huge_free(moved));
         }
     }
 }
 
-// ---- in huge pages --------------------------------------------------------------------------------
-
-struct HugePages : Fake {
-    static constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
-
-    void SetUp() override
-    {
-        Fake::SetUp();
-        fake_os_clock(1000);
-        fake_os_huge_on_request(true);
-        ebbi_arena_advice = EBBI_HUGE_AUTO;
-    }
-    static std::size_t asked_bytes()
-    {
-        struct ebbi_arena_totals totals;
-        ebbi_arena_totals(&totals);
-        return totals.dense_bytes;
-    }
-    static std::vector<fake_advice> advices()
-    {
-        std::vector<fake_advice> all(256);
-        all.resize(fake_os_advices(all.data(), all.size()));
-        return all;
-    }
-};
-
-TEST_F(HugePages, AreAskedForAsAWholeFromAUnitsBeginning)
+TEST_F(Huge, MisuseIsNamed)
 {
-    for (std::size_t bytes : {32 * MiB, 33 * MiB + 1, 70 * MiB}) {
-        std::size_t before = advices().size();
-        Block b = huge(bytes);
-        ASSERT_EQ(before + 1, advices().size());
-        const fake_advice advice = advices().back();
-        EXPECT_TRUE(advice.always);
-        EXPECT_EQ(address(b.bytes), advice.start);
-        EXPECT_EQ(0U, address(b.bytes) % unit_bytes);
-        EXPECT_EQ(ebbi_huge_bytes(b.bytes), advice.bytes);
-        EXPECT_EQ(ebbi_huge_bytes(b.bytes), asked_bytes());
-        EXPECT_TRUE(ebbi_huge_free(b.bytes));
-        EXPECT_EQ(0U, asked_bytes());
-    }
-}
-
-TEST_F(HugePages, StayWhereAnObjectIsResizedMovedAndKept)
-{
-    Block b = huge(40 * MiB);
-    fake_os_refuse(FAKE_RESIZE, 1, false);
-    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
-    ASSERT_NE(nullptr, to);
-    EXPECT_NE(b.bytes, to);
-    EXPECT_EQ(0U, address(to) % unit_bytes) << "so that they move as they are";
-    EXPECT_EQ(60 * MiB, asked_bytes());
-    ASSERT_EQ(to, ebbi_huge_resize(to, 50 * MiB));
-    EXPECT_EQ(50 * MiB, asked_bytes());
-    EXPECT_TRUE(ebbi_huge_keep(to));
-    EXPECT_EQ(50 * MiB, asked_bytes());
-    EXPECT_EQ(to, ebbi_huge_take(45 * MiB, 1, false));
-    EXPECT_EQ(45 * MiB, asked_bytes());
-    EXPECT_EQ(1U, advices().size());
-    EXPECT_TRUE(ebbi_huge_free(to));
-    EXPECT_EQ(0U, asked_bytes());
-}
-
-// Who wants zeroes may touch a page here and there.
-TEST_F(HugePages, AreNotForWhatIsToReadAsZero)
-{
-    void *p = ebbi_huge_alloc(40 * MiB, 1, true);
-    EXPECT_TRUE(advices().empty());
-    EXPECT_EQ(0U, asked_bytes());
-    EXPECT_TRUE(ebbi_huge_keep(p));
-    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, false));
-    EXPECT_TRUE(advices().empty()) << "its pages are there as they are";
-    EXPECT_TRUE(ebbi_huge_free(p));
-
-    p = huge(40 * MiB).bytes;
-    EXPECT_TRUE(ebbi_huge_keep(p));
-    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, true));
-    ASSERT_EQ(2U, advices().size());
-    EXPECT_FALSE(advices().back().always);
-    EXPECT_EQ(advices().front().bytes, advices().back().bytes);
-    EXPECT_EQ(0U, asked_bytes());
-    EXPECT_TRUE(ebbi_huge_free(p));
-}
-
-// An object whose first page takes 3 ms has small ones, and so have some after it.
-TEST_F(HugePages, ThatComeSlowlyAreLeftOut)
-{
-    fake_os_clock_step(3);
-    Block slow = huge(40 * MiB);
-    ASSERT_EQ(2U, advices().size());
-    EXPECT_TRUE(advices().front().always);
-    EXPECT_FALSE(advices().back().always);
-    EXPECT_EQ(0U, asked_bytes());
-    fake_os_clock_step(0);
-    Block after = huge(40 * MiB);
-    EXPECT_EQ(2U, advices().size());
-    Block later = huge(40 * MiB);
-    EXPECT_EQ(3U, advices().size());
-    EXPECT_EQ(40 * MiB, asked_bytes());
-    for (const Block &b : {slow, after, later})
-        EXPECT_TRUE(ebbi_huge_free(b.bytes));
-}
-
-TEST_F(HugePages, AreAskedForNowhereElse)
-{
-    const auto asks = [] {
-        std::size_t before = advices().size();
-        EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
-        return advices().size() - before;
-    };
-    fake_os_huge_on_request(false);
-    EXPECT_EQ(0U, asks()) << "the kernel gives none";
-    fake_os_huge_on_request(true);
-    fake_os_huge_pages(true);
-    EXPECT_EQ(0U, asks()) << "it gives them unasked";
-    fake_os_huge_pages(false);
-    fake_os_page_size(16 * KiB);
-    EXPECT_EQ(0U, asks()) << "a unit is no huge page";
-    fake_os_page_size(4 * KiB);
-    ebbi_arena_advice = EBBI_HUGE_SYSTEM;
-    EXPECT_EQ(0U, asks());
-    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
-    EXPECT_EQ(1U, asks());
+    auto *p = static_cast<char *>(ebb_malloc(40 * MiB));
+    auto *other = static_cast<char *>(ebb_malloc(50 * MiB));
+    EXPECT_DEATH(ebb_free(p + EBBI_GRANULE),
+                 "invalid free: .* is 65536 bytes inside the block of 41943040 bytes");
+    EXPECT_DEATH(ebb_malloc_usable_size(p + 1),
+                 "invalid pointer: .* is 1 bytes inside the block of");
+    ebb_free(p);
+    EXPECT_DEATH(ebb_free(p), "double free: .*, a block of 41943040 bytes, is free already");
+    EXPECT_DEATH(ebb_free(p + 4096), "invalid free: .* is 4096 bytes inside .*, which is free");
+    EXPECT_DEATH(ebb_malloc_usable_size(p), "invalid pointer: .*, which is free");
+    ebb_trim();
+    EXPECT_DEATH(ebb_free(p), "double free") << "its mapping has ended";
+    ebb_free(other);
+    p = static_cast<char *>(ebb_malloc(40 * MiB));
+    EXPECT_DEATH(ebb_free(p - EBBI_GRANULE), "invalid free");
+    ebb_free(p);
 }
 
 } // namespace

@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: huge objects in huge pages.
+#include "support/huge.h"
+
+namespace {
+
+using namespace unit;
+
+struct HugePages : Fake {
+    static constexpr std::size_t unit_bytes = EBBI_UNIT_GRANULES * EBBI_GRANULE;
+
+    void SetUp() override
+    {
+        Fake::SetUp();
+        fake_os_clock(1000);
+        fake_os_huge_on_request(true);
+        ebbi_arena_advice = EBBI_HUGE_AUTO;
+    }
+    static std::size_t asked_bytes()
+    {
+        struct ebbi_arena_totals totals;
+        ebbi_arena_totals(&totals);
+        return totals.dense_bytes;
+    }
+    static std::vector<fake_advice> advices()
+    {
+        std::vector<fake_advice> all(256);
+        all.resize(fake_os_advices(all.data(), all.size()));
+        return all;
+    }
+};
+
+TEST_F(HugePages, AreAskedForAsAWholeFromAUnitsBeginning)
+{
+    for (std::size_t bytes : {32 * MiB, 33 * MiB + 1, 70 * MiB}) {
+        std::size_t before = advices().size();
+        Block b = huge(bytes);
+        ASSERT_EQ(before + 1, advices().size());
+        const fake_advice advice = advices().back();
+        EXPECT_TRUE(advice.always);
+        EXPECT_EQ(address(b.bytes), advice.start);
+        EXPECT_EQ(0U, address(b.bytes) % unit_bytes);
+        EXPECT_EQ(ebbi_huge_bytes(b.bytes), advice.bytes);
+        EXPECT_EQ(ebbi_huge_bytes(b.bytes), asked_bytes());
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+        EXPECT_EQ(0U, asked_bytes());
+    }
+}
+
+TEST_F(HugePages, StayWhereAnObjectIsResizedMovedAndKept)
+{
+    Block b = huge(40 * MiB);
+    fake_os_refuse(FAKE_RESIZE, 1, false);
+    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+    ASSERT_NE(nullptr, to);
+    EXPECT_NE(b.bytes, to);
+    EXPECT_EQ(0U, address(to) % unit_bytes) << "so that they move as they are";
+    EXPECT_EQ(60 * MiB, asked_bytes());
+    ASSERT_EQ(to, ebbi_huge_resize(to, 50 * MiB));
+    EXPECT_EQ(50 * MiB, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_keep(to));
+    EXPECT_EQ(50 * MiB, asked_bytes());
+    EXPECT_EQ(to, ebbi_huge_take(45 * MiB, 1, false));
+    EXPECT_EQ(45 * MiB, asked_bytes());
+    EXPECT_EQ(1U, advices().size());
+    EXPECT_TRUE(ebbi_huge_free(to));
+    EXPECT_EQ(0U, asked_bytes());
+}
+
+// Who wants zeroes may touch a page here and there.
+TEST_F(HugePages, AreNotForWhatIsToReadAsZero)
+{
+    void *p = ebbi_huge_alloc(40 * MiB, 1, true);
+    EXPECT_TRUE(advices().empty());
+    EXPECT_EQ(0U, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_keep(p));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, false));
+    EXPECT_TRUE(advices().empty()) << "its pages are there as they are";
+    EXPECT_TRUE(ebbi_huge_free(p));
+
+    p = huge(40 * MiB).bytes;
+    EXPECT_TRUE(ebbi_huge_keep(p));
+    EXPECT_EQ(p, ebbi_huge_take(40 * MiB, 1, true));
+    ASSERT_EQ(2U, advices().size());
+    EXPECT_FALSE(advices().back().always);
+    EXPECT_EQ(advices().front().bytes, advices().back().bytes);
+    EXPECT_EQ(0U, asked_bytes());
+    EXPECT_TRUE(ebbi_huge_free(p));
+}
+
+// An object whose first page takes 3 ms has small ones, and so have some after it.
+TEST_F(HugePages, ThatComeSlowlyAreLeftOut)
+{
+    fake_os_clock_step(3);
+    Block slow = huge(40 * MiB);
+    ASSERT_EQ(2U, advices().size());
+    EXPECT_TRUE(advices().front().always);
+    EXPECT_FALSE(advices().back().always);
+    EXPECT_EQ(0U, asked_bytes());
+    fake_os_clock_step(0);
+    Block after = huge(40 * MiB);
+    EXPECT_EQ(2U, advices().size());
+    Block later = huge(40 * MiB);
+    EXPECT_EQ(3U, advices().size());
+    EXPECT_EQ(40 * MiB, asked_bytes());
+    for (const Block &b : {slow, after, later})
+        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+}
+
+TEST_F(HugePages, AreAskedForNowhereElse)
+{
+    const auto asks = [] {
+        std::size_t before = advices().size();
+        EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
+        return advices().size() - before;
+    };
+    fake_os_huge_on_request(false);
+    EXPECT_EQ(0U, asks()) << "the kernel gives none";
+    fake_os_huge_on_request(true);
+    fake_os_huge_pages(true);
+    EXPECT_EQ(0U, asks()) << "it gives them unasked";
+    fake_os_huge_pages(false);
+    fake_os_page_size(16 * KiB);
+    EXPECT_EQ(0U, asks()) << "a unit is no huge page";
+    fake_os_page_size(4 * KiB);
+    ebbi_arena_advice = EBBI_HUGE_SYSTEM;
+    EXPECT_EQ(0U, asks());
+    ebbi_arena_advice = EBBI_HUGE_ALWAYS;
+    EXPECT_EQ(1U, asks());
+}
+
+} // namespace
