@@ -33,6 +33,12 @@ extern "C" {
 #endif
 
 #define EBB_EXPORT __attribute__((visibility("default")))
+// Of the n-th parameter the address is all that matters: the block need not have been written to.
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11 && !defined(EBB_INSIDE)
+#define EBB_ADDRESS_ONLY(n) __attribute__((access(none, n)))
+#else
+#define EBB_ADDRESS_ONLY(n)
+#endif
 
 // At least `bytes` bytes, aligned to 16, not cleared. A size of 0 gives a block of its own, which nobody can read or write.
 // O(1) up to 32 KiB but for every n-th call, which refills a magazine.
@@ -70,7 +76,7 @@ EBB_EXPORT int ebb_posix_memalign(void **out, size_t align, size_t bytes) EBB_NO
 
 // Bytes that may be used at p, at least what was asked for and the same for the block's life; 0 for
 // NULL. O(1).
-EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT;
+EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT EBB_ADDRESS_ONLY(1);
 
 // Returns everything to the OS that is free now, without waiting for the delay, but for what other threads keep in
 // their caches for domains (ebbtide/region.h), and less than an eighth of a slab where it lies in huge pages. Where all memory is to
@@ -82,7 +88,7 @@ EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;
 // left. A block is sparse if half of its slab is free or more (what lies in threads' caches is not), unless its class takes blocks
 // from that slab just now. Others never are: large objects, blocks of 0 bytes, of regions, of a profile's samples, guarded
 // ones, and all with EBB_CHECK=1. p: the caller's, in use; NULL is not sparse. O(1), a lock.
-EBB_EXPORT int ebb_is_sparse(const void *p) EBB_NOEXCEPT;
+EBB_EXPORT int ebb_is_sparse(const void *p) EBB_NOEXCEPT EBB_ADDRESS_ONLY(1);
 
 // Moves a sparse block into a slab that has been begun, with all of its usable size and its alignment: the new place, to which
 // the caller changes its pointers; or p, where it stays, as it does where there is no other slab. Slabs that are left by all

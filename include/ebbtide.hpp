@@ -8,6 +8,7 @@
 #define EBBTIDE_HPP
 
 #include <atomic>
+#include <cerrno>
 #include <cstdint>
 #include <memory>
 
@@ -48,8 +49,12 @@ class guard;
 // A clock of its own. It is BasicLockable: lock pins the calling thread in it, unlock unpins.
 class collector {
 public:
-    explicit collector(unsigned flags = 0) : collector_(detail::need(ebb_collector_create(flags)))
+    // std::invalid_argument for unknown flags.
+    explicit collector(unsigned flags = 0) : collector_(ebb_collector_create(flags))
     {
+        if (collector_ == nullptr && errno == EINVAL)
+            detail::throw_invalid("ebb::collector: unknown flags");
+        detail::need(collector_);
     }
     // Reclaims all. Nobody may be pinned in it, nor this thread in the default one.
     ~collector() { ebb_collector_destroy(collector_); }

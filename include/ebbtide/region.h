@@ -119,7 +119,7 @@ EBB_EXPORT void *ebb_region_calloc(struct ebb_region *region, size_t count,
 EBB_EXPORT void *ebb_region_aligned_alloc(struct ebb_region *region, size_t align,
                                           size_t bytes) EBB_NOEXCEPT;
 // p: a block, in this region or not; the result is in the region. In place where the block is the
-// region's newest and there is room. A size of 0 frees p and returns NULL.
+// region's newest, there is room and the calling thread owns the region. A size of 0 frees p and returns NULL.
 EBB_EXPORT void *ebb_region_realloc(struct ebb_region *region, void *p, size_t bytes) EBB_NOEXCEPT;
 
 // A copy of the block p (its whole usable size) in another region, or in the heap for NULL: takes a
@@ -137,7 +137,7 @@ EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB
 
 // The region that holds the block p, if its handle lives: open, or closed and still current in some
 // thread. NULL for everything else.
-EBB_EXPORT struct ebb_region *ebb_region_of(const void *p) EBB_NOEXCEPT;
+EBB_EXPORT struct ebb_region *ebb_region_of(const void *p) EBB_NOEXCEPT EBB_ADDRESS_ONLY(1);
 
 // ---- domains -------------------------------------------------------------------------------------
 

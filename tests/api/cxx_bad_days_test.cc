@@ -72,6 +72,12 @@ TEST_F(BadDays, ConstructorsThatThrowAmidPins)
     alive -= 2000;
 }
 
+TEST_F(BadDays, FlagsThatThereAreNotAreInvalid)
+{
+    EXPECT_THROW(const ebb::collector wrong(99), std::invalid_argument);
+    EXPECT_NO_THROW(const ebb::collector fenced(EBB_COLLECTOR_FENCED));
+}
+
 TEST_F(BadDays, AnExceptionEndsPinsAndProtections)
 {
     const std::size_t open = stats().hazards;

@@ -74,6 +74,21 @@ echo '+ find_package(Ebbtide)'
     ctest --test-dir built --output-on-failure --no-tests=error; } >"$work/log" 2>&1 ||
     { cat "$work/log" >&2; fail 'the project that finds the package'; }
 
+echo '+ the address alone is asked for'
+cat >"$work/asked.c" <<'P'
+#include <ebbtide/region.h>
+#include <stdlib.h>
+int main(void)
+{
+    void *p = malloc(8);
+    int wrong = ebb_region_of(p) != NULL || ebb_malloc_usable_size(p) < 8 || ebb_is_sparse(p) > 1;
+    free(p);
+    return wrong;
+}
+P
+cc -Wall -Wextra -Werror -O2 -I"$prefix/include" -c "$work/asked.c" -o "$work/asked.o" ||
+    fail 'of a block that nobody has written to'
+
 echo '+ LD_PRELOAD'
 for library in "$libraries"/libebbtide.so*; do
     run env LD_PRELOAD="$library" /bin/true

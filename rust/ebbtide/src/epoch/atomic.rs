@@ -338,7 +338,8 @@ impl<'g, T: ?Sized + Pointable> From<Shared<'g, T>> for Atomic<T> {
 }
 
 impl<T> From<*const T> for Atomic<T> {
+    /// What lies below the alignment is the tag.
     fn from(raw: *const T) -> Self {
-        Self::from(Shared::from(raw))
+        Self::from_word(raw as usize)
     }
 }

@@ -21,7 +21,8 @@ thread_local! {
 /// [`Domain`](super::Domain), a [`Phase`](super::Phase), the [`heap`].
 ///
 /// Guards nest, and stay in their thread; across an `await` use `polled` of the domain or phase.
-/// Forgetting one makes its scope last until the thread ends, and those around it with it.
+/// Forgetting one makes its scope last until the thread ends, and those around it with it: of the outermost 32 in a thread
+/// alone. What is entered by others that are forgotten is never left, so that a phase stays open for ever.
 ///
 /// ```compile_fail,E0277
 /// let scope = ebbtide::region::heap();

@@ -237,3 +237,11 @@ fn a_pointable_of_the_program() {
     drop(collector);
     assert_eq!(DROPPED.load(Ordering::Relaxed), 1);
 }
+
+#[test]
+fn a_pointer_has_its_tag_below_its_alignment() {
+    let guard = pin();
+    let tagged = Atomic::<u64>::from(std::ptr::null::<u64>().cast::<u8>().wrapping_add(5).cast());
+    let shared = tagged.load(Relaxed, &guard);
+    assert_eq!((shared.tag(), shared.as_raw()), (5, std::ptr::null()));
+}
