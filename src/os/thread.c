@@ -31,8 +31,6 @@ uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
 bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t)getpid(); }
 
-void ebbi_os_yield(void) { (void)sched_yield(); }
-
 void ebbi_os_call_ends(void)
 {
     // release[filtered-call -> filter]: the call
@@ -49,6 +47,17 @@ bool ebbi_os_call_begins(void)
         ebbi_os_call_ends();
     }
     return may;
+}
+
+void ebbi_os_yield(void)
+{
+    static uint32_t nobody;
+    if (ebbi_os_call_begins()) {
+        (void)sched_yield();
+        ebbi_os_call_ends();
+    } else {
+        ebbi_os_wait(&nobody, 0, 1); // libc waits by the same call
+    }
 }
 
 uint64_t ebbi_os_thread_ns(void)
@@ -213,9 +222,13 @@ uintptr_t ebbi_os_own_thread(void) { return (uintptr_t)pthread_self(); }
 bool ebbi_os_thread_lives(uint32_t number)
 {
     int saved = errno;
-    // A filter of system calls is no death. The second: a thread of another process may share this one's memory.
-    bool lives = syscall(SYS_tgkill, getpid(), number, 0) == 0 || errno != ESRCH ||
-                 syscall(SYS_kill, number, 0) == 0 || errno != ESRCH;
+    bool lives = true; // a filter of system calls is no death
+    if (ebbi_os_call_begins()) {
+        // The second: a thread of another process may share this one's memory.
+        lives = syscall(SYS_tgkill, getpid(), number, 0) == 0 || errno != ESRCH ||
+                syscall(SYS_kill, number, 0) == 0 || errno != ESRCH;
+        ebbi_os_call_ends();
+    }
     errno = saved;
     return lives;
 }

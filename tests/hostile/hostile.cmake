@@ -15,7 +15,7 @@ if(NOT EBBTIDE_CXX)
   set(beside_musl ebbtide) # has malloc_trim, which musl has not
   # musl 1.2.3 alone hangs or crashes in the first two, and makes a membarrier with its first thread; the
   # third starts the system's programs.
-  set(not_on_musl "^hostile_(fork_hang_stdio|threads_exit_(main_leaves|exit_handlers)|fork_spawn|seccomp_worker_(later|pins))")
+  set(not_on_musl "^hostile_(fork_hang_stdio|threads_exit_(main_leaves|exit_handlers)|fork_spawn|seccomp_worker_(later|pins|held_up))")
   set(short_on_musl "^hostile_(threads_create|fork_handlers|fork_features_100|misuse_double|region_loops)")
 endif()
 
@@ -137,6 +137,7 @@ hostile_case(seccomp_worker "" joined 2500)
 hostile_case(seccomp_worker "" threads)
 hostile_case(seccomp_worker "" later)
 hostile_case(seccomp_worker "" pins)
+hostile_case(seccomp_worker "" held_up)
 hostile_case(seccomp_worker "" beginning)
 hostile_case(seccomp_worker EBB_PURGE_THREAD=0 threads)
 

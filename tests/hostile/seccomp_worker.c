@@ -3,6 +3,7 @@
 // need, and works. A call outside of the list ends it, also when the allocator is who makes it.
 #include "seccomp.h"
 #include <ebbtide/reclaim.h>
+#include <linux/futex.h>
 
 static atomic_int go, finished;
 
@@ -15,35 +16,27 @@ static void on_violation(int unused, siginfo_t *info, void *context)
     _exit(1);
 }
 
-// Without membarrier, prctl and prlimit64. The last ones are those of pthread_create.
+// Without membarrier, prctl, prlimit64, sched_yield and tgkill. The last ones are those of pthread_create.
 static void sandbox(void)
 {
-    static const int allowed[] = {SYS_read,
-                                  SYS_write,
-                                  SYS_exit,
-                                  SYS_exit_group,
-                                  SYS_futex,
-                                  SYS_mmap,
-                                  SYS_munmap,
-                                  SYS_mremap,
-                                  SYS_mprotect,
-                                  SYS_madvise,
-                                  SYS_brk,
-                                  SYS_rt_sigreturn,
-                                  SYS_clock_gettime,
-                                  SYS_rt_sigprocmask,
-                                  SYS_sched_yield,
-                                  SYS_getpid,
-                                  SYS_gettid,
-                                  SYS_getcpu,
-                                  SYS_clone3,
-                                  SYS_rseq,
-                                  SYS_set_robust_list,
-                                  SYS_rt_sigaction};
+    static const int allowed[] = {
+        SYS_read,          SYS_write,          SYS_exit,   SYS_exit_group,
+        SYS_futex,         SYS_mmap,           SYS_munmap, SYS_mremap,
+        SYS_mprotect,      SYS_madvise,        SYS_brk,    SYS_rt_sigreturn,
+        SYS_clock_gettime, SYS_rt_sigprocmask, SYS_getpid, SYS_gettid,
+        SYS_getcpu,        SYS_clone3,         SYS_rseq,   SYS_set_robust_list,
+        SYS_rt_sigaction};
     struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
     MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "%s", strerror(errno)); // as libseccomp does
     install_filter(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
+}
+
+static void rest(void)
+{
+    static atomic_int nobody;
+    const struct timespec ms = {0, 1000000};
+    syscall(SYS_futex, &nobody, FUTEX_WAIT_PRIVATE, 0, &ms, NULL, 0);
 }
 
 // No sleep is allowed.
@@ -81,7 +74,7 @@ static void *worker(void *unused)
     unsigned seed = 1;
     churn(&seed, 2000);
     while (!atomic_load(&go))
-        sched_yield();
+        rest();
     use_and_free((size_t)(100 * MIB));
     atomic_fetch_add(&finished, 1);
     return unused;
@@ -124,7 +117,7 @@ static void threads_work(void)
     atomic_store(&go, 1);
     use_and_free((size_t)(200 * MIB));
     while (atomic_load(&finished) < 3)
-        sched_yield();
+        rest();
     busy_seconds(2);
     use_and_free((size_t)(50 * MIB));
 }
@@ -162,7 +155,7 @@ static void *retires(void *unused)
     }
     atomic_fetch_add(&finished, 1);
     while (!atomic_load(&go))
-        sched_yield();
+        rest();
     return unused;
 }
 
@@ -173,19 +166,43 @@ static void pins(long unused)
     for (int i = 0; i < 2; i++)
         pthread_detach(start(retires, NULL));
     while (atomic_load(&finished) < 2)
-        sched_yield();
+        rest();
     sandbox();
     pthread_detach(start(retires, NULL));
     while (atomic_load(&finished) < 3)
-        sched_yield();
+        rest();
     ebb_synchronize();
     MUST(ebb_collector_is_fenced(NULL), "fences did not take the place of membarriers");
+}
+
+static void *stays_pinned(void *unused)
+{
+    ebb_pin();
+    atomic_store(&go, 1);
+    for (;;)
+        rest();
+    return unused;
+}
+
+// Nothing that is retired can go, for long: who retires asks whether the pinned thread lives, and lets it run.
+static void held_up(long unused)
+{
+    (void)unused;
+    pthread_detach(start(stays_pinned, NULL));
+    while (!atomic_load(&go))
+        rest();
+    sandbox();
+    for (int i = 0; i < 300000; i++) {
+        void *p = malloc(100);
+        MUST(p != NULL, "malloc: %s", strerror(errno));
+        ebb_retire(p);
+    }
 }
 
 static void *waits(void *unused)
 {
     for (;;)
-        sched_yield();
+        rest();
     return unused;
 }
 
@@ -195,8 +212,8 @@ static void begin_and_sandbox(unsigned seed)
     for (volatile unsigned i = chance(&seed) % 100000; i > 0; i--)
         continue;
     sandbox();
-    for (int i = 0; i < 200; i++)
-        sched_yield();
+    for (int i = 0; i < 20; i++)
+        rest();
     _exit(0);
 }
 
@@ -217,8 +234,8 @@ static void beginning(long unused)
 int main(int argc, char **argv)
 {
     static const struct topic topics[] = {
-        {"single", single}, {"joined", joined},       {"threads", threads}, {"later", later},
-        {"pins", pins},     {"beginning", beginning}, {NULL, NULL}};
+        {"single", single}, {"joined", joined},   {"threads", threads},     {"later", later},
+        {"pins", pins},     {"held_up", held_up}, {"beginning", beginning}, {NULL, NULL}};
     run_topic(topics, argc, argv);
     return pass("it lived in the sandbox");
 }
