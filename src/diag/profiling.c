@@ -55,7 +55,7 @@ static void write_at_exit(void *unused)
     bool fits = ebbi_option_file(EBBI_OPTION_PROFILE, file, sizeof file);
     int error = fits ? ebbi_profile_to_file(file) : -ENAMETOOLONG;
     if (error != 0) {
-        ebbi_message("no heap profile: %s: %s", strerror(-error), file);
+        ebbi_message_file("no heap profile", error, file);
     } else {
         ebbi_message("heap profile in %s", file);
     }

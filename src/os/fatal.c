@@ -10,6 +10,7 @@
 
 #include "base/probe.h"
 #include "os/os.h"
+#include "os/text.h"
 
 void (*ebbi_before_abort)(void);
 
@@ -69,6 +70,52 @@ size_t ebbi_message_head(char out[EBBI_HEAD_ROOM])
     length += put_number(out + length, ebbi_os_process_number());
     __builtin_memcpy(out + length, "]: ", sizeof "]: ");
     return length + sizeof "]: " - 1;
+}
+
+// strerror is not for signal handlers.
+static const char *reason(int error)
+{
+    static const struct {
+        int error;
+        const char *is;
+    } reasons[] = {{ENOENT, "no such file or directory"},
+                   {ENOTDIR, "not a directory"},
+                   {EISDIR, "a directory"},
+                   {EACCES, "permission denied"},
+                   {EPERM, "not permitted"},
+                   {EROFS, "read-only file system"},
+                   {ENOSPC, "no space left"},
+                   {EFBIG, "too large"},
+                   {ENAMETOOLONG, "name too long"},
+                   {EINVAL, "no regular file"},
+                   {ENXIO, "nobody reads it"},
+                   {EMFILE, "too many open files"},
+                   {ENOMEM, "no memory"}};
+    for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++) {
+        if (reasons[i].error == error) {
+            return reasons[i].is;
+        }
+    }
+    return "refused";
+}
+
+void ebbi_message_file(const char *what, int error, const char *file)
+{
+    char line[EBBI_HEAD_ROOM + 512];
+    size_t head = ebbi_message_head(line);
+    struct ebbi_text text = {line + head, line + sizeof line - 1};
+    ebbi_text_put(&text, what);
+    ebbi_text_put(&text, ": ");
+    ebbi_text_put(&text, reason(-error));
+    ebbi_text_put(&text, " (errno ");
+    ebbi_text_number(&text, (uint64_t)-error, 10);
+    ebbi_text_put(&text, "): ");
+    ebbi_text_put(&text, file);
+    for (char *at = line + head; at < text.at; at++) {
+        *at = as_it_is(*at);
+    }
+    *text.at++ = '\n';
+    ebbi_os_write(2, line, (size_t)(text.at - line));
 }
 
 static EBBI_PRINTF(1, 0) void write_line(const char *format, va_list args)

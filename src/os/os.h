@@ -226,6 +226,8 @@ void ebbi_message_start(void); // the name as it is now: programs write over the
 
 // One such line, cut if need be. Not for signal handlers.
 void ebbi_message(const char *format, ...) EBBI_PRINTF(1, 2);
+// "WHAT: why (errno N): FILE", of a file that cannot be written; error: negative. Also in signal handlers.
+void ebbi_message_file(const char *what, int error, const char *file);
 
 // What ebbi_fatal does behind its message: the process is over. The thread may hold locks of a heap.
 EBBI_NORETURN void ebbi_end(void);

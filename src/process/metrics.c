@@ -317,27 +317,6 @@ static int write_all(void)
     return out.error != 0 ? out.error : error;
 }
 
-// strerror is not for signal handlers.
-static const char *reason(int error)
-{
-    switch (error) {
-    case -ENOSPC:
-        return ", no space left";
-    case -ENOENT:
-    case -ENOTDIR:
-        return ", no such directory";
-    case -EACCES:
-    case -EROFS:
-        return ", not permitted";
-    case -ENAMETOOLONG:
-        return ", name too long";
-    case -EINVAL:
-        return ", no regular file";
-    default:
-        return "";
-    }
-}
-
 // Once: what goes wrong again is no news.
 static void tell_error(int error)
 {
@@ -345,15 +324,7 @@ static void tell_error(int error)
         return;
     }
     metrics.told = true;
-    char line[EBBI_HEAD_ROOM + 512];
-    struct ebbi_text text = {line + ebbi_message_head(line), line + sizeof line - 1};
-    ebbi_text_put(&text, "cannot write the metrics: error ");
-    ebbi_text_number(&text, (uint64_t)-error, 10);
-    ebbi_text_put(&text, reason(error));
-    ebbi_text_put(&text, ": ");
-    ebbi_text_put(&text, metrics_file);
-    *text.at++ = '\n';
-    ebbi_os_write(2, line, (size_t)(text.at - line));
+    ebbi_message_file("cannot write the metrics", error, metrics_file);
 }
 
 // Under the lock. The child of a fork, vfork included, has its parent's state.

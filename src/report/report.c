@@ -152,19 +152,6 @@ static void put_traces(struct ebbi_text *text, const struct ebbi_report *r)
 
 // ---- both ----------------------------------------------------------------------------------------------
 
-static void say_no_file(int error)
-{
-    char out[EBBI_HEAD_ROOM + 512];
-    size_t head = ebbi_message_head(out);
-    struct ebbi_text text = {out + head, out + sizeof out - 1};
-    ebbi_text_put(&text, "no report in the file of EBB_CHECK_REPORT: errno ");
-    ebbi_text_number(&text, (uint64_t)-error, 10);
-    ebbi_text_put(&text, ": ");
-    ebbi_text_put(&text, report_path);
-    *text.at++ = '\n';
-    ebbi_os_write(2, out, (size_t)(text.at - out));
-}
-
 static void append_line(const struct ebbi_report *r, const struct ebbi_text *message)
 {
     struct ebbi_text line = {report_line, report_line + LINE_ROOM};
@@ -173,7 +160,7 @@ static void append_line(const struct ebbi_report *r, const struct ebbi_text *mes
     int error = fits ? ebbi_os_append(report_path, report_line, (size_t)(line.at - report_line))
                      : -ENAMETOOLONG;
     if (error != 0) {
-        say_no_file(error);
+        ebbi_message_file("no report in the file of EBB_CHECK_REPORT", error, report_path);
     }
 }
 

@@ -150,7 +150,8 @@ static void absent(long unused)
         exit(0);
     }
     begin("absent");
-    run("later/a.prom", "cannot write the metrics: error 2, no such directory: later/a.prom");
+    run("later/a.prom",
+        "cannot write the metrics: no such file or directory (errno 2): later/a.prom");
 }
 
 // No room: the old file stays, nothing lies beside it, one line says so, and no signal ends the process.
@@ -167,7 +168,7 @@ static void full(long unused)
         exit(file_now("a.prom") == before && is_whole("a.prom") ? 0 : 4);
     }
     begin("full");
-    run("a.prom", "cannot write the metrics: error 27: a.prom");
+    run("a.prom", "cannot write the metrics: too large (errno 27): a.prom");
     MUST(unlink("a.prom") == 0 && chdir("/") == 0 && rmdir(folder) == 0,
          "something lies beside the file");
 }
@@ -197,8 +198,8 @@ static void others(long unused)
     begin("others");
     struct stat state;
     MUST(mkfifo("fifo", 0600) == 0 && symlink("target", "link") == 0, "no files");
-    run("fifo", "cannot write the metrics: error 22, no regular file: fifo");
-    run("link", "cannot write the metrics: error 22, no regular file: link");
+    run("fifo", "cannot write the metrics: no regular file (errno 22): fifo");
+    run("link", "cannot write the metrics: no regular file (errno 22): link");
     MUST(lstat("fifo", &state) == 0 && S_ISFIFO(state.st_mode), "the fifo was replaced");
     MUST(lstat("link", &state) == 0 && S_ISLNK(state.st_mode), "the link was replaced");
     close(open("kept", O_WRONLY | O_CREAT | O_CLOEXEC, 0600));

@@ -64,7 +64,7 @@ static void named(long unused)
     memset(option + 4, 0, 5000);
     for (int i = 0; i < 2000; i++)
         strcat(option, "%p");
-    run(option, "no heap profile: File name too long: ");
+    run(option, "no heap profile: name too long (errno 36): ");
 }
 
 // Nobody reads: the process ends all the same. Somebody does, slowly: all of it comes.
@@ -79,7 +79,7 @@ static void fifo(long unused)
     begin("fifo");
     run("1,a.pb", "heap profile in a.pb");
     MUST(bytes_of("a.pb") > 0 && mkfifo("fifo", 0600) == 0, "no files");
-    run("64k,fifo", "no heap profile: No such device or address: fifo");
+    run("64k,fifo", "no heap profile: nobody reads it (errno 6): fifo");
     int reader = open("fifo", O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     MUST(reader >= 0 && fcntl(reader, F_SETPIPE_SZ, 4096) == 4096, "no reader");
     pid_t writer = fork();
@@ -101,9 +101,9 @@ static void absent(long unused)
     if (is_child())
         child();
     begin("absent");
-    run("64k,absent/a.pb", "no heap profile: No such file or directory: absent/a.pb");
-    run("64k,/dev/full", "no heap profile: No space left on device: /dev/full");
-    run("64k,.", "no heap profile: Is a directory: .");
+    run("64k,absent/a.pb", "no heap profile: no such file or directory (errno 2): absent/a.pb");
+    run("64k,/dev/full", "no heap profile: no space left (errno 28): /dev/full");
+    run("64k,.", "no heap profile: a directory (errno 21): .");
 }
 
 int main(int argc, char **argv)

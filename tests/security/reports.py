@@ -232,7 +232,7 @@ class Reports(Files):
                 self.assertIn("double free: 0x", done.stderr)
                 self.assertIn("freed by thread", done.stderr)
                 self.assertRegex(
-                    done.stderr, r"no report in the file of EBB_CHECK_REPORT: errno \d+: .*\n"
+                    done.stderr, r"no report in the file of EBB_CHECK_REPORT: [a-z ]+ \(errno \d+\): .*\n"
                 )
         refused = run("double_free", SMALL, CHECKS, "z" * 5000)
         self.assertIn("is not a file's name: ignored", refused.stderr)
