@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-import json
 import os
 import re
 import shlex
@@ -13,7 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from conftest import invoke, sample
-from verbs import fault_of
+from verbs import fault_of, user_command
 
 from ebbtide_lab import SCHEMA
 from ebbtide_lab.arms.allocators import Allocator
@@ -25,164 +24,7 @@ from ebbtide_lab.results.model import Sample
 from ebbtide_lab.scenarios import model
 from ebbtide_lab.scenarios.model import Scenario
 
-
-def user_command(layout: Layout, *arguments: str) -> list[str]:
-    code = "from ebbtide_lab.cli.main import main; main()"
-    places = ["--lib", str(layout.lib), "--programs", str(layout.programs)]
-    return [sys.executable, "-c", code, *places, *arguments]
-
-
-def run_as_user(layout: Layout, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = user_command(layout, *arguments)
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-
-
-def test_run_proves_the_allocator_and_keeps_the_exit_status(layout: Layout) -> None:
-    done = run_as_user(layout, "run", "--with", "glibc", "--", "sh", "-c", "exit 7")
-    assert done.returncode == 7
-    assert "malloc is glibc's" in done.stderr
-
-
-def test_run_of_a_static_program_is_not_proved(layout: Layout, tmp_path: Path) -> None:
-    source, program = tmp_path / "static.c", tmp_path / "static"
-    source.write_text("int main(void) { return 0; }\n")
-    subprocess.run(["gcc", "-static", str(source), "-o", str(program)], check=True)
-    done = run_as_user(layout, "run", "--with", "floor", "--", str(program))
-    assert done.returncode == 3
-    assert "not proved" in done.stderr
-
-
-OWN_MALLOC = """#include <stddef.h>
-    static char room[1 << 20];
-    static size_t used;
-    void *malloc(size_t n) { void *p = room + used; used += (n + 15) & ~(size_t)15; return p; }
-    void free(void *p) {}
-    void *calloc(size_t n, size_t m) { return malloc(n * m); }
-    void *realloc(void *p, size_t n) { return malloc(n); }
-    int main(void) { return malloc(1) == 0; }
-"""
-
-
-def test_run_of_a_program_with_its_own_malloc_says_that_alone(
-    layout: Layout, tmp_path: Path
-) -> None:
-    program = _program(tmp_path, OWN_MALLOC)
-    done = run_as_user(layout, "run", "--with", "glibc", "--", str(program))
-    assert done.returncode == 3
-    (line,) = done.stderr.splitlines()
-    assert f"had malloc from {program}" in line
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
-def test_a_name_that_the_terminal_lacks_is_shown_all_the_same(
-    encoding: str, layout: Layout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    library = _checking_library()
-    program = _program(tmp_path, "int main(void) { pause(); }").rename(tmp_path / "b\udcff\u20ac")
-    with subprocess.Popen([program], env={"LD_PRELOAD": str(library)}) as process:
-        try:
-            monkeypatch.setenv("PYTHONIOENCODING", encoding)
-            for _ in range(50):  # until it has begun
-                done = run_as_user(layout, "status", str(process.pid))
-                assert "Traceback" not in done.stderr
-                if done.returncode == 0:
-                    break
-        finally:
-            process.kill()
-    assert str(process.pid) in done.stdout
-
-
-def test_run_of_a_program_that_is_not_there_is_an_error(layout: Layout) -> None:
-    done = run_as_user(layout, "run", "--with", "glibc", "--", "/proc/self/nothing")
-    assert done.returncode == 1
-    assert "cannot start" in done.stderr
-
-
-def _checking_library() -> Path:
-    library = find_root() / "build" / "release" / "libebbtide.so"
-    if not library.is_file() or b"EBB_CHECK_REPORT" not in library.read_bytes():
-        pytest.skip("`make lib` has not built a library that checks")
-    return library
-
-
-def _program(folder: Path, text: str) -> Path:
-    source, program = folder / "program.c", folder / "program"
-    source.write_text(text)
-    subprocess.run(["gcc", "-O0", "-w", str(source), "-o", str(program)], check=True)
-    return program
-
-
-def test_run_checks_every_block(layout: Layout, tmp_path: Path) -> None:
-    library = _checking_library()
-    program = _program(
-        tmp_path,
-        "#include <stdlib.h>\n"
-        "int main(void)\n{\n    void *volatile p = malloc(20), *volatile q = malloc(20);\n"
-        "    for (int i = 0; i < 2; i++) { free(p); free(q); }\n    return 0;\n}\n",
-    )
-    checked = run_as_user(replace(layout, lib=library), "run", "--check", "--", str(program))
-    assert checked.returncode == 128 + signal.SIGABRT
-    assert "double free: " in checked.stderr
-    assert "freed by thread" in checked.stderr
-    refused = run_as_user(layout, "run", "--with", "glibc", "--check", "--", "true")
-    assert refused.returncode == 2
-    assert "are ebbtide's, not glibc's" in refused.stderr
-    report = tmp_path / "reports.jsonl"
-    logged = run_as_user(
-        replace(layout, lib=library), "run", "--log", "--report", str(report), "--", str(program)
-    )
-    assert logged.returncode == 0
-    kinds = [json.loads(line)["kind"] for line in report.read_text().splitlines()]
-    assert kinds == ["double free", "double free"]
-
-
-def test_run_says_at_once_that_no_report_can_be_written(layout: Layout, tmp_path: Path) -> None:
-    loop = tmp_path / "loop"
-    loop.symlink_to(loop)
-    astray = tmp_path / "astray"
-    astray.symlink_to(tmp_path / "nowhere" / "reports.jsonl")
-    long = tmp_path / ("x" * 300)
-    for place in (tmp_path, tmp_path / "nowhere" / "reports.jsonl", loop, astray, long):
-        refused = run_as_user(
-            layout, "run", "--check", "--report", str(place), "--", "echo", "started"
-        )
-        assert refused.returncode == 1
-        assert refused.stdout == ""
-        assert f"cannot write reports to {place}" in refused.stderr
-
-
-def test_run_takes_reports_wherever_they_can_be_written(layout: Layout, tmp_path: Path) -> None:
-    link = tmp_path / "link"
-    link.symlink_to(tmp_path / "reports.jsonl")
-    for place in (link, Path("/dev/stderr"), Path("/dev/null")):
-        done = run_as_user(
-            replace(layout, lib=_checking_library()),
-            *("run", "--check", "--report", str(place), "--", "sh", "-c", "echo $EBB_CHECK_REPORT"),
-        )
-        assert (done.returncode, done.stdout) == (0, f"{place}\n")
-
-
-def test_run_guards_a_sample(layout: Layout, tmp_path: Path) -> None:
-    environment = ("sh", "-c", "echo $EBB_CHECK")
-    library = _checking_library()
-    sampled = run_as_user(replace(layout, lib=library), "run", "--sample", "--", *environment)
-    assert (sampled.returncode, sampled.stdout) == (0, "sample\n")
-    report = tmp_path / "reports.jsonl"
-    program = _program(
-        tmp_path,
-        "#include <stdlib.h>\n"
-        "int main(void)\n{\n    char *volatile p = malloc(50005);\n    free(p);\n"
-        "    p[5] = 1;\n    return 0;\n}\n",
-    )
-    done = run_as_user(
-        replace(layout, lib=library), "run", "--sample", "--report", str(report), "--", str(program)
-    )
-    assert done.returncode == 128 + signal.SIGSEGV
-    assert json.loads(report.read_text())["kind"] == "use after free"
-    for pair in (("--sample", "--check"), ("--sample", "--log"), ("--check", "--log")):
-        refused = run_as_user(layout, "run", *pair, "--", "true")
-        assert refused.returncode == 2
-        assert "are three ways: one of them" in refused.stderr
+CMAKE = find_root() / "CMakeLists.txt"
 
 
 @pytest.mark.parametrize("asked", ["--help", "--version"])
@@ -194,17 +36,31 @@ def test_a_full_disk_is_told_of_what_no_verb_prints(asked: str) -> None:
     assert done.stderr == "Error: cannot write: No space left on device\n"
 
 
+def test_the_version_needs_no_installed_package() -> None:
+    """As from Debian's package, which has the sources and no metadata."""
+    code = (
+        "import importlib.metadata as told;"
+        "told.distributions = told.distribution = told.version = None;"
+        "from ebbtide_lab.cli.main import main; main()"
+    )
+    command = [sys.executable, "-c", code, "--version"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    version = re.search(r"^project\(ebbtide VERSION (\S+)", CMAKE.read_text(), re.M)
+    assert version is not None
+    assert (done.returncode, done.stdout) == (0, f"ebb, version {version[1]}\n"), done.stderr
+
+
 def test_missing_library_and_unknown_names_are_clear_errors(layout: Layout) -> None:
     for arguments, message in (
-        (["run", "--", "true"], "is missing; `make lib` builds it"),
-        (["bench", "quick"], "is missing; `make lib` builds it"),
+        (["run", "--", "true"], f"{layout.lib} is missing\n"),
+        (["bench", "quick"], f"{layout.lib} is missing; --arms chooses others"),
         (["bench", "nothing"], "no scenario or set is called 'nothing'"),
         (["bench", "--arms", "what"], "no allocator is called 'what'"),
         (["run", "--with", "what", "--", "true"], "no allocator is called 'what'"),
     ):
         result = invoke(layout, *arguments)
         assert result.exit_code == 1
-        assert message in result.output.replace("\n", " ")
+        assert message in result.output
 
 
 def test_bench_prints_the_table_and_keeps_the_runs(layout: Layout, tmp_path: Path) -> None:

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 import subprocess
-import tomllib
 from pathlib import Path
 
 import pytest
 from click.shell_completion import ShellComplete
-from click.testing import CliRunner
 
 from ebbtide_lab.arms import allocators, peers
-from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.scenarios import model
 
@@ -63,9 +60,3 @@ def test_a_set_that_cannot_be_read_offers_nothing(
     monkeypatch.setattr(model, "SCENARIO_SETS", tmp_path)
     assert offered("bench", "") == []
     assert offered("bench", "--arms", "") == []
-
-
-def test_version_is_that_of_the_package() -> None:
-    told = tomllib.loads((find_root() / "lab" / "pyproject.toml").read_text())["project"]["version"]
-    done = CliRunner().invoke(main, ["--version"])
-    assert (done.exit_code, done.output) == (0, f"ebb, version {told}\n")

@@ -3,6 +3,7 @@
 
 import json
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,20 @@ def machine(root: Path, files: dict[str, str], **environment: str) -> Machine:
 
 def findings(root: Path, files: dict[str, str], **environment: str) -> dict[str, Finding]:
     return {each.name: each for each in doctor.examine(machine(root, files, **environment))}
+
+
+def test_ctrl_c_leaves_the_noise_out(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(noise, "measure", interrupted)
+    done = invoke(layout, "doctor")
+    assert done.exit_code == 128 + signal.SIGINT
+    assert "governor" in done.output
+    assert "Aborted" not in done.output
+    facts = json.loads(invoke(layout, "doctor", "--json").output)
+    assert facts["findings"]
+    assert facts["noise"] is None
 
 
 def test_a_healthy_machine_is_good(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -337,6 +338,22 @@ def test_a_process_is_served_until_and_after_it_ends(
         tool.send_signal(signal.SIGTERM)
         output, errors = tool.communicate(timeout=60)
     assert (tool.returncode, output, errors) == (0, "", "")
+
+
+def test_one_path_is_served_and_its_head(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with (
+        under_ebbtide(GROWS, tmp_path, monkeypatch) as pid,
+        exporting(pid, "--listen", "127.0.0.1:0") as (_, url),
+    ):
+        for path in ("/", "/metric", "/metrics/", "/favicon.ico"):
+            with pytest.raises(urllib.error.HTTPError, match="404"):
+                scrape(url.removesuffix("/metrics") + path)
+        request = urllib.request.Request(url, method="HEAD")
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            assert answer.status == 200
+            assert answer.headers["Content-Type"].startswith("text/plain")
+            assert int(answer.headers["Content-Length"]) > 1000
+            assert answer.read() == b""
 
 
 def test_ctrl_c_ends_it_well_and_ipv6_is_spoken(

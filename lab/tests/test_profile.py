@@ -273,7 +273,7 @@ def test_files_that_hold_no_profile_are_told_in_a_line(file: Path, tmp_path: Pat
     ):
         (tmp_path / name).write_bytes(held)
         assert message in fault(tmp_path / name)
-    assert "No such file" in fault(tmp_path / "missing")
+    assert f"there is no file {tmp_path / 'missing'}" in fault(tmp_path / "missing")
     assert "Is a directory" in fault(tmp_path)
     assert "holds no sample" in fault(Maker().write(tmp_path / "empty.pb"))
 

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,6 +22,7 @@ from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.heap_profile import HeapProfile
+from ebbtide_lab.inspect.image import Process
 
 LEAKS = """
 #include <stdio.h>
@@ -156,7 +157,7 @@ def test_a_signal_ends_the_watch_and_shows_it(
 def test_what_was_asked_for_ends_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
         live = HeapProfile(pid)
-        live.ask(4096, 3)
+        live.begin(4096, 3)
         live.close()
         assert mean(pid) == 4096
         end = time.monotonic() + 30
@@ -168,13 +169,48 @@ def test_what_was_asked_for_ends_by_itself(tmp_path: Path, monkeypatch: pytest.M
 def test_another_tool_keeps_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
         live = HeapProfile(pid)
-        live.ask(4096, 60)
+        live.begin(4096, 60)
         done = profile(pid, "--seconds", 0.2, "--mean", 1 << 20)
         assert live.mean() == 4096
-        live.ask(0)
+        live.end()
         assert live.mean() == 0
         live.close()
     assert "one in 4.00 KiB" in done.output
+
+
+def test_one_that_begins_at_the_same_time_keeps_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one's turn comes just before that of the tool that looks first."""
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        other = HeapProfile(pid)
+        turn = Process.turn
+
+        def comes_second(process: Process, within_s: float) -> AbstractContextManager[None]:
+            monkeypatch.setattr(Process, "turn", turn)
+            other.begin(4096, 60)
+            return turn(process, within_s)
+
+        monkeypatch.setattr(Process, "turn", comes_second)
+        done = profile(pid, "--seconds", 0.2)
+        assert other.mean() == 4096
+        other.end()
+        assert other.mean() == 0
+        other.close()
+    assert done.exit_code == 0, done.output
+
+
+def test_one_that_ends_early_leaves_others_their_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        first, second = HeapProfile(pid), HeapProfile(pid)
+        first.begin(4096, 60)
+        second.begin(4096, 600)
+        second.end()
+        assert first.mean() == 4096
+        first.close()
+        second.close()
 
 
 def test_the_first_thread_may_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,7 +238,48 @@ def test_what_has_no_ebbtide_or_is_no_process_is_a_clear_error(tmp_path: Path) -
     with started(build(WAITS, tmp_path / "program")) as pid:
         assert "has no Ebbtide in it" in fault(pid)
     assert "no process has the number 4194400" in fault(4194400)
-    assert "cannot read" in fault("no-such-file")
+    for given in ("nginx", "99999999999999999999"):
+        told = f"there is no file {given}, and that is no PID"
+        assert told in fault(given, "--seconds", 1)
+        assert told in fault(given)
+
+
+def test_a_process_without_a_sample_is_named_and_what_helps(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        profile(pid, "--seconds", 0.5, "--mean", 4096)  # has stacks from now on
+        told = fault(pid, "--seconds", 0, "--mean", 1 << 40, "--view", "allocated")
+    assert f"process {pid} counts nothing for the view allocated" in told
+    assert "(one sample is taken in 1.00 TiB allocated; a smaller --mean takes more)" in told
+
+
+def test_what_a_process_cannot_do_is_told(tmp_path: Path) -> None:
+    """It answers each question at once: there is no memory for it."""
+    refuses = """
+#include <pthread.h>
+#include <stdint.h>
+static unsigned long none[64];
+static volatile struct { uint32_t asked, answered; int32_t result; uint32_t unused, what[6]; }
+    control;
+static void *answers(void *none)
+{
+    for (;;) {
+        control.result = -12;
+        __sync_synchronize();
+        control.answered = control.asked;
+    }
+}
+__attribute__((constructor)) static void begins(void)
+{
+    pthread_t thread;
+    pthread_create(&thread, NULL, answers, NULL);
+}
+"""
+    places = {"state": "none", "book": "none", "live": "none", "entry_bytes": "32"}
+    program = refuses + board(control="(const void *)&control", **places) + WAITS
+    with started(build(program, tmp_path / "refuses")) as pid:
+        assert f"process {pid} cannot begin a profile: Cannot allocate memory" in fault(pid)
 
 
 def test_another_version_is_told(tmp_path: Path) -> None:
@@ -272,9 +349,10 @@ def test_a_full_disk_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert done.stderr == "Error: cannot write: No space left on device\n"
 
 
-def test_a_closed_output_is_no_fault() -> None:
+@pytest.mark.parametrize("asked", ["ps --json", "ps", "--version"])
+def test_a_closed_output_is_told(asked: str) -> None:
     code = "from ebbtide_lab.cli.main import main; main()"
-    command = f"exec {sys.executable} -c '{code}' ps --json >&-"
+    command = f"exec {sys.executable} -c '{code}' {asked} >&-"
     done = subprocess.run(["sh", "-c", command], stderr=subprocess.PIPE, text=True, check=False)
-    assert done.returncode == 0
-    assert done.stderr == ""
+    assert done.returncode == 1
+    assert done.stderr == "Error: standard output is closed\n"

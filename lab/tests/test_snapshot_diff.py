@@ -21,7 +21,7 @@ from test_stalls import WAITS, build, started
 from verbs import fault_of
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.base.files import replace_text
+from ebbtide_lab.base.files import replace_text, write_new
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import heap as heaps
 from ebbtide_lab.inspect import snapshots
@@ -69,7 +69,7 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
 def test_what_is_no_snapshot_is_one_line(tmp_path: Path) -> None:
     path = tmp_path / "one"
     good = json.loads(snapshots.to_text(heap(SMALL)))
-    assert f"cannot read {path}: No such file" in fault("diff", path, path)
+    assert f"there is no file {path}" in fault("diff", path, path)
     assert "Is a directory" in fault("diff", tmp_path, path)
     for content in (b"", b"\xff\xfe", b"{", b"[" * 100_000):
         path.write_bytes(content)
@@ -288,6 +288,30 @@ def test_a_snapshot_of_a_process_is_read_again(
     assert snapshots.read(Path(found[1])) == looked[1]
     (tmp_path / "printed").write_text(printed.output)
     assert snapshots.read(tmp_path / "printed") == looked[2]
+
+
+def test_two_snapshots_of_one_second_have_two_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(heaps, "examine", lambda pid: heap(SizeClass(64, 1, 1, 0, 0), pid=pid))
+    monkeypatch.chdir(tmp_path)
+    told = [ebb("snapshot", 1).output for _ in range(3)]
+    name = re.sub(r"\.ebb\.json\.\n", "", told[0].removeprefix("Wrote "))
+    assert told[1:] == [f"Wrote {name}-{number}.ebb.json.\n" for number in (1, 2)]
+    assert len(list(tmp_path.iterdir())) == 3
+    assert snapshots.read(Path(f"{name}-2.ebb.json")).pid == 1
+    with pytest.raises(LabError, match="cannot write"):
+        write_new([tmp_path / "nowhere" / "x"], "")
+    with pytest.raises(UnicodeEncodeError):
+        write_new([tmp_path / "new"], "\udcff")
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_is_neither_a_file_nor_a_pid_is_told(tmp_path: Path) -> None:
+    beside = tmp_path / "beside"
+    for given in ("nginx", beside, 10**19):
+        assert f"there is no file {given}, and that is no PID" in fault("diff", given)
+        assert f"there is no file {given}, and that is no PID" in fault("diff", given, os.getpid())
 
 
 def test_what_grew_in_a_process_is_in_the_first_sentence(

@@ -122,7 +122,7 @@ def test_a_list_that_makes_no_sense_is_an_error(
     change: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stalls, "ATTEMPTS", 2)
-    monkeypatch.setattr(stalls, "MOST_PARTICIPANTS", 100)
+    monkeypatch.setattr("ebbtide_lab.inspect.board.MOST_PARTICIPANTS", 100)
     found = memory(0)
     found.words |= change
     with pytest.raises(LabError, match="too fast to be read"):

@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -196,7 +197,7 @@ int main(void)
 
 
 def status(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["status", *arguments])
+    return CliRunner(env={"COLUMNS": "160"}).invoke(main, ["status", *arguments])
 
 
 def flat(result: Result) -> str:
@@ -322,6 +323,32 @@ def test_a_process_that_may_not_be_dumped_is_told(
         child.communicate()
     assert done.exit_code == 1
     assert "it is set-user-ID or has made itself undumpable" in flat(done)
+
+
+@pytest.mark.parametrize("first", ["a.so", "b.so"])
+def test_of_two_copies_the_one_that_serves_malloc_is_shown(
+    first: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = find_root() / "build" / "release" / "libebbtide.so"
+    if not library.is_file() or NOTED not in library.read_bytes():
+        pytest.skip("`make lib` has not built a library with a board")
+    copies = [tmp_path / "a.so", tmp_path / "b.so"]
+    for each in copies:
+        shutil.copy(library, each)
+    serves, other = sorted(copies, key=lambda each: each.name != first)
+    program = build(WAITS, tmp_path / "program")
+    with monkeypatch.context() as patch:
+        patch.setenv("LD_PRELOAD", f"{serves}:{other}")
+        running = started(program)
+        pid = running.__enter__()
+    try:
+        facts = json.loads(status(str(pid), "--json").output)
+        told = flat(status(str(pid)))
+    finally:
+        running.__exit__(None, None, None)
+    assert (facts["library"], facts["others"]) == (str(serves), [str(other)])
+    assert f"Ebbtide {facts['version']} from {serves}" in told
+    assert f"another copy of Ebbtide, which does not serve malloc and is not shown: {other}" in told
 
 
 def test_ebbtide_itself_tells_who_holds_memory(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from top_screen import app_of, play, rows, shows, tell, until
 
 from ebbtide_lab.inspect.heap import Heap
 from ebbtide_lab.inspect.stalls import Stalls
-from ebbtide_lab.show.status import human_bytes
+from ebbtide_lab.show.status import human_bytes, share
 from ebbtide_lab.show.top import sheets
 from ebbtide_lab.show.top.app import TABS, Top
 from ebbtide_lab.show.top.feed import Feed, News
@@ -287,6 +287,42 @@ def test_it_goes_on_behind_a_dialog(key: str) -> None:
 
 
 # --- the feed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["has ended", "is another program now"])
+def test_what_became_of_it_fits_a_line(what: str) -> None:
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await tell(app, pilot, News(over=what))
+        assert shows(app, f"Process 4194304 {what}. Below is its last look. q leaves.")
+
+    play(app_of(replace(heap(), pid=4194304)), steps)
+
+
+@pytest.mark.parametrize("key", ["1", "slash", "question_mark", "t"])
+def test_ctrl_c_leaves_from_wherever_it_is_pressed(key: str) -> None:
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press(key, "ctrl+c")
+        assert not app.is_running
+
+    play(app_of(heap()), steps)
+
+
+def test_at_forty_columns_numbers_are_whole() -> None:
+    found = heap()
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        text = "\n".join(screen(app)[:11])
+        for each in accounts(found):
+            assert f"{human_bytes(each.bytes)} " in text
+            assert share(each.bytes, found.resident_bytes) in text
+        assert all(len(line.rstrip()) <= 40 for line in screen(app))
+        assert not any(line.rstrip().endswith("…") for line in screen(app)[:11])
+        for key in ("1", "2", "3", "4"):
+            await pilot.press(key)
+            await until(pilot, lambda: bool(rows(app)) or shows(app, "reading"))
+            assert not any(line.endswith("…") for line in rows(app))
+
+    play(app_of(found), steps, size=(40, 24))
 
 
 def test_a_process_that_ends_leaves_its_last_look() -> None:

@@ -30,7 +30,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli import top as top_verb
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.inspect import heap as heaps
+from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.heap import Subject
 from ebbtide_lab.show.top.app import Top
 
@@ -40,6 +40,26 @@ from ebbtide_lab.show.top.app import Top
 def top_of(pid: int) -> Top:
     subject = Subject(pid)
     return Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
+
+
+BECOMES = """
+#include <signal.h>
+#include <unistd.h>
+static void become(int number) { (void)number; execlp("sleep", "sleep", "60", (char *)0); }
+__attribute__((constructor)) static void begin(void) { signal(SIGUSR1, become); }
+"""
+
+
+def test_a_process_that_executes_another_program_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with under_ebbtide(BECOMES + LEAKS, tmp_path, monkeypatch) as pid:
+
+        async def steps(app: Top, pilot: Pilot[None]) -> None:
+            os.kill(pid, signal.SIGUSR1)
+            await until(pilot, lambda: shows(app, f"Process {pid} is another program now. Below"))
+
+        play(top_of(pid), steps)
 
 
 def test_a_running_process_is_watched_until_it_ends(
@@ -94,7 +114,7 @@ def fault(*arguments: object) -> str:
 def test_what_cannot_be_watched_is_told_in_a_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heaps, "ANSWERS_WITHIN_S", 0.1)
+    monkeypatch.setattr(control, "ANSWERS_WITHIN_S", 0.1)
     assert f"no process has the number {NOBODY}" in fault(NOBODY)
     with started(build(WAITS, tmp_path / "plain")) as pid:
         assert f"process {pid} has no Ebbtide in it" in fault(pid)

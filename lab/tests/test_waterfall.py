@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
+from heap_data import label
 from rich.console import Console
 from test_profile_live import LEAKS, under_ebbtide
 from test_stalls import WAITS
@@ -19,11 +20,11 @@ from top_data import any_heap, heap
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.cli import status as status_verb
 from ebbtide_lab.cli.main import main
-from ebbtide_lab.inspect import heap as heaps
+from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.heap import Heap
 from ebbtide_lab.inspect.labels import SHOWN
 from ebbtide_lab.inspect.lifetimes import is_running
-from ebbtide_lab.show.status import Look, human_bytes, print_status
+from ebbtide_lab.show.status import Look, human_bytes, print_status, share
 from ebbtide_lab.show.waterfall import LARGEST, accounts, most_idle
 
 
@@ -98,7 +99,7 @@ def test_a_running_process_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_one_that_does_not_answer_is_told_of_as_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(heaps, "ANSWERS_WITHIN_S", 0.1)
+    monkeypatch.setattr(control, "ANSWERS_WITHIN_S", 0.1)
     with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
         text = status(pid)
         facts = json.loads(status(pid, "--json").stdout)
@@ -108,6 +109,44 @@ def test_one_that_does_not_answer_is_told_of_as_before(
     assert "No region or domain has been used." in text.output
     assert "does not answer" in facts["not_asked"]
     assert "accounts" not in facts
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60, 80, 160])
+def test_numbers_are_whole_at_any_width(width: int) -> None:
+    text = io.StringIO()
+    name = "a-name-of-thirty-two-characters-"
+    found = replace(heap(), labels=[label(name, 1023 << 20, is_domain=True, opened=10**9)])
+    print_status(Look(found.status, found, ""), Console(width=width, file=text))
+    shown = text.getvalue()
+    for each in accounts(found):
+        assert human_bytes(each.bytes) in shown
+    for each in most_idle(found):
+        assert human_bytes(each.block_bytes) in shown
+        assert share(each.idle_bytes, each.idle_bytes + each.live_bytes) in shown
+    assert "1023 MiB" in shown
+    assert shown.count("…") == (width < 160), "the name alone is cut"
+    assert ("wider: " in shown) == (width < 160)
+    assert ("1,000,000,000" in shown) == (width == 160)
+
+
+class Clock:
+    """Goes on while somebody sleeps by it."""
+
+    now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def test_one_has_five_seconds_to_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = Clock()
+    monkeypatch.setattr(control, "time", clock)
+    with under_ebbtide(WAITS, tmp_path, monkeypatch) as pid:
+        assert "does not answer" in json.loads(status(pid, "--json").stdout)["not_asked"]
+    assert 5 <= clock.now < 6
 
 
 def test_one_that_may_not_be_written_is_told_of_as_before(

@@ -187,6 +187,9 @@ class Source:
     def trim(self) -> None:
         self.trims += 1
 
+    def is_there(self) -> bool:
+        return not self._ends
+
     def close(self) -> None:
         self.is_closed = True
 

@@ -160,7 +160,7 @@ def _build_from_crate(entry: dict[str, Any], layout: Layout) -> Allocator:
 
 def _own(name: str, path: Path, how: str) -> Allocator:
     if not path.is_file():
-        return Allocator(name, None, problem=f"{path} is missing; {how}")
+        return Allocator(name, None, problem=f"{path} is missing{how}")
     return Allocator(name, path.resolve(), f"build {digest(path)}")
 
 
@@ -225,11 +225,12 @@ def names(layout: Layout) -> list[str]:
 def find(name: str, layout: Layout) -> Allocator:
     """The allocator of this name, built if need be; an unknown name is an error."""
     if name in (EBBTIDE, EBBTIDE_AGAIN):
-        return replace(_own(name, layout.lib, "`make lib` builds it"), scheme=EBBTIDE)
+        how = "" if layout.is_lib_given else "; `make lib` builds it"
+        return replace(_own(name, layout.lib, how), scheme=EBBTIDE)
     if name == GLIBC:
         return _glibc()
     if name == FLOOR:
-        return _own(name, layout.program(FLOOR_FILE), "bench/ builds it")
+        return _own(name, layout.program(FLOOR_FILE), "; bench/ builds it")
     catalogue = load_catalogue(layout)
     if name not in catalogue:
         known = ", ".join(names(layout))

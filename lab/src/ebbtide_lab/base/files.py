@@ -3,6 +3,7 @@
 
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
@@ -19,6 +20,27 @@ def replace_text(path: Path, text: str) -> None:
             _replace(target, text)
     except OSError as error:
         raise LabError(f"cannot write {path}: {error.strerror}") from error
+
+
+def write_new(paths: Iterable[Path], text: str) -> Path:
+    """The first of them that is not there."""
+    target = next(filter(_is_made, paths))
+    try:
+        replace_text(target, text)
+    except BaseException:
+        target.unlink(missing_ok=True)
+        raise
+    return target
+
+
+def _is_made(path: Path) -> bool:
+    try:
+        path.touch(exist_ok=False)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise LabError(f"cannot write {path}: {error.strerror}") from error
+    return True
 
 
 def _replace(target: Path, text: str) -> None:

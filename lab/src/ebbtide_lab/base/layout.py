@@ -10,6 +10,7 @@ from ebbtide_lab.base.errors import LabError
 PACKAGE = Path(__file__).resolve().parents[1]
 SCENARIO_SETS = PACKAGE / "scenarios" / "sets"
 WORKLOADS = PACKAGE / "workloads"
+LIBRARY = "libebbtide.so"
 CARRIED = PACKAGE / "lib"  # the library and the witness, in a wheel
 
 
@@ -36,16 +37,20 @@ class Layout:
     def of(cls, lib: Path | None, programs: Path | None) -> "Layout":
         if is_wheel():
             given = programs.absolute() if programs else CARRIED
-            return cls(CARRIED, lib or CARRIED / "libebbtide.so", given)
+            return cls(CARRIED, lib or CARRIED / LIBRARY, given)
         root = find_root()
         release = root / "build" / "release"
         # Programs are started elsewhere: a place that the user gave must not depend on it.
         given = programs.absolute() if programs else release / "bench"
-        return cls(root, lib or release / "libebbtide.so", given)
+        return cls(root, lib or release / LIBRARY, given)
 
     @property
     def build(self) -> Path:
         return self.root / "build"
+
+    @property
+    def is_lib_given(self) -> bool:
+        return self.lib != self.build / "release" / LIBRARY
 
     def program(self, name: str) -> Path:
         """A workload program or helper; builds all of them when one is missing."""

@@ -11,6 +11,7 @@ from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import stalls
 from ebbtide_lab.machine import doctor, noise
 from ebbtide_lab.machine.doctor import Machine
+from ebbtide_lab.measure import interrupts
 from ebbtide_lab.show.console import open_console
 from ebbtide_lab.show.doctor import print_findings, print_noise
 from ebbtide_lab.show.stalls import print_stalls
@@ -27,7 +28,7 @@ EXIT_STALLED = 1
     type=FloatRange(0, 3600),
     default=NOISE_SECONDS,
     show_default=True,
-    help="How long to measure the noise.",
+    help="How long to measure the noise; Ctrl-C leaves it out.",
 )
 @click.option("--pid", type=click.IntRange(1), help="Examine this process instead.")
 @click.option(
@@ -47,14 +48,20 @@ def doctor_command(as_json: bool, seconds: float, pid: int | None, stall_ms: int
         _examine_process(pid, stall_ms, as_json)
         return
     findings = doctor.examine(Machine.this())
-    measured = noise.measure(seconds)
+    measured = None
+    with interrupts.kept() as interrupt:
+        measured = noise.measure(seconds)
     if as_json:
-        facts = {"findings": [asdict(each) for each in findings], "noise": asdict(measured)}
+        told = asdict(measured) if measured else None
+        facts = {"findings": [asdict(each) for each in findings], "noise": told}
         click.echo(json.dumps(facts, indent=2))
-        return
-    console = open_console()
-    print_findings(findings, console)
-    print_noise(measured, console)
+    else:
+        console = open_console()
+        print_findings(findings, console)
+        if measured:
+            print_noise(measured, console)
+    if interrupt.signal:
+        sys.exit(128 + interrupt.signal)
 
 
 def _examine_process(pid: int, stall_ms: int, as_json: bool) -> None:

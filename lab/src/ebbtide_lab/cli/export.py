@@ -4,8 +4,10 @@
 import re
 import socket
 import time
+from collections.abc import Iterable
 from contextlib import closing, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
 import click
@@ -19,7 +21,11 @@ from ebbtide_lab.inspect.scraping import Watch
 from ebbtide_lab.measure import interrupts
 from ebbtide_lab.show.metrics import registry_of
 
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
+
 ANY = "0.0.0.0"
+PATH = "/metrics"
 MOST_PORT = 65535
 ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 CLIENT_S = 30
@@ -87,6 +93,26 @@ def _address(given: str) -> tuple[str, int]:
     return found["six"] or found["host"] or ANY, int(found["port"])
 
 
+def _app(registry: CollectorRegistry) -> "WSGIApplication":
+    """At one path, so that a mistaken one is seen. HEAD is GET without the text."""
+    metrics: WSGIApplication = make_wsgi_app(registry)
+
+    def answer(environ: "WSGIEnvironment", start: "StartResponse") -> Iterable[bytes]:
+        if environ["PATH_INFO"] != PATH:
+            start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
+            return [f"The metrics are at {PATH}.\n".encode()]
+        if environ["REQUEST_METHOD"] != "HEAD":
+            return metrics(environ, start)
+        heads: list[tuple[str, list[tuple[str, str]]]] = []
+        take = cast("StartResponse", lambda *head: heads.append(head))
+        found = metrics({**environ, "REQUEST_METHOD": "GET"}, take)
+        [(status, headers)] = heads
+        start(status, [*headers, ("Content-Length", str(sum(map(len, found))))])
+        return []
+
+    return answer
+
+
 class _Handler(WSGIRequestHandler):
     """Says nothing, and lets nobody who asks nothing keep a thread for long."""
 
@@ -109,12 +135,12 @@ def _serve(registry: CollectorRegistry, host: str, port: int) -> None:
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
         kind = _Server6 if family == socket.AF_INET6 else ThreadingWSGIServer
-        server = make_server(host, port, make_wsgi_app(registry), kind, _Handler)
+        server = make_server(host, port, _app(registry), kind, _Handler)
     except (OSError, UnicodeError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
         raise LabError(f"cannot listen at {where}:{port}: {reason}") from error
     with server:
-        click.echo(f"Metrics are at http://{where}:{server.server_port}/metrics")
+        click.echo(f"Metrics are at http://{where}:{server.server_port}{PATH}")
         server.serve_forever()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import click
 
+from ebbtide_lab import VERSION
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout, is_wheel
 
@@ -76,15 +77,23 @@ class Main(click.Group):
         parent: click.Context | None = None,
         **extra: object,
     ) -> click.Context:
+        if sys.stdout is None:
+            sys.stdout = _Closed()
         with _told():  # --help and --version print here
             return super().make_context(info_name, args, parent, **extra)
 
     def invoke(self, ctx: click.Context) -> object:
         with _told():
             done = super().invoke(ctx)
-            if sys.stdout is not None:  # closed by who started us
-                sys.stdout.flush()
+            sys.stdout.flush()
         return done
+
+
+class _Closed(io.TextIOBase):
+    """Standard output, closed by who started us: what prints nothing does without."""
+
+    def write(self, _text: str) -> int:
+        raise LabError("standard output is closed")
 
 
 @contextmanager
@@ -115,7 +124,7 @@ def _lacking(name: str, error: Exception) -> click.Command:
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog='Completion in bash: eval "$(_EBB_COMPLETE=bash_source ebb)"; zsh and fish likewise.',
 )
-@click.version_option(package_name="ebbtide", prog_name="ebb")
+@click.version_option(VERSION, prog_name="ebb")
 @click.option("--lib", type=click.Path(path_type=Path), help="Ebbtide's shared library.")
 @click.option("--programs", type=click.Path(path_type=Path), help="Folder of the built bench/.")
 @click.pass_context

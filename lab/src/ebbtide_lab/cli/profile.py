@@ -106,7 +106,7 @@ def profile_command(file: Path, **asked: Unpack[Asked]) -> None:
     base = stacks.read(asked["base"]) if asked["base"] else None
     found = weights.weigh(profile, base, view, by)
     if not found:
-        raise LabError(f"{file} counts nothing for the view {view}")
+        raise _empty(profile, file, f"counts nothing for the view {view}")
     whole = weights.weigh(profile, base, weights.WHOLE[view]) if view in weights.WHOLE else []
     if asked["focus"]:
         found = weights.focus(found, asked["focus"])
@@ -147,8 +147,16 @@ def _read(file: Path, asked: Asked) -> Profile:
     else:
         profile = stacks.read(file)
     if not profile.stacks:
-        raise LabError(f"{file} holds no sample: was anything allocated while the profile was on?")
+        what = "holds no sample: was anything allocated while the profile was on?"
+        raise _empty(profile, file, what)
     return profile
+
+
+def _empty(profile: Profile, file: Path, what: str) -> LabError:
+    """A process may have allocated too little to have a sample."""
+    mean = f"one sample is taken in {human_bytes(profile.period)} allocated"
+    more = "" if profile.path == file else f" ({mean}; a smaller --mean takes more)"
+    return LabError(f"{profile.path} {what}{more}")
 
 
 def _watch(pid: int, seconds: float, mean: int | None, is_pinned: bool) -> Profile:

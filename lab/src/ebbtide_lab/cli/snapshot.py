@@ -5,7 +5,7 @@ from pathlib import Path
 
 import click
 
-from ebbtide_lab.base.files import replace_text
+from ebbtide_lab.base.files import replace_text, write_new
 from ebbtide_lab.inspect import heap, snapshots
 
 STDOUT = "-"
@@ -31,6 +31,8 @@ def snapshot_command(pid: int, out: Path | None) -> None:
     if str(out) == STDOUT:
         click.echo(text, nl=False)
         return
-    path = out or Path(snapshots.file_name(found))
-    replace_text(path, text)
-    click.echo(f"Wrote {path}.")
+    if out is None:
+        out = write_new(snapshots.file_names(found), text)
+    else:
+        replace_text(out, text)
+    click.echo(f"Wrote {out}.")

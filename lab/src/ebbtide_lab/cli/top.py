@@ -50,8 +50,7 @@ def top_command(pid: int, interval: float) -> None:
 
 
 def _has_terminal() -> bool:
-    files = (sys.stdin, sys.stdout)
-    return all(each is not None and each.isatty() for each in files)
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def _wanted(module: str, what: str) -> ModuleType:

@@ -5,11 +5,13 @@ stripped program that the library is linked into, and where the file was replace
 """
 
 import struct
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Process, Torn, shown, text_of, torn_reason
+from ebbtide_lab.inspect.image import Memory, Process, Torn, shown, text_of, torn_reason
 
 LIBRARY = "libebbtide"
 NOTE = struct.pack("<III8s", 8, 8, 1, b"Ebbtide")  # bytes of owner and content, type, owner
@@ -19,6 +21,9 @@ MAGIC = 0x454242424F524431
 VERSION = 3
 REST = struct.Struct("<16s5Q5Q4Q")
 MOST_PARTS = 4096  # of the sum of what waits
+PARTICIPANT = struct.Struct("<QQIIQ")
+WORD = struct.Struct("<Q")
+MOST_PARTICIPANTS = 200_000
 
 
 class Reclaim(NamedTuple):
@@ -41,7 +46,8 @@ class Profile(NamedTuple):
 
 
 class Board(NamedTuple):
-    """Addresses in the process, but for the first two and `labels_a_part`."""
+    """Addresses in the process, but for `release` and `labels_a_part`. `others`: of boards of other
+    copies of Ebbtide in it."""
 
     address: int
     release: str
@@ -52,13 +58,58 @@ class Board(NamedTuple):
     options: int
     reclaim: Reclaim
     profile: Profile
+    others: tuple[int, ...] = ()
 
 
 def find(process: Process) -> Board | None:
-    """The first one's. LabError: it is of another version than this tool."""
+    """Of several the one that serves malloc, by which most threads have allocated. Where they are
+    as many, it is the one at the higher address: what is preloaded first is mapped above the next,
+    and the program below all. LabError: it is of another version than this tool."""
+    found: list[Board] = []
+    faults: list[LabError] = []
     for note in process.notes(NOTE, DISTANCE.size):
-        return _read(process, note.address + DISTANCE.unpack(note.content)[0])
+        try:
+            found.append(_read(process, note.address + DISTANCE.unpack(note.content)[0]))
+        except LabError as error:  # perhaps of a library that is mapped as a file
+            faults.append(error)
+    if len(found) > 1:
+        found.sort(key=lambda each: (_attached(process, each.reclaim), each.address))
+    if found:
+        *others, serves = found
+        return serves._replace(others=tuple(each.address for each in others))
+    if faults:
+        raise faults[0]
     return None
+
+
+def participants(memory: Memory, its: Reclaim) -> Iterator[tuple[int, int]]:
+    """State and thread of each (include/ebbtide/detail/pin.h). The library puts new ones, and those
+    in the way of the clock, at the head: with the head as it was, none has been passed over. Torn:
+    it was not, or a record is not of this clock."""
+    head = at = word(memory, its.first)
+    seen: set[int] = set()
+    while at:
+        state, now, _, thread, following = PARTICIPANT.unpack(memory.read(at, PARTICIPANT.size))
+        if now != its.now or at in seen or len(seen) == MOST_PARTICIPANTS:
+            raise Torn
+        seen.add(at)
+        yield state, thread
+        at = following
+    if word(memory, its.first) != head:
+        raise Torn
+
+
+def word(memory: Memory, address: int) -> int:
+    return int(WORD.unpack(memory.read(address, WORD.size))[0])
+
+
+def _attached(memory: Memory, its: Reclaim) -> int:
+    """How many threads; where they come and go, as many as were seen."""
+    count = 0
+    with suppress(Torn):
+        for _ in participants(memory, its):
+            count += 1
+    return count
 
 
 def require(process: Process) -> Board:

@@ -25,7 +25,6 @@ COUNT = struct.Struct("<Q")
 THREAD = struct.Struct("<4Q")
 MOST_THREADS = 1024  # EBBI_PUBLISHED_THREADS
 ATTEMPTS = 20
-ANSWERS_WITHIN_S = 2.0  # a helper looks once a second: who waits longer waits in vain
 
 
 @dataclass(frozen=True)
@@ -100,7 +99,8 @@ class Heap:
     """`classes`: those that have slabs, the smallest blocks first. Faults: of the process since
     its start, without and with the disk. `start_ticks`: when it began, in the kernel's ticks since
     the machine's start; with the number it tells a process from the next that has it. `rest`: of
-    the labels, as in labels.py. `heaps`: of threads that have allocated, the first 1,024."""
+    the labels, as in labels.py. `heaps`: of threads that have allocated, the first 1,024.
+    `others`: as in lifetimes.py."""
 
     pid: int
     name: str
@@ -117,6 +117,7 @@ class Heap:
     start_ticks: int = 0  # 0: not known
     rest: Rest = NO_REST
     heaps: list[ThreadHeap] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
 
     @property
     def status(self) -> Status:
@@ -129,6 +130,7 @@ class Heap:
             self.resident_bytes,
             self.labels,
             self.rest,
+            self.others,
         )
 
 
@@ -153,7 +155,7 @@ class Subject:
     def look(self, with_threads: bool = True) -> Heap:
         """With the heaps of its threads and their names, which are a file each."""
         pid = self._process.pid
-        self._control.ask(control.SNAPSHOT, within_s=ANSWERS_WITHIN_S)
+        self._control.ask(control.SNAPSHOT)
         with told(pid):
             totals, classes, heaps = self._published(with_threads)
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
@@ -176,6 +178,7 @@ class Subject:
                 began,
                 held.rest,
                 [self._named(*row) for row in heaps],
+                [lifetimes.file_at(self._process, each) for each in self._its.others],
             )
 
     def stalls(self) -> Stalls:
@@ -187,6 +190,14 @@ class Subject:
 
     def trim(self) -> None:
         self._control.ask(control.TRIM)
+
+    def is_there(self) -> bool:
+        """False when the process has ended or executed another program."""
+        try:
+            self._process.read(self._its.address, 1)
+        except Torn:
+            return False
+        return True
 
     def _named(self, thread: int, cached: int, retired: int, taken: int) -> ThreadHeap:
         return ThreadHeap(thread, self._process.thread_name(thread), cached, retired, taken)

@@ -7,6 +7,7 @@ read without stopping anybody; a sum may be an allocation behind. It is asked fo
 """
 
 import struct
+import time
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -73,6 +74,7 @@ class HeapProfile:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
+        self._own = self._others = 0  # until when, in the process' time
         self._process = Process(pid, writes=True)
         try:
             its = board.require(self._process)
@@ -105,9 +107,23 @@ class HeapProfile:
         """When it ends by itself, in the process' time; 0: it is off, or the program's own."""
         return self._state()[2]
 
-    def ask(self, mean: int, seconds: float = 0) -> None:
-        """On for so long, or with 0 off, unless the program itself has one. Returns when it is."""
-        self._control.ask(control.PROFILE, mean, round(seconds * 1000))
+    def begin(self, mean: int, seconds: float) -> None:
+        """On for so long from now, unless the program itself has one. Returns when it is. What was
+        on before is looked at in the same turn: another tool may begin one any time."""
+        with self._control.turn():
+            before = self.until()
+            if before != self._own:
+                self._others = before
+            if before or not self.mean():
+                self._control.ask_in_turn(control.PROFILE, mean, round(seconds * 1000))
+            self._own = self.until()
+
+    def end(self) -> None:
+        """What was begun here; but what others want on for longer stays on."""
+        with self._control.turn():
+            is_ours = self.until() == self._own and self._others <= time.monotonic() * 1000
+            if self._own and is_ours:
+                self._control.ask_in_turn(control.PROFILE)
 
     def look(self) -> None:
         """Has the process see what each sample in use keeps. Returns when it has."""

@@ -5,7 +5,7 @@ import os
 import re
 import select
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
@@ -17,7 +17,7 @@ from ebbtide_lab.inspect.labels import NO_REST, Label, Rest, Table
 @dataclass(frozen=True)
 class Status:
     """Labels: who holds most comes first. `library`: the file that it is from, which may be the
-    program's own."""
+    program's own. `others`: those of other copies, which do not serve malloc."""
 
     pid: int
     name: str
@@ -26,6 +26,7 @@ class Status:
     resident_bytes: int
     labels: list[Label]
     rest: Rest = NO_REST
+    others: list[str] = field(default_factory=list)
 
 
 def examine(pid: int, most_labels: int | None = None) -> Status:
@@ -34,9 +35,16 @@ def examine(pid: int, most_labels: int | None = None) -> Status:
         its = board.require(process)
         now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
         found = Table(process, its.labels, its.labels_a_part, most_labels).read(now_ms)
-        library = file_at(process, its.address)
-        name, resident = process.thread_name(pid), resident_bytes(process.folder)
-        return Status(pid, name, library, its.release, resident, found.found, found.rest)
+        return Status(
+            pid,
+            process.thread_name(pid),
+            file_at(process, its.address),
+            its.release,
+            resident_bytes(process.folder),
+            found.found,
+            found.rest,
+            others=[file_at(process, each) for each in its.others],
+        )
     except Torn as error:
         raise LabError(f"process {pid} ended, or became another program, just now") from error
     finally:

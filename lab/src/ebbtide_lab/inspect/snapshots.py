@@ -3,7 +3,9 @@
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import count
 from pathlib import Path
 from types import UnionType
 from typing import TypeVar, get_type_hints
@@ -15,17 +17,22 @@ from ebbtide_lab.inspect.labels import NO_REST, Label
 SCHEMA = 2
 MARK = "ebbtide_heap_snapshot"  # its value is the schema
 SUFFIX = ".ebb.json"
+LEFT_OUT = ("rest", "others")  # a file has all labels
 MOST = 1 << 64  # no number of a process is as large
 
 Record = TypeVar("Record", Heap, Totals, SizeClass, ThreadHeap, Label)
 
 
-def file_name(heap: Heap) -> str:
-    return f"{heap.pid}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(heap.taken))}{SUFFIX}"
+def file_names(heap: Heap) -> Iterator[Path]:
+    """PID-DATE-TIME, and where others have that, the same with 1, 2 and so on behind it."""
+    name = f"{heap.pid}-{time.strftime('%Y%m%d-%H%M%S', time.localtime(heap.taken))}"
+    yield Path(f"{name}{SUFFIX}")
+    for number in count(1):
+        yield Path(f"{name}-{number}{SUFFIX}")
 
 
 def to_text(heap: Heap) -> str:
-    facts = {name: value for name, value in asdict(heap).items() if name != "rest"}
+    facts = {name: value for name, value in asdict(heap).items() if name not in LEFT_OUT}
     return json.dumps({MARK: SCHEMA, **facts}, indent=1) + "\n"
 
 
@@ -48,10 +55,8 @@ def read(path: Path) -> Heap:
         classes = [_made(SizeClass, each) for each in facts["classes"]]
         heaps = [_made(ThreadHeap, each) for each in facts["heaps"]]
         labels = [_made(Label, each) for each in facts["labels"]]
-        facts["rest"] = NO_REST  # in a file there are all labels
-        return _made(
-            Heap, facts, totals=totals, classes=classes, heaps=heaps, labels=labels, rest=NO_REST
-        )
+        made = {"totals": totals, "classes": classes, "heaps": heaps, "labels": labels}
+        return _made(Heap, facts | dict.fromkeys(LEFT_OUT), **made, rest=NO_REST, others=[])
     except KeyError as error:
         raise LabError(f"{path} is a damaged snapshot: it has no {error.args[0]}") from error
     except TypeError as error:

@@ -1,23 +1,19 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """Who stalls whom in a process that has Ebbtide loaded, read from its memory.
 
-The board leads to the clock of the default collector and to the list of its participants
-(include/ebbtide/detail/pin.h). They change while they are read. A list that is not the same at the
-end, a record that is not of this clock, or one that is gone make a new attempt.
+The board leads to the clock of the default collector and to the list of its participants. They
+change while they are read: a list that has changed, or a record that is gone, make a new attempt.
 """
 
-import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board
-from ebbtide_lab.inspect.board import Reclaim
+from ebbtide_lab.inspect.board import Reclaim, participants, word
 from ebbtide_lab.inspect.image import Memory, Process, Torn
 
-PARTICIPANT = struct.Struct("<QQIIQ")
-WORD = struct.Struct("<Q")
 # A participant's state is an epoch above a mark of the library and the depth of the pin: 0
 # outside of one, where the epoch may be an old one. The clock's word is the epoch above a mark.
 EPOCH_SHIFT = 16
@@ -25,7 +21,6 @@ DEPTH = 0x7FFF
 LINE = 64
 ATTEMPTS = 50
 ATTEMPTS_WAIT_S = 0.002
-MOST_PARTICIPANTS = 200_000
 MOST_S = 5.0
 
 
@@ -79,10 +74,10 @@ def read_stalls(memory: Memory, its: Reclaim, now_ms: int, name_of: Callable[[in
 
 
 def _read_once(memory: Memory, its: Reclaim, now_ms: int, name_of: Callable[[int], str]) -> Stalls:
-    states = list(_participants(memory, its))
+    states = list(participants(memory, its))
     # The clock after the pins: a pin that it has left behind is old for certain.
-    epoch = _word(memory, its.now) >> EPOCH_SHIFT
-    changed_ms = _word(memory, its.changed_ms)
+    epoch = word(memory, its.now) >> EPOCH_SHIFT
+    changed_ms = word(memory, its.changed_ms)
     age_ms = max(0, now_ms - changed_ms) if changed_ms else 0
     pins = []
     for state, thread in states:
@@ -96,26 +91,6 @@ def _read_once(memory: Memory, its: Reclaim, now_ms: int, name_of: Callable[[int
 
 def _waiting(memory: Memory, its: Reclaim) -> int:
     """Amid changes one part may be seen without another: at worst less than nothing."""
-    parts = (_word(memory, its.waiting + LINE * part) for part in range(its.parts))
+    parts = (word(memory, its.waiting + LINE * part) for part in range(its.parts))
     total = sum(parts) % (1 << 64)
     return total if total < 1 << 63 else 0
-
-
-def _participants(memory: Memory, its: Reclaim) -> Iterator[tuple[int, int]]:
-    """State and thread of each. The library puts new ones, and those in the way of the
-    clock, at the head: with the head as it was, none has been passed over."""
-    head = at = _word(memory, its.first)
-    seen: set[int] = set()
-    while at:
-        state, now, _, thread, following = PARTICIPANT.unpack(memory.read(at, PARTICIPANT.size))
-        if now != its.now or at in seen or len(seen) == MOST_PARTICIPANTS:
-            raise Torn
-        seen.add(at)
-        yield state, thread
-        at = following
-    if _word(memory, its.first) != head:
-        raise Torn
-
-
-def _word(memory: Memory, address: int) -> int:
-    return int(WORD.unpack(memory.read(address, WORD.size))[0])

@@ -31,10 +31,8 @@ def watch(
     each sample keeps is told then, as one type more."""
     live = HeapProfile(pid)
     try:
-        since, before, until = time.monotonic_ns(), live.read(), live.until()
-        if until != 0 or live.mean() == 0:
-            live.ask(mean, seconds + GRACE_S)
-        own = live.until()
+        since, before = time.monotonic_ns(), live.read()
+        live.begin(mean, seconds + GRACE_S)
         mean = live.mean() or mean
         with interrupts.kept():
             lifetimes.wait_beside(pid, seconds)
@@ -42,8 +40,7 @@ def watch(
             look(live)
         found = recorded(live, mean, before, since, pins=look is not None)
         with suppress(LabError):
-            if live.until() == own != until:  # else it is the program's, or another tool's
-                live.ask(0)
+            live.end()
         return found
     finally:
         live.close()

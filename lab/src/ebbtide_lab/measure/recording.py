@@ -4,7 +4,6 @@
 import os
 import resource
 import signal
-import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -12,11 +11,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from math import inf
 from pathlib import Path
-from types import FrameType
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.measure.process import running
+from ebbtide_lab.measure.signals import Child, Signals
 from ebbtide_lab.measure.tracing import Info, call_tool, read_info
 
 RECORDER = "libebbtide_record.so"
@@ -110,31 +108,23 @@ def _scratch(folder: Path) -> Iterator[Path]:
         yield Path(name).resolve()
 
 
-class Watch:
-    """Waits for others. Ctrl-C, and what else would end this process, ends a wait instead."""
+class Watch(Signals):
+    """Waits for others. Ctrl-C, and what else would end this process, ends a wait instead; not what
+    is ignored, as under nohup."""
 
     def __init__(self, tell: Tell) -> None:
+        super().__init__([each for each in ENDING if signal.getsignal(each) != signal.SIG_IGN])
         self.tell = tell
-        self._is_interrupted = False
 
     def __enter__(self) -> "Watch":
-        self._before = {number: signal.signal(number, self._interrupt) for number in ENDING}
+        super().__enter__()
         return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _interrupt(self, _number: int, _frame: FrameType | None) -> None:
-        self._is_interrupted = True
 
     def wait(self, is_over: Callable[[], bool], deadline: float, poll_s: float) -> bool:
         """False at the deadline, and when it was interrupted."""
         while not is_over():
-            if self._is_interrupted or time.monotonic() >= deadline:
-                self._is_interrupted = False
+            if time.monotonic() >= deadline or self.take(poll_s):
                 return False
-            time.sleep(poll_s)
         return True
 
 
@@ -155,11 +145,14 @@ def _deadline(request: Request) -> float:
 
 def _run(request: Request, environment: dict[str, str], watch: Watch) -> Run:
     before = _children_cpu_s()
-    with running(request.command, env=environment) as child:
-        if not watch.wait(lambda: child.poll() is not None, _deadline(request), POLL_S):
+    child = watch.start(request.command, environment, in_own_session=True)
+    try:
+        if not watch.wait(child.is_over, _deadline(request), POLL_S):
             _end(child, watch)
-    code = child.returncode
-    return Run(code if code >= 0 else 128 - code, _children_cpu_s() - before)
+    finally:
+        if not child.is_over():
+            child.kill()
+    return Run(child.status, _children_cpu_s() - before)
 
 
 def _children_cpu_s() -> float:
@@ -167,13 +160,11 @@ def _children_cpu_s() -> float:
     return usage.ru_utime + usage.ru_stime
 
 
-def _end(child: subprocess.Popen[str], watch: Watch) -> None:
-    """The command has a group of its own; a second Ctrl-C is for who cannot wait."""
-    os.killpg(child.pid, signal.SIGTERM)
-    if not watch.wait(lambda: child.poll() is not None, time.monotonic() + GRACE_S, POLL_S):
+def _end(child: Child, watch: Watch) -> None:
+    """A second Ctrl-C is for who cannot wait."""
+    child.end_group(signal.SIGTERM)
+    if not watch.wait(child.is_over, time.monotonic() + GRACE_S, POLL_S):
         watch.tell("the command does not end on SIGTERM: it is killed")
-        with suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)
 
 
 # --- processes that outlive it ----------------------------------------------------------

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The terminal, or what stands in for it."""
 
-import io
 import os
 import sys
 
@@ -11,7 +10,5 @@ LOG_COLUMNS = 140  # width of the tables when they go to a file and COLUMNS says
 
 
 def open_console() -> Console:
-    if sys.stdout is None:  # closed by who started us: nobody is told
-        return Console(quiet=True, file=io.StringIO())
     told = sys.stdout.isatty() or "COLUMNS" in os.environ
     return Console() if told else Console(width=LOG_COLUMNS)

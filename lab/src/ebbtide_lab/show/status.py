@@ -4,23 +4,33 @@
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from rich import box
 from rich.console import Console, Group, RenderableType
 from rich.markup import escape
-from rich.table import Table
 
 from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap
 from ebbtide_lab.inspect.labels import Label, Rest
 from ebbtide_lab.inspect.lifetimes import Status
 from ebbtide_lab.show import waterfall
+from ebbtide_lab.show.columns import Column, Printed
 from ebbtide_lab.show.units import ABSENT, short
 
 BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 SHOWN_THREADS = 8  # of those that keep most
-HEADINGS = (
-    *("label", "kind", "open", "opened", "closed", "drained", "released"),
-    *("held", "peak", "live", "slabs", "demoted", "oldest"),
+ACCOUNTS = (Column("account", names=True), Column("bytes"), Column("share", 1))
+CLASSES = (
+    *(Column("block size"), Column("slabs", 4), Column("live", 1), Column("cached", 3)),
+    *(Column("free", 2), Column("dirty", 6), Column("pinned", 5), Column("idle")),
+)
+THREADS = (
+    *(Column("thread"), Column("name", 1, names=True)),
+    *(Column("cached"), Column("retired", 2), Column("taken", 3)),
+)
+LABELS = (
+    *(Column("label", names=True), Column("kind", 7, names=True), Column("open", 4)),
+    *(Column("opened", 8), Column("closed", 9), Column("drained", 10), Column("released", 11)),
+    *(Column("held"), Column("peak", 6), Column("live", 1)),
+    *(Column("slabs", 5), Column("demoted", 3), Column("oldest", 2)),
 )
 
 
@@ -49,7 +59,7 @@ def as_json(look: Look) -> dict[str, Any]:
 
 
 def print_status(look: Look, console: Console) -> None:
-    console.print(render_status(look))
+    console.print(render_status(look), crop=False)
 
 
 def render_status(look: Look) -> RenderableType:
@@ -76,22 +86,20 @@ def _head(found: Status) -> str:
     return (
         f"{who}: {what} from {escape(found.library)}\n"
         f"{human_bytes(found.resident_bytes)} resident; regions and domains hold "
-        f"{human_bytes(held)} of address space."
+        f"{human_bytes(held)} of address space." + "".join(_other(each) for each in found.others)
+    )
+
+
+def _other(library: str) -> str:
+    return (
+        "\n[yellow]It has another copy of Ebbtide, which does not serve malloc and is not shown:"
+        f" {escape(library)}[/]"
     )
 
 
 def _accounts_of(heap: Heap) -> list[RenderableType]:
-    table = Table(title="Where resident memory is", box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("account", "bytes", "share"):
-        table.add_column(heading, justify="left" if heading == "account" else "right")
-    for each in waterfall.accounts(heap):
-        of_all = share(each.bytes, heap.resident_bytes)
-        table.add_row(each.name, human_bytes(each.bytes), of_all)
-    table.add_section()
-    table.add_row("resident", human_bytes(heap.resident_bytes), "")
-    table.caption = "by the allocator's accounts, whether pages were touched or not"
     idle = waterfall.most_idle(heap)
-    found: list[RenderableType] = [table]
+    found: list[RenderableType] = [_accounts_table(heap)]
     if idle:
         found.append(_idle_table(idle))
     if heap.heaps:
@@ -99,42 +107,51 @@ def _accounts_of(heap: Heap) -> list[RenderableType]:
     return found
 
 
-def _threads_table(heaps: list[ThreadHeap]) -> Table:
+def _accounts_table(heap: Heap) -> Printed:
+    return Printed(
+        "Where resident memory is",
+        ACCOUNTS,
+        [
+            [each.name, human_bytes(each.bytes), share(each.bytes, heap.resident_bytes)]
+            for each in waterfall.accounts(heap)
+        ],
+        ["resident", human_bytes(heap.resident_bytes), ""],
+        "by the allocator's accounts, whether pages were touched or not",
+    )
+
+
+def _threads_table(heaps: list[ThreadHeap]) -> Printed:
     title = "Threads that keep most" if len(heaps) > SHOWN_THREADS else "What threads keep"
-    table = Table(title=title, box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("thread", "name", "cached", "retired", "taken"):
-        table.add_column(heading, justify="left" if heading == "name" else "right")
-    for each in sorted(heaps, key=lambda one: -one.cached_bytes)[:SHOWN_THREADS]:
-        table.add_row(
+    most = sorted(heaps, key=lambda one: -one.cached_bytes)[:SHOWN_THREADS]
+    rows = [
+        [
             str(each.thread),
-            escape(each.name or "(ended)"),
+            each.name or "(ended)",
             *map(human_bytes, (each.cached_bytes, each.retired_bytes, each.taken_bytes)),
-        )
-    return table
+        ]
+        for each in most
+    ]
+    return Printed(title, THREADS, rows)
 
 
-def _idle_table(classes: list[SizeClass]) -> Table:
-    table = Table(title="Block sizes with the most free memory", box=box.SIMPLE_HEAD, padding=0)
-    for heading in ("block size", "slabs", "live", "cached", "free", "dirty", "pinned", "idle"):
-        table.add_column(heading, justify="right")
-    for each in classes:
-        table.add_row(
+def _idle_table(classes: list[SizeClass]) -> Printed:
+    rows = [
+        [
             human_bytes(each.block_bytes),
             f"{each.slabs:,}",
             *map(human_bytes, (each.live_bytes, each.cached_bytes, each.free_bytes)),
             *map(human_bytes, (each.dirty_bytes, each.pinned_bytes)),
             share(each.idle_bytes, each.idle_bytes + each.live_bytes),
-        )
-    return table
+        ]
+        for each in classes
+    ]
+    return Printed("Block sizes with the most free memory", CLASSES, rows)
 
 
-def _table(labels: list[Label]) -> Table:
-    table = Table(title="Who holds memory, the most first", box=box.SIMPLE_HEAD, padding=0)
-    for heading in HEADINGS:
-        table.add_column(heading, justify="left" if heading in ("label", "kind") else "right")
-    for each in labels:
-        table.add_row(
-            escape(each.label),
+def _table(labels: list[Label]) -> Printed:
+    rows = [
+        [
+            each.label,
             "domain" if each.is_domain else "region",
             f"{each.open:,}",
             f"{each.opened:,}",
@@ -147,11 +164,16 @@ def _table(labels: list[Label]) -> Table:
             f"{each.slabs:,}",
             f"{each.demoted:,}",
             human_age(each.oldest_ms),
-        )
-    table.caption = (
-        "drained: closes that gave back everything; demoted: slabs that survivors of a close pin"
+        ]
+        for each in labels
+    ]
+    return Printed(
+        "Who holds memory, the most first",
+        LABELS,
+        rows,
+        caption="drained: closes that gave back everything; demoted: slabs that survivors of a"
+        " close pin",
     )
-    return table
 
 
 def _note(each: Label) -> str:

@@ -30,7 +30,7 @@ TABS = {
     "stalls": "Stalls",
     "stacks": "Stacks",
 }
-ENDED, ODD = Style(color="red", bold=True), Style(color="yellow", bold=True)
+OVER, ODD = Style(color="red", bold=True), Style(color="yellow", bold=True)
 PROFILED = "sampled: some 2 ns a malloc, and off again when you leave"
 
 
@@ -66,6 +66,7 @@ class Top(App[None]):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("q", "quit", "Quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
         Binding("space", "freeze", "Freeze"),
         Binding("s", "sort", "Sort"),
         Binding("r", "reverse", "Reverse"),
@@ -93,8 +94,8 @@ class Top(App[None]):
         self._history = History()
         self._history.add(first)
         self._mark: Heap | None = None
-        self._compares = self._is_frozen = self._has_ended = False
-        self._trouble = self._wanted = ""
+        self._compares = self._is_frozen = False
+        self._trouble = self._over = self._wanted = ""
         self._orders = {tab: Order() for tab in TABS}
         self._tab = next(iter(TABS))
 
@@ -124,7 +125,7 @@ class Top(App[None]):
 
     def on_top_told(self, told: Told) -> None:
         news, before = told.news, self._latest
-        self._trouble, self._has_ended = news.trouble, news.ended
+        self._trouble, self._over = news.trouble, news.over
         if news.heap is not None:
             self._history.add(news.heap)
             stacks = before.stacks if news.stacks is None else news.stacks
@@ -210,7 +211,7 @@ class Top(App[None]):
     def _draw(self) -> None:
         shown, width = self._shown, self.size.width - 2
         mark = self._mark if self._compares else None
-        head = panels.head(shown.heap, shown.earlier, self._state())
+        head = panels.head(shown.heap, shown.earlier, self._state(), width)
         self._head.show(head)
         accounts = panels.waterfall(shown.heap, mark, self._history, width)
         self._accounts.show(accounts)
@@ -218,9 +219,9 @@ class Top(App[None]):
 
     def _state(self) -> Line:
         """What is not as it should be; empty when all is."""
-        if self._has_ended:
+        if self._over:
             pid = self._shown.heap.pid
-            return ((f"Process {pid} has ended. What is below was its last. q leaves.", ENDED),)
+            return ((f"Process {pid} {self._over}. Below is its last look. q leaves.", OVER),)
         if self._trouble:
             return ((self._trouble, ODD),)
         return (("Frozen. The space bar goes on.", ODD),) if self._is_frozen else ()

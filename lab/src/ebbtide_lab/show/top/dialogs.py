@@ -21,7 +21,7 @@ s  r        sort by the next column; reverse the order
 /           show only rows with this text; Escape: all rows
 m  d        mark this moment and show differences; on and off
 t           have the process give back what is free in it
-q           leave
+q           leave; Ctrl-C leaves from here, too
 
 The upper lines are the accounts of the allocator. They sum to the
 resident memory; the last one is what is left, and below zero where

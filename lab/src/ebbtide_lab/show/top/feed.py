@@ -27,6 +27,8 @@ class Source(Protocol):
 
     def trim(self) -> None: ...
 
+    def is_there(self) -> bool: ...
+
     def close(self) -> None: ...
 
 
@@ -48,7 +50,7 @@ class News:
     trouble: str = ""
     stacks_trouble: str = ""
     trim_trouble: str | None = None  # empty: it has given back what was free
-    ended: bool = False
+    over: str = ""  # what became of the process
 
 
 class Feed(threading.Thread):
@@ -100,7 +102,7 @@ class Feed(threading.Thread):
                 news = self._round()
                 if not self._stops.is_set():
                     self._deliver(news)
-                if news.ended:
+                if news.over:
                     return
                 self._wakes.wait(max(REST_S, begun + self._interval - time.monotonic()))
         finally:
@@ -115,9 +117,14 @@ class Feed(threading.Thread):
             heap = self._source.look(self._wants_threads)
             stalls = self._source.stalls() if self._wants_stalls else None
         except LabError as error:
-            return News(trouble=str(error), ended=not is_running(self._pid))
+            return News(trouble=str(error), over=self._over())
         stacks = self._stacks() if self._wants_stacks and not self._stacks_trouble else None
         return News(heap, stalls, stacks, "", self._stacks_trouble, trim_trouble)
+
+    def _over(self) -> str:
+        if not is_running(self._pid):
+            return "has ended"
+        return "" if self._source.is_there() else "is another program now"
 
     def _trim(self) -> str:
         self._trims.clear()

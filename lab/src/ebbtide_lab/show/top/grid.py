@@ -4,13 +4,14 @@
 Neither has the screen laid out again, which costs more than all the drawing.
 """
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len
 from rich.style import Style
 from textual.geometry import Size
 from textual.scroll_view import ScrollView
 
+from ebbtide_lab.show.columns import Column, cut
 from ebbtide_lab.show.top.canvas import Canvas, Line
-from ebbtide_lab.show.top.sheets import GAP, Cell, Column, Sheet, fitted
+from ebbtide_lab.show.top.sheets import GAP, Cell, Sheet, fitted
 
 HEAD = Style(bold=True)
 SORTED = Style(bold=True, underline=True)
@@ -99,6 +100,4 @@ class Grid(Canvas, ScrollView, can_focus=True):
     def _placed(self, text: str, at: int, width: int) -> str:
         if not self._columns[at].names:
             return " " * (width - cell_len(text)) + text
-        if cell_len(text) > width:
-            return set_cell_size(text, width - 1) + "…"
-        return set_cell_size(text, width)
+        return cut(text, width)

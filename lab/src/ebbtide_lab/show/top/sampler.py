@@ -25,8 +25,6 @@ MOST_S = 5.0  # but they are no older than this
 class LiveStacks:
     def __init__(self, pid: int) -> None:
         self._live = HeapProfile(pid)
-        self._before = self._live.until()  # of another tool's profile
-        self._asked_until = 0
         self._found: list[StackSum] = []
         self._binaries: Binaries = {}
         self._again_at = 0.0
@@ -44,9 +42,7 @@ class LiveStacks:
 
     def end(self) -> None:
         try:
-            is_ours = self._live.until() == self._asked_until != self._before
-            if self._asked_until and is_ours:  # else it is the program's, or another tool's
-                self._live.ask(0)
+            self._live.end()
         finally:
             self._live.close()
 
@@ -54,8 +50,7 @@ class LiveStacks:
         until = self._live.until()
         is_the_programs = until == 0 and self._live.mean() != 0
         if not is_the_programs and until < (time.monotonic() + RENEW_S) * 1000:
-            self._live.ask(MEAN, HOLD_S)
-            self._asked_until = self._live.until()
+            self._live.begin(MEAN, HOLD_S)
 
 
 def _calls(weight: Weight) -> str:

@@ -10,27 +10,15 @@ from rich.cells import cell_len
 from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap
 from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
+from ebbtide_lab.show import columns
+from ebbtide_lab.show.columns import Column
 from ebbtide_lab.show.status import human_age, human_bytes, share
 from ebbtide_lab.show.units import ABSENT
 
 GAP = 2
 BYTES, COUNT, SHARE = 9, 8, 6  # columns that most of them take
-LEAST_NAME = 12
 Value = float | str
 NO_LABEL = Label("", False, 0, 0, 0, 0, None, 0, 0, 0, 0, 0, 0, 0, 0, None)
-
-
-@dataclass(frozen=True)
-class Column:
-    """`rank`: where the line is too short, the column with the highest goes first; those with 0
-    stay. `names`: text, to the left, which may be cut; numbers never are. Names are searched, and
-    numbers that are `searched`. `least`: its width, so that it does not move every second."""
-
-    title: str
-    rank: int = 0
-    least: int = 0
-    names: bool = False
-    searched: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,23 +62,7 @@ def fitted(sheet: Sheet, width: int) -> list[tuple[int, int]]:
         )
         for at, column in enumerate(sheet.columns)
     ]
-    kept = list(range(len(widths)))
-    least = [
-        min(each, LEAST_NAME) if column.names else each
-        for each, column in zip(widths, sheet.columns, strict=True)
-    ]
-    while sum(least[at] + GAP for at in kept) - GAP > width:
-        goes = max(kept, key=lambda at: sheet.columns[at].rank)
-        if sheet.columns[goes].rank == 0:
-            break
-        kept.remove(goes)
-    spare = width - (sum(least[at] + GAP for at in kept) - GAP)
-    found = []
-    for at in kept:
-        more = min(max(spare, 0), widths[at] - least[at])
-        spare -= more
-        found.append((at, least[at] + more))
-    return found
+    return columns.fitted(sheet.columns, widths, width, GAP)
 
 
 def signed(value: int, write: Callable[[int], str]) -> str:
@@ -116,15 +88,15 @@ def _change(now: int, then: int | None) -> Cell:
 
 CLASSES = (
     Column("block size", searched=True),
-    Column("slabs", 4),
-    Column("blocks", 3, COUNT),
+    Column("slabs", 5),
+    Column("blocks", 4, COUNT),
     Column("live", 0, BYTES),
-    Column("cached", 0, BYTES),
+    Column("cached", 1, BYTES),
     Column("free", 0, BYTES),
-    Column("dirty", 6, BYTES),
-    Column("pinned", 5, BYTES),
-    Column("idle", 1, SHARE),
-    Column("change", 2, BYTES),
+    Column("dirty", 7, BYTES),
+    Column("pinned", 6, BYTES),
+    Column("idle", 2, SHARE),
+    Column("change", 3, BYTES),
 )
 
 
@@ -242,9 +214,9 @@ THREADS = (
     Column("thread", searched=True),
     Column("name", names=True),
     Column("cached", 0, BYTES),
-    Column("retired", 1, BYTES),
-    Column("taken", 2, BYTES),
-    Column("change", 0, BYTES),
+    Column("retired", 2, BYTES),
+    Column("taken", 3, BYTES),
+    Column("change", 1, BYTES),
 )
 
 
@@ -272,9 +244,9 @@ def _thread_row(now: ThreadHeap, then: ThreadHeap | None, compares: bool) -> lis
 
 STALLS = (
     Column("thread", searched=True),
-    Column("name", names=True),
-    Column("nested", 2),
-    Column("epochs behind", 1),
+    Column("name", 1, names=True),
+    Column("nested", 3),
+    Column("epochs behind", 2),
     Column("inside for at least"),
 )
 
