@@ -134,5 +134,6 @@ proved "$work/layer/usr/lib/ebbtide/libebbtide.so"
 echo '+ sources, bill of materials'
 tar -C "$work" -xf "$(one 'ebbtide-[0-9].[0-9].[0-9].tar.gz')"
 [ -f "$(echo "$work"/ebbtide-[0-9]*/src/one.c)" ] || fail 'the sources lack one.c'
+[ -f "$(echo "$work"/ebbtide-[0-9]*/examples/leaky/leaky.cc)" ] || fail 'the sources lack the examples that docs walk through'
 python3 -c 'import json, sys; d = json.load(open(sys.argv[1])); names = {p["name"] for p in d["packages"]}; assert {"libebbtide", "click"} <= names' "$(one '*.spdx.json')"
 echo passed
