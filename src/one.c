@@ -38,6 +38,7 @@
 #include "arena/purge.c"
 #include "arena/huge.c"
 #include "arena/huge_records.c"
+#include "arena/kept.c"
 #include "arena/dense.c"
 #include "arena/arena_audit.c"
 #include "arena/note.c"

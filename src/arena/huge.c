@@ -16,21 +16,13 @@
 #include <string.h>
 
 #include "arena/huge.h"
-#include "base/list.h"
 #include "base/probe.h"
 #include "os/options.h"
 
 #define CHAINS_LOG2 10
-#define KEPT_SCAN 16 // looked at for one object
 #define HUGE_GAP ((size_t)2 << 20)
 
-// Under the lock.
-static EBBI_SPARSE struct ebbi_huge_record *chains[1u << CHAINS_LOG2];
-static struct ebbi_huge_record *kept_first, *kept_last; // oldest first
-
-size_t ebbi_huge_total_bytes;
-size_t ebbi_huge_total_count;
-size_t ebbi_kept_bytes;
+static EBBI_SPARSE struct ebbi_huge_record *chains[1u << CHAINS_LOG2]; // under the lock
 
 // ---- found by their address ----------------------------------------------------------------------
 
@@ -54,14 +46,6 @@ static struct ebbi_huge_record *find_record(const void *p)
     return record;
 }
 
-// Of bytes, written under the lock and read as a hint.
-static void count(size_t *sum, size_t more, size_t less)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    EBBI_ASSERT(*sum + more >= less);
-    ebbi_store_relaxed(sum, *sum + more - less); // relaxed: as above
-}
-
 // The object.
 static void *link_record(struct ebbi_huge_record *record)
 {
@@ -73,7 +57,7 @@ static void *link_record(struct ebbi_huge_record *record)
     record->next = NULL;
     record->linked = true;
     *find_link(record->object) = record;
-    count(&ebbi_huge_total_bytes, record->bytes, 0);
+    ebbi_huge_count(&ebbi_huge_total_bytes, record->bytes, 0);
     ebbi_huge_total_count++;
     ebbi_peak_see(&ebbi_arena_peak, ebbi_used_total());
     ebbi_lock_drop(&ebbi_arena_mutex);
@@ -89,7 +73,7 @@ static struct ebbi_huge_record *unlink_held(const void *p)
         EBBI_ASSERT(ebbi_huge_total_count > 0);
         *link = record->next;
         record->linked = false;
-        count(&ebbi_huge_total_bytes, 0, record->bytes);
+        ebbi_huge_count(&ebbi_huge_total_bytes, 0, record->bytes);
         ebbi_huge_total_count--;
     }
     return record;
@@ -125,10 +109,7 @@ size_t ebbi_huge_dense_bytes(void)
             total += r->dense ? r->bytes : 0;
         }
     }
-    for (const struct ebbi_huge_record *r = kept_first; r != NULL; r = r->next) {
-        total += r->dense ? r->bytes : 0;
-    }
-    return total;
+    return total + ebbi_kept_dense_bytes();
 }
 
 // ---- mappings ------------------------------------------------------------------------------------
@@ -184,12 +165,6 @@ static size_t least_align(bool dense)
     return granules << EBBI_GRANULE_SHIFT;
 }
 
-static void release_mapping(const struct ebbi_huge_record *record)
-{
-    EBBI_PROBE2(purge, record->object, record->bytes);
-    ebbi_os_release(record->object - record->front, record->front + record->bytes + record->back);
-}
-
 // False: refused; the record has no object.
 static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t align, bool zero)
 {
@@ -201,7 +176,7 @@ static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t ali
     *record =
         (struct ebbi_huge_record){.object = object, .bytes = bytes, .front = gap, .back = gap};
     if (ebbi_os_commit(object, bytes) != 0) {
-        release_mapping(record);
+        ebbi_huge_record_unmap(record);
         return false;
     }
     ebbi_os_advise_huge(object, bytes, ebbi_arena_advice);
@@ -209,10 +184,22 @@ static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t ali
     return true;
 }
 
+// NULL: refused.
+static struct ebbi_huge_record *take_record(void)
+{
+    struct ebbi_huge_record *record = ebbi_huge_record_take();
+    void *more;
+    while (record == NULL && (more = ebbi_own_take()) != NULL) {
+        ebbi_huge_records_more(more);
+        record = ebbi_huge_record_take();
+    }
+    return record;
+}
+
 void *ebbi_huge_alloc(size_t bytes, size_t align, bool zero)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    struct ebbi_huge_record *record = ebbi_huge_record_take();
+    struct ebbi_huge_record *record = take_record();
     if (record == NULL) {
         return NULL;
     }
@@ -228,7 +215,7 @@ bool ebbi_huge_free(void *p)
     struct ebbi_huge_record *record = unlink_record(p);
     if (record != NULL) {
         EBBI_PROBE2(large_free, p, record->bytes);
-        release_mapping(record);
+        ebbi_huge_record_unmap(record);
         ebbi_huge_record_give(record);
     }
     return record != NULL;
@@ -343,12 +330,6 @@ void *ebbi_huge_resize(void *p, size_t bytes)
 
 // ---- kept ----------------------------------------------------------------------------------------
 
-static void kept_remove(struct ebbi_huge_record *record)
-{
-    EBBI_QUEUE_REMOVE(kept_first, kept_last, record, next, previous);
-    count(&ebbi_kept_bytes, 0, record->bytes);
-}
-
 bool ebbi_huge_keep(void *p)
 {
     if (ebbi_os_address_limit() != SIZE_MAX) { // what is limited is the program's as well
@@ -360,48 +341,13 @@ bool ebbi_huge_keep(void *p)
     if (record != NULL) {
         bytes = record->bytes;
         record->freed_ms = ebbi_os_now_ms();
-        EBBI_QUEUE_APPEND(kept_first, kept_last, record, next, previous);
-        count(&ebbi_kept_bytes, bytes, 0);
+        ebbi_kept_add(record);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     if (record != NULL) {
         EBBI_PROBE2(large_free, p, bytes);
     }
     return record != NULL;
-}
-
-// Whether a mapping is a better one for so many bytes than another: the smallest that is large enough, else the
-// largest.
-static bool fits_better(const struct ebbi_huge_record *record, const struct ebbi_huge_record *other,
-                        size_t bytes)
-{
-    if (other == NULL) {
-        return true;
-    }
-    return other->bytes < bytes ? record->bytes > other->bytes
-                                : record->bytes >= bytes && record->bytes < other->bytes;
-}
-
-// One that is more than twice as long is left for another: most of it would go home. What is to lie at a rounder place than
-// a granule has to be long enough: it cannot move.
-static struct ebbi_huge_record *kept_take(size_t bytes, size_t align)
-{
-    struct ebbi_huge_record *best = NULL;
-    int seen = 0;
-    ebbi_lock_take(&ebbi_arena_mutex);
-    for (struct ebbi_huge_record *r = kept_last; r != NULL && seen < KEPT_SCAN; r = r->previous) {
-        bool lies_right =
-            align <= EBBI_GRANULE || ((uintptr_t)r->object % align == 0 && r->bytes >= bytes);
-        if (lies_right && r->bytes / 2 <= bytes && fits_better(r, best, bytes)) {
-            best = r;
-        }
-        seen++;
-    }
-    if (best != NULL) {
-        kept_remove(best);
-    }
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    return best;
 }
 
 // Pages that nobody will touch stay away, but from who wants no page faults.
@@ -415,7 +361,7 @@ static void make_zero(void *object, size_t bytes)
 void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
-    struct ebbi_huge_record *record = kept_take(bytes, align);
+    struct ebbi_huge_record *record = ebbi_kept_take(bytes, align);
     if (record == NULL) {
         return NULL;
     }
@@ -425,7 +371,7 @@ void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
     }
     // Moved, it may not lie right.
     if (!fit_record(record, bytes) || (uintptr_t)record->object % align != 0) {
-        release_mapping(record);
+        ebbi_huge_record_unmap(record);
         ebbi_huge_record_give(record);
         return NULL;
     }
@@ -434,43 +380,4 @@ void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
         make_zero(record->object, bytes);
     }
     return link_record(record);
-}
-
-size_t ebbi_kept_release_oldest(uint64_t freed_by_ms)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    struct ebbi_huge_record *record = kept_first;
-    if (record == NULL || record->freed_ms > freed_by_ms) {
-        return 0;
-    }
-    kept_remove(record);
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    size_t bytes = record->bytes;
-    release_mapping(record);
-    ebbi_lock_take(&ebbi_arena_mutex);
-    ebbi_huge_record_drop(record);
-    return bytes;
-}
-
-bool ebbi_kept_release_all(void)
-{
-    ebbi_assert_held(&ebbi_arena_mutex);
-    bool any = kept_first != NULL;
-    for (struct ebbi_huge_record *record; (record = kept_first) != NULL;) {
-        kept_remove(record);
-        release_mapping(record);
-        ebbi_huge_record_drop(record);
-    }
-    return any;
-}
-
-size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
-{
-    size_t total = 0;
-    ebbi_lock_take(&ebbi_arena_mutex);
-    for (const struct ebbi_huge_record *r = kept_first; r != NULL; r = r->next) {
-        total += measure((uintptr_t)r->object, r->bytes);
-    }
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    return total;
 }

@@ -18,9 +18,26 @@ struct ebbi_huge_record {
     struct ebbi_note note;
 };
 
-// Any contents. NULL: refused.
+// huge_records.c
+// Any contents. NULL: there is none at hand; with a granule of own.c there are more.
 struct ebbi_huge_record *ebbi_huge_record_take(void);
+void ebbi_huge_records_more(void *granule);
 void ebbi_huge_record_give(struct ebbi_huge_record *record);
-void ebbi_huge_record_drop(struct ebbi_huge_record *record); // the same under the lock
+void ebbi_huge_record_drop(struct ebbi_huge_record *record);        // the same under the lock
+void ebbi_huge_record_unmap(const struct ebbi_huge_record *record); // object and gaps
+
+// kept.c
+void ebbi_kept_add(struct ebbi_huge_record *record); // under the lock
+// One that serves for so many bytes, and is to be fitted; NULL: none.
+struct ebbi_huge_record *ebbi_kept_take(size_t bytes, size_t align);
+size_t ebbi_kept_dense_bytes(void); // under the lock
+
+// Of bytes, written under the lock and read as a hint.
+EBBI_INLINE void ebbi_huge_count(size_t *sum, size_t more, size_t less)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    EBBI_ASSERT(*sum + more >= less);
+    ebbi_store_relaxed(sum, *sum + more - less); // relaxed: as above
+}
 
 #endif

@@ -2,6 +2,7 @@
 // Layer arena: records of huge objects, cut from own granules one after the other, and used again. The first of a granule
 // leads to the granule before it.
 #include "arena/huge.h"
+#include "base/probe.h"
 
 #define RECORDS (EBBI_GRANULE / sizeof(struct ebbi_huge_record))
 
@@ -9,6 +10,10 @@
 static struct ebbi_huge_record *unused_records;
 static struct ebbi_huge_record *fresh_next, *fresh_end; // have not been used yet
 static struct ebbi_huge_record *newest;                 // granule
+
+// Of objects in use.
+size_t ebbi_huge_total_bytes;
+size_t ebbi_huge_total_count;
 
 // NULL: there is none. Under the lock.
 static struct ebbi_huge_record *record_at_hand(void)
@@ -35,13 +40,12 @@ struct ebbi_huge_record *ebbi_huge_record_take(void)
     ebbi_lock_take(&ebbi_arena_mutex);
     struct ebbi_huge_record *record = record_at_hand();
     ebbi_lock_drop(&ebbi_arena_mutex);
-    if (record != NULL) {
-        return record;
-    }
-    struct ebbi_huge_record *more = ebbi_own_take();
-    if (more == NULL) {
-        return NULL;
-    }
+    return record;
+}
+
+void ebbi_huge_records_more(void *granule)
+{
+    struct ebbi_huge_record *more = granule;
     ebbi_lock_take(&ebbi_arena_mutex);
     while (fresh_next != fresh_end) { // another thread has got some meanwhile
         ebbi_huge_record_drop(fresh_next++);
@@ -50,9 +54,13 @@ struct ebbi_huge_record *ebbi_huge_record_take(void)
     newest = more;
     fresh_next = more + 1;
     fresh_end = more + RECORDS;
-    record = record_at_hand();
     ebbi_lock_drop(&ebbi_arena_mutex);
-    return record;
+}
+
+void ebbi_huge_record_unmap(const struct ebbi_huge_record *record)
+{
+    EBBI_PROBE2(purge, record->object, record->bytes);
+    ebbi_os_release(record->object - record->front, record->front + record->bytes + record->back);
 }
 
 void ebbi_huge_record_give(struct ebbi_huge_record *record)

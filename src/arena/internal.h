@@ -130,9 +130,11 @@ void ebbi_arena_audit(bool contents);
 void ebbi_arena_audit_sometimes(void);
 #define EBBI_ARENA_AUDIT() (EBBI_HAVE_ASSERT ? ebbi_arena_audit_sometimes() : (void)0)
 
-// huge.c
+// huge_records.c
 extern EBBI_HIDDEN size_t ebbi_huge_total_bytes, ebbi_huge_total_count; // under the lock
-extern EBBI_HIDDEN size_t ebbi_kept_bytes;                              // the same
+
+// kept.c
+extern EBBI_HIDDEN size_t ebbi_kept_bytes; // under the lock
 // Ends the oldest mapping kept that was freed by then; drops the lock meanwhile. Bytes; 0: none.
 size_t ebbi_kept_release_oldest(uint64_t freed_by_ms);
 bool ebbi_kept_release_all(void); // under the lock; true: there were any
