@@ -195,6 +195,7 @@ struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an ob
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
 size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes)); // of kept mappings
 
+size_t ebbi_chunk_metadata_bytes(const struct ebbi_chunk *chunk); // from its start on
 void ebbi_arena_totals(struct ebbi_arena_totals *totals);
 // Calls visit for each chunk under the lock.
 void ebbi_arena_each_chunk(void (*visit)(struct ebbi_chunk *chunk, void *context), void *context);

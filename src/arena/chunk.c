@@ -47,6 +47,11 @@ static size_t metadata_granules(size_t granules)
     return ebbi_max(ebbi_align_up(bytes, EBBI_GRANULE) / EBBI_GRANULE, record);
 }
 
+size_t ebbi_chunk_metadata_bytes(const struct ebbi_chunk *chunk)
+{
+    return metadata_granules(chunk->granules) << EBBI_GRANULE_SHIFT;
+}
+
 static bool commit_range(uintptr_t from, uintptr_t to)
 {
     EBBI_ASSERT(from < to);

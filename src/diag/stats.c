@@ -127,7 +127,7 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
     struct snapshot *snapshot = context;
     struct ebb_stats *s = snapshot->stats;
     uintptr_t base = (uintptr_t)chunk;
-    s->resident_metadata += ebbi_resident_in(base, (size_t)chunk->first << EBBI_GRANULE_SHIFT);
+    s->resident_metadata += ebbi_resident_in(base, ebbi_chunk_metadata_bytes(chunk));
     for (size_t g = chunk->first; g < chunk->committed;) {
         struct ebbi_span *span = ebbi_span_at(base, g);
         size_t end = ebbi_min(g + ebbi_max(span->granules, 1), chunk->committed);
