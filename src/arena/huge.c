@@ -55,7 +55,7 @@ static void *link_record(struct ebbi_huge_record *record)
     ebbi_lock_take(&ebbi_arena_mutex);
     EBBI_ASSERT(*find_link(record->object) == NULL);
     record->next = NULL;
-    record->linked = true;
+    record->state = EBBI_HUGE_USED;
     *find_link(record->object) = record;
     ebbi_huge_count(&ebbi_huge_total_bytes, record->bytes, 0);
     ebbi_huge_total_count++;
@@ -72,7 +72,7 @@ static struct ebbi_huge_record *unlink_held(const void *p)
     if (record != NULL) {
         EBBI_ASSERT(ebbi_huge_total_count > 0);
         *link = record->next;
-        record->linked = false;
+        record->state = EBBI_HUGE_IN_HAND;
         ebbi_huge_count(&ebbi_huge_total_bytes, 0, record->bytes);
         ebbi_huge_total_count--;
     }
@@ -85,31 +85,6 @@ static struct ebbi_huge_record *unlink_record(const void *p)
     struct ebbi_huge_record *record = unlink_held(p);
     ebbi_lock_drop(&ebbi_arena_mutex);
     return record;
-}
-
-size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes))
-{
-    size_t total = 0;
-    ebbi_lock_take(&ebbi_arena_mutex);
-    for (size_t i = 0; i < (size_t)1 << CHAINS_LOG2; i++) {
-        for (const struct ebbi_huge_record *r = chains[i]; r != NULL; r = r->next) {
-            total += measure((uintptr_t)r->object, r->bytes);
-        }
-    }
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    return total;
-}
-
-size_t ebbi_huge_dense_bytes(void)
-{
-    size_t total = 0;
-    ebbi_assert_held(&ebbi_arena_mutex);
-    for (size_t i = 0; ebbi_huge_total_count > 0 && i < (size_t)1 << CHAINS_LOG2; i++) {
-        for (const struct ebbi_huge_record *r = chains[i]; r != NULL; r = r->next) {
-            total += r->dense ? r->bytes : 0;
-        }
-    }
-    return total + ebbi_kept_dense_bytes();
 }
 
 // ---- mappings ------------------------------------------------------------------------------------
@@ -165,7 +140,7 @@ static size_t least_align(bool dense)
     return granules << EBBI_GRANULE_SHIFT;
 }
 
-// False: refused; the record has no object.
+// False: refused.
 static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t align, bool zero)
 {
     size_t gap = gap_bytes();
@@ -173,12 +148,14 @@ static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t ali
     if (object == NULL) {
         return false;
     }
-    *record =
-        (struct ebbi_huge_record){.object = object, .bytes = bytes, .front = gap, .back = gap};
     if (ebbi_os_commit(object, bytes) != 0) {
-        ebbi_huge_record_unmap(record);
+        ebbi_os_release(object - gap, gap + bytes + gap);
         return false;
     }
+    record->object = object;
+    record->bytes = bytes;
+    record->front = record->back = gap;
+    record->note = (struct ebbi_note){0};
     ebbi_os_advise_huge(object, bytes, ebbi_arena_advice);
     record->dense = !zero && ebbi_dense_ask(object, bytes);
     return true;

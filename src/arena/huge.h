@@ -6,6 +6,14 @@
 
 #include "arena/internal.h"
 
+// Changes under the lock alone, so that under it all but the first may be looked at.
+enum ebbi_huge_state {
+    EBBI_HUGE_IN_HAND, // who has taken it out changes it; or it has not been used yet
+    EBBI_HUGE_USED,    // in its chain
+    EBBI_HUGE_KEPT,
+    EBBI_HUGE_GONE, // tells of the object that it was of
+};
+
 struct ebbi_huge_record {
     struct ebbi_huge_record *next; // of its chain, of what is kept, or of records without an object
     struct ebbi_huge_record *previous; // of what is kept
@@ -13,13 +21,13 @@ struct ebbi_huge_record {
     size_t bytes;       // of the object
     size_t front, back; // of the gaps
     uint64_t freed_ms;
-    bool linked; // the object is in use, and found
-    bool dense;  // asked for as huge pages
+    enum ebbi_huge_state state;
+    bool dense; // asked for as huge pages
     struct ebbi_note note;
 };
 
 // huge_records.c
-// Any contents. NULL: there is none at hand; with a granule of own.c there are more.
+// Of any contents but for its state. NULL: there is none at hand; with a granule of own.c there are more.
 struct ebbi_huge_record *ebbi_huge_record_take(void);
 void ebbi_huge_records_more(void *granule);
 void ebbi_huge_record_give(struct ebbi_huge_record *record);
@@ -30,7 +38,6 @@ void ebbi_huge_record_unmap(const struct ebbi_huge_record *record); // object an
 void ebbi_kept_add(struct ebbi_huge_record *record); // under the lock
 // One that serves for so many bytes, and is to be fitted; NULL: none.
 struct ebbi_huge_record *ebbi_kept_take(size_t bytes, size_t align);
-size_t ebbi_kept_dense_bytes(void); // under the lock
 
 // Of bytes, written under the lock and read as a hint.
 EBBI_INLINE void ebbi_huge_count(size_t *sum, size_t more, size_t less)

@@ -25,12 +25,16 @@ static struct ebbi_huge_record *record_at_hand(void)
     } else if (fresh_next != fresh_end) {
         record = fresh_next++;
     }
+    if (record != NULL) {
+        record->state = EBBI_HUGE_IN_HAND;
+    }
     return record;
 }
 
 void ebbi_huge_record_drop(struct ebbi_huge_record *record)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
+    record->state = EBBI_HUGE_GONE;
     record->next = unused_records;
     unused_records = record;
 }
@@ -70,26 +74,73 @@ void ebbi_huge_record_give(struct ebbi_huge_record *record)
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
-static bool lies_in(const struct ebbi_huge_record *record, uintptr_t p)
+// ---- looked at one after the other ---------------------------------------------------------------
+
+// Of those that have been used; of NULL the first. NULL: there is none. Under the lock.
+static const struct ebbi_huge_record *record_after(const struct ebbi_huge_record *record)
 {
-    return record->object != NULL && p - (uintptr_t)record->object < record->bytes;
+    ebbi_assert_held(&ebbi_arena_mutex);
+    record = record != NULL ? record : newest;
+    if (record == NULL) {
+        return NULL;
+    }
+    const struct ebbi_huge_record *granule =
+        (const void *)ebbi_align_down((uintptr_t)record, EBBI_GRANULE);
+    if (record + 1 < granule + RECORDS && record + 1 != fresh_next) {
+        return record + 1;
+    }
+    return granule->next != NULL ? granule->next + 1 : NULL;
 }
 
 bool ebbi_huge_around(const void *p, struct ebbi_huge_place *place)
 {
-    const struct ebbi_huge_record *found = NULL;
+    const struct ebbi_huge_record *found = NULL, *r = NULL;
     ebbi_lock_take(&ebbi_arena_mutex);
-    for (const struct ebbi_huge_record *granule = newest; granule != NULL;
-         granule = granule->next) {
-        for (const struct ebbi_huge_record *r = granule + 1; r < granule + RECORDS; r++) {
-            if (lies_in(r, (uintptr_t)p) && (found == NULL || r->linked)) {
-                found = r;
-            }
+    while ((r = record_after(r)) != NULL) {
+        bool known = r->state != EBBI_HUGE_IN_HAND;
+        bool lies_in = known && (uintptr_t)p - (uintptr_t)r->object < r->bytes;
+        if (lies_in && (found == NULL || r->state == EBBI_HUGE_USED)) {
+            found = r;
         }
     }
     if (found != NULL) {
-        *place = (struct ebbi_huge_place){(uintptr_t)found->object, found->bytes, !found->linked};
+        *place = (struct ebbi_huge_place){(uintptr_t)found->object, found->bytes,
+                                          found->state != EBBI_HUGE_USED};
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return found != NULL;
+}
+
+static size_t resident_of(enum ebbi_huge_state state,
+                          size_t (*measure)(uintptr_t start, size_t bytes))
+{
+    const struct ebbi_huge_record *r = NULL;
+    size_t total = 0;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    while ((r = record_after(r)) != NULL) {
+        total += r->state == state ? measure((uintptr_t)r->object, r->bytes) : 0;
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return total;
+}
+
+size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes))
+{
+    return resident_of(EBBI_HUGE_USED, measure);
+}
+
+size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
+{
+    return resident_of(EBBI_HUGE_KEPT, measure);
+}
+
+size_t ebbi_huge_dense_bytes(void)
+{
+    const struct ebbi_huge_record *r = NULL;
+    size_t total = 0;
+    while ((r = record_after(r)) != NULL) {
+        bool is_there = r->state == EBBI_HUGE_USED || r->state == EBBI_HUGE_KEPT;
+        total += is_there && r->dense ? r->bytes : 0;
+    }
+    return total;
 }

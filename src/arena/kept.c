@@ -12,12 +12,14 @@ size_t ebbi_kept_bytes;
 void ebbi_kept_add(struct ebbi_huge_record *record)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
+    record->state = EBBI_HUGE_KEPT;
     EBBI_QUEUE_APPEND(kept_first, kept_last, record, next, previous);
     ebbi_huge_count(&ebbi_kept_bytes, record->bytes, 0);
 }
 
 static void kept_remove(struct ebbi_huge_record *record)
 {
+    record->state = EBBI_HUGE_IN_HAND;
     EBBI_QUEUE_REMOVE(kept_first, kept_last, record, next, previous);
     ebbi_huge_count(&ebbi_kept_bytes, 0, record->bytes);
 }
@@ -82,25 +84,4 @@ bool ebbi_kept_release_all(void)
         ebbi_huge_record_drop(record);
     }
     return any;
-}
-
-size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
-{
-    size_t total = 0;
-    ebbi_lock_take(&ebbi_arena_mutex);
-    for (const struct ebbi_huge_record *r = kept_first; r != NULL; r = r->next) {
-        total += measure((uintptr_t)r->object, r->bytes);
-    }
-    ebbi_lock_drop(&ebbi_arena_mutex);
-    return total;
-}
-
-size_t ebbi_kept_dense_bytes(void)
-{
-    size_t total = 0;
-    ebbi_assert_held(&ebbi_arena_mutex);
-    for (const struct ebbi_huge_record *r = kept_first; r != NULL; r = r->next) {
-        total += r->dense ? r->bytes : 0;
-    }
-    return total;
 }

@@ -35,6 +35,16 @@
 #define EBBI_HAVE_ASSERT 0
 #endif
 
+// A moment of this processor's, without a call.
+EBBI_INLINE void ebbi_pause(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
 // Prints "ebbtide: <program>[<pid>]: <message>" on stderr and aborts; locks of a heap may be held, the arena's may
 // not. Defined in os/, because base makes no system calls.
 EBBI_NORETURN void ebbi_fatal(const char *format, ...) EBBI_PRINTF(1, 2);

@@ -40,11 +40,10 @@ void ebbi_report_invalid(const void *p, const char *what)
     struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     const struct ebbi_chunk *chunk = ebbi_chunk_of(p);
     uintptr_t granule = ((uintptr_t)p & (EBBI_CHUNK - 1)) >> EBBI_GRANULE_SHIFT;
-    if (report_huge(report, p)) {
-        return;
-    }
     if (chunk == NULL || granule >= chunk->granules) {
-        ebbi_misuse_said(report, "%p does not come from this allocator", p);
+        if (!report_huge(report, p)) {
+            ebbi_misuse_said(report, "%p does not come from this allocator", p);
+        }
         return;
     }
     ebbi_misuse_said(report, "%p is inside a large block, or was freed before, or never handed out",

@@ -11,15 +11,6 @@
 _Thread_local uint8_t ebbi_lock_held[EBBI_RANKS];
 #endif
 
-EBBI_INLINE void pause_cpu(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("yield");
-#endif
-}
-
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the low half is at the word's address");
 
 // The half that has the sleepers' bit. Two holders alike in it do no harm: with the bit set, a
@@ -37,7 +28,7 @@ EBBI_COLD void ebbi_lock_take_slow(struct ebbi_lock *lock)
         ebbi_lock_interrupted();
     }
     for (int i = 0; i < EBBI_LOCK_SPINS; i++) {
-        pause_cpu();
+        ebbi_pause();
         // relaxed: only a hint that trying is worth it
         if (ebbi_load_relaxed(&lock->word) == 0 && ebbi_lock_claim(lock)) {
             return;

@@ -87,7 +87,7 @@ uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel an
 // Of a thread of the process, as it is now; 0: it is no more, or there is no way to ask. Opens a file: for statistics alone.
 size_t ebbi_os_thread_name(uint32_t number, char *name, size_t size);
 bool ebbi_os_is_first_thread(void); // the calling thread is the process's first
-void ebbi_os_yield(void);           // the rest of the time slice
+void ebbi_os_yield(void);           // the rest of the time slice; below a filter a moment of it
 
 // The system call. A filter of system calls begins with it, and may end the process for what is refused
 // elsewhere: from then on there is no membarrier, and threads of our own stay as their creator made them.

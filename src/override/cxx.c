@@ -2,9 +2,9 @@
 // Layer override: the 8 forms of operator new and the 12 of operator delete, by their mangled names
 // so that the library needs no C++ runtime. The shared library looks up the runtime's parts that a
 // failing new calls then: a weak reference to each would cost every program a search of all its
-// libraries. A plugin brings a runtime that only its own module leads to. In the archive (EBB_STATIC) this file is an object of its own, which only programs that
-// refer to operators take: those have a runtime, and the linker must be asked for the part that
-// throws, because nothing else may bring it in.
+// libraries. A plugin brings a runtime that only its own module leads to. In the archive (EBB_STATIC)
+// this file is an object of its own, which only programs that refer to operators take: those have a
+// runtime, and the linker must be asked for the part that throws, because nothing else may bring it in.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdlib.h>
