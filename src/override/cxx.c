@@ -58,6 +58,14 @@ EBBI_COLD static function find_by_module(const void *caller, const char *name)
     return found;
 }
 
+// The form that ours stands before, NULL when there is none.
+EBBI_COLD static function find_next(const void *caller, const char *name, function ours)
+{
+    function found = symbol_in(RTLD_NEXT, name);
+    found = found != NULL ? found : find_by_module(caller, name);
+    return found != ours ? found : NULL;
+}
+
 // A function of the C++ runtime, NULL when there is none.
 EBBI_COLD static function find_runtime(const void *caller, const char *name)
 {
@@ -233,13 +241,15 @@ DELETE(_ZdaPvmSt11align_val_t, (void *p, size_t bytes, size_t align),
 typedef void *(*nothrow_form)(size_t bytes, const void *nothrow);
 typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *nothrow);
 
+#define NEXT(name) find_next(__builtin_return_address(0), #name, (function)(name))
+
 #define NEW_NOTHROW(name, ours, array)                                                             \
     EXPORT void *name(size_t bytes, const void *nothrow);                                          \
     EXPORT void *name(size_t bytes, const void *nothrow)                                           \
     {                                                                                              \
         void *p = (ours) ? try_once(0, bytes, array) : NULL;                                       \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            nothrow_form runtime = (nothrow_form)symbol_in(RTLD_NEXT, #name);                      \
+            nothrow_form runtime = (nothrow_form)NEXT(name);                                       \
             p = runtime != NULL ? runtime(bytes, nothrow) : NULL;                                  \
         }                                                                                          \
         return p;                                                                                  \
@@ -250,7 +260,7 @@ typedef void *(*aligned_nothrow_form)(size_t bytes, size_t align, const void *no
     {                                                                                              \
         void *p = (ours) ? try_once(align, bytes, array) : NULL;                                   \
         if (EBBI_UNLIKELY(p == NULL)) {                                                            \
-            aligned_nothrow_form runtime = (aligned_nothrow_form)symbol_in(RTLD_NEXT, #name);      \
+            aligned_nothrow_form runtime = (aligned_nothrow_form)NEXT(name);                       \
             p = runtime != NULL ? runtime(bytes, align, nothrow) : NULL;                           \
         }                                                                                          \
         return p;                                                                                  \

@@ -38,6 +38,14 @@ extern "C" __attribute__((visibility("default"))) int plugin_use()
     if (caught(plain) != 4 || handled != 3) return 2;
     std::set_new_handler(thrower);
     if (caught(plain) != 3 || caught(aligned) != 3) return 3;
+    const auto aligned_nothrow = [](std::size_t n) { return ::operator new[](n, std::align_val_t{64}, std::nothrow); };
+    if (caught(nothrow) != 1 || caught(aligned_nothrow) != 1) return 4;
+    handled = 0;
+    std::set_new_handler(handler);
+    if (caught(nothrow) != 1 || handled != 3) return 5;
+    std::set_new_handler(handler);
+    handled = 0;
+    if (caught(aligned_nothrow) != 1 || handled != 3) return 6;
     std::set_new_handler(nullptr);
     delete new int;
     return 0;
