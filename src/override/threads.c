@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer override: where a program creates a thread. Each is counted from here to its last destructor,
 // and the helper is started beside the first: malloc and free, which libc calls with its locks held,
-// never create one. Before a process leaves its namespaces, which the kernel grants to single threads
-// alone, or gives up capabilities, the helper ends; one that is about to filter its system calls is not
+// never create one. Before a process of one thread leaves its namespaces, which the kernel grants to such
+// alone, or anyone gives up capabilities, the helper ends; one that is about to filter its system calls is not
 // made to make those that a filter might kill it for. Only in the shared library: it finds libc's functions by the loader.
 //
 // (Threads that libc creates for itself, for timers, are counted at their first allocation.)
@@ -187,7 +187,7 @@ EXPORT int thrd_create(thrd_t *thread, thrd_start_t run, void *argument)
 
 EXPORT int unshare(int flags)
 {
-    ebbi_helper_stop();
+    ebbi_helper_make_way();
     int result = ((int (*)(int))libc_function(UNSHARE))(flags);
     ebbi_helper_resume();
     return result;
@@ -195,7 +195,7 @@ EXPORT int unshare(int flags)
 
 EXPORT int setns(int fd, int kind)
 {
-    ebbi_helper_stop();
+    ebbi_helper_make_way();
     int result = ((int (*)(int, int))libc_function(SETNS))(fd, kind);
     ebbi_helper_resume();
     return result;

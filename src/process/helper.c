@@ -248,7 +248,7 @@ bool ebbi_helper_keep(void)
     return helper_try();
 }
 
-// A helper that ended by itself lets itself go, and may be on its last steps.
+// A helper that ended by itself lets itself go, and may be on its last steps; to the kernel one that was joined, too. Once.
 static void wait_until_gone(void)
 {
     uint32_t number =
@@ -256,17 +256,37 @@ static void wait_until_gone(void)
     for (int i = 0; i < GONE_YIELDS && number != 0 && ebbi_os_thread_lives(number); i++) {
         ebbi_os_yield();
     }
+    ebbi_store_relaxed(&own_number, 0u); // relaxed: under the lock, and there is none
 }
 
-void ebbi_helper_stop(void)
+static void stop(bool to_the_kernel)
 {
     ebbi_lock_take(&thread_lock);
     ebbi_store_relaxed(&leaves, 1u); // relaxed: see may_end
     ebbi_bell_ring();
-    ebbi_os_join_thread(handle_take());
-    wait_until_gone();
+    uintptr_t taken = handle_take();
+    ebbi_os_join_thread(taken);
+    if (taken == 0 || to_the_kernel) {
+        wait_until_gone();
+    }
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
     ebbi_lock_drop(&thread_lock);
+}
+
+void ebbi_helper_stop(void) { stop(false); }
+
+// The first thread, or the last one that is left.
+static bool is_only_thread(void)
+{
+    // relaxed: what another thread does meanwhile the program has not waited for
+    return ebbi_load_relaxed(&threads) + (ebbi_load_relaxed(&first_gone) == 0) <= 1;
+}
+
+void ebbi_helper_make_way(void)
+{
+    if (is_only_thread()) {
+        stop(true);
+    }
 }
 
 // At the exit of the process, which waits for nobody: nobody joins the helper any more.

@@ -74,6 +74,8 @@ void ebbi_helper_look(void);   // the same where it is needed
 bool ebbi_helper_keep(void);   // creates it, for the whole life of the process; false: refused
 void ebbi_helper_resume(void); // after a stop: there are threads, so it begins anew
 void ebbi_helper_stop(void);   // waits until its thread has ended; not from malloc or free
+// So that the kernel finds no thread but the calling one, if that is the program's only one.
+void ebbi_helper_make_way(void);
 void ebbi_helper_forget(bool counted); // in the child of a fork, whose thread is counted or not
 void ebbi_threads_see(void); // from now on each thread is counted when the program creates it
 bool ebbi_threads_are_seen(void);

@@ -168,6 +168,7 @@ endforeach()
 hostile_case(thread_attributes "" capabilities 0)
 # capabilities 1, given up by a raw system call after the helper began, is not promised: docs/adr/0004
 hostile_case(thread_attributes "" user)
+hostile_case(thread_attributes "" stays)
 
 hostile_program(signals)
 foreach(kind IN ITEMS 0 1 2 10 11 12)

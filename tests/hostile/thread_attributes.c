@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // What a thread that the library starts takes from the program: nothing. Not the policy, nice value,
-// processors, rights or user of the thread that happened to cause its start.
+// processors, rights or user of the thread that happened to cause its start. And it stays.
 #include "hostile.h"
 #include <dirent.h>
 #include <linux/capability.h>
@@ -183,10 +183,35 @@ static void user(long unused)
     pthread_join(thread, NULL);
 }
 
+static pid_t found;
+
+static void note(pid_t thread) { found = thread; }
+
+// A process of several threads leaves no namespace that wants one: nobody has to make way, again and again.
+static void stays(long unused)
+{
+    (void)unused;
+    pthread_t thread = start(frees_slowly, NULL);
+    for (int i = 0; each_helper(note) == 0 && i < 100; i++)
+        nap_ms(10);
+    MUST(found != 0, "there is none");
+    pid_t first = found;
+    for (int i = 0; i < 20; i++) {
+        if (unshare(CLONE_FS) != 0)
+            skip("unshare: %s", strerror(errno));
+        each_helper(note);
+        MUST(found == first, "thread %d is another than %d", (int)found, (int)first);
+    }
+    pthread_join(thread, NULL);
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"odd", odd}, {"capabilities", capabilities}, {"user", user}, {NULL, NULL}};
+    static const struct topic topics[] = {{"odd", odd},
+                                          {"capabilities", capabilities},
+                                          {"user", user},
+                                          {"stays", stays},
+                                          {NULL, NULL}};
     sched_getaffinity(0, sizeof at_start, &at_start);
     nice_at_start = getpriority(PRIO_PROCESS, 0);
     run_topic(topics, argc, argv);
