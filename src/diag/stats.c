@@ -33,6 +33,14 @@ static size_t rounding_in(const struct snapshot *snapshot, unsigned class_number
     return count > 0 ? (size_t)((double)bytes * (1.0 - asked / (count * size))) : 0;
 }
 
+// What nobody tells is taken to be there.
+static void look_at(uintptr_t start, size_t bytes, unsigned char *vector)
+{
+    if (!ebbi_os_resident((void *)start, bytes, vector)) {
+        memset(vector, 1, bytes / ebbi_os_page_size());
+    }
+}
+
 // Bytes of [start, start + bytes) in resident pages.
 size_t ebbi_resident_in(uintptr_t start, size_t bytes)
 {
@@ -42,10 +50,9 @@ size_t ebbi_resident_in(uintptr_t start, size_t bytes)
     uintptr_t end = ebbi_align_up(start + bytes, page);
     for (uintptr_t at = ebbi_align_down(start, page); at < end;) {
         size_t part = ebbi_min(end - at, PAGES_AT_ONCE * page);
-        if (ebbi_os_resident((void *)at, part, vector)) {
-            for (size_t i = 0; i < part / page; i++) {
-                total += (vector[i] & 1) != 0 ? page : 0;
-            }
+        look_at(at, part, vector);
+        for (size_t i = 0; i < part / page; i++) {
+            total += (vector[i] & 1) != 0 ? page : 0;
         }
         at += part;
     }
@@ -98,9 +105,7 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     s->live_blocks += use.live_blocks;
     s->live_bytes += use.live_blocks * ebbi_class_bytes(slab->class_number);
     s->cached_bytes += use.cached_blocks * c->size;
-    if (!ebbi_os_resident((void *)start, bytes, vector)) {
-        return;
-    }
+    look_at(start, bytes, vector);
     for (size_t i = 0; i < bytes / page; i++) {
         if ((vector[i] & 1) != 0) {
             add_page(snapshot, slab, &use, start + i * page);

@@ -24,7 +24,7 @@ static bool has_handler(int number)
     return sigaction(number, NULL, &action) == 0 && handles(&action);
 }
 
-bool ebbi_os_may_handle_signal(void)
+static bool blocks_one_with_a_handler(void)
 {
     sigset_t blocked;
     if (pthread_sigmask(SIG_BLOCK, NULL, &blocked) != 0) {
@@ -39,6 +39,16 @@ bool ebbi_os_may_handle_signal(void)
         }
     }
     return false;
+}
+
+bool ebbi_os_may_handle_signal(void)
+{
+    bool may = true;
+    if (ebbi_os_call_begins()) {
+        may = blocks_one_with_a_handler();
+        ebbi_os_call_ends();
+    }
+    return may;
 }
 
 // ---- fences --------------------------------------------------------------------------------------

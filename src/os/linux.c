@@ -206,7 +206,12 @@ bool ebbi_os_is_threaded(void)
 size_t ebbi_os_resident_bytes(void)
 {
     char text[128];
-    size_t length = read_small_file("/proc/self/statm", text, sizeof text);
+    size_t length = 0;
+    if (ebbi_os_call_begins()) {
+        length = read_small_file("/proc/self/statm", text, sizeof text);
+        ebbi_os_call_ends();
+    }
+    text[length] = '\0';
     const char *c = text;
     while (*c != '\0' && *c != ' ') {
         c++;
@@ -245,15 +250,16 @@ void ebbi_os_streams_reset(void)
     }
 }
 
-// A limit on the size of files, or a reader that has gone, is an error, no signal that ends the program. Raw: libc's calls
-// would keep the mask in a type that is larger than the kernel's.
+// A limit on the size of files, or a reader that has gone, is an error, no signal that ends the program, unless below a
+// filter. Raw: libc's calls would keep the mask in a type that is larger than the kernel's.
 static long write_once(long fd, const char *text, size_t length)
 {
+    bool asks = ebbi_os_call_begins();
     const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1), limit = (uint64_t)1 << (SIGXFSZ - 1);
     const uint64_t both = pipe | limit;
     const struct timespec at_once = {0};
     uint64_t before = 0, waits = 0;
-    bool blocks = syscall(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof both) == 0;
+    bool blocks = asks && syscall(SYS_rt_sigprocmask, SIG_BLOCK, &both, &before, sizeof both) == 0;
     if (blocks && (before & both) != 0) {
         (void)syscall(SYS_rt_sigpending, &waits, sizeof waits);
     }
@@ -265,6 +271,9 @@ static long write_once(long fd, const char *text, size_t length)
     }
     if (blocks) {
         (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &before, NULL, sizeof before);
+    }
+    if (asks) {
+        ebbi_os_call_ends();
     }
     errno = error;
     return written;

@@ -143,7 +143,11 @@ bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
-    bool known = mincore((void *)(uintptr_t)start, bytes, vector) == 0;
+    bool known = false;
+    if (ebbi_os_call_begins()) {
+        known = mincore((void *)(uintptr_t)start, bytes, vector) == 0;
+        ebbi_os_call_ends();
+    }
     errno = saved;
     return known;
 }

@@ -57,7 +57,7 @@ bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes);
 // the kernel has room, or longer where it is. Returns where it lies then; NULL when refused, nothing has changed then.
 void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 
-// One byte per page into `vector`: bit 0 set when the page is resident. False when unknown.
+// One byte per page into `vector`: bit 0 set when the page is resident. False when unknown, as below a filter.
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);
 
 enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS, EBBI_HUGE_AUTO };
@@ -81,7 +81,8 @@ uint64_t ebbi_os_date_ms(void); // since 1970
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
-size_t ebbi_os_resident_bytes(void); // VmRSS; 0 when unknown. Opens a file: for statistics alone
+size_t ebbi_os_resident_bytes(
+    void); // VmRSS; 0 when unknown, as below a filter. Opens a file: for statistics alone
 uint32_t ebbi_os_process_number(void);
 uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel and its tools name it
 // Of a thread of the process, as it is now; 0: it is no more, or there is no way to ask. Opens a file: for statistics alone.
@@ -142,7 +143,7 @@ void ebbi_os_streams_unlock(void);
 void ebbi_os_streams_reset(void);
 
 // Whether the calling thread may be in a signal handler: it blocks a signal that has one. Handlers
-// with SA_NODEFER, which do not block their own, and with SA_RESETHAND are not found out.
+// with SA_NODEFER, which do not block their own, and with SA_RESETHAND are not found out. Below a filter it always may.
 bool ebbi_os_may_handle_signal(void);
 
 // Calls `look` in the signal handler for each access to memory that the kernel refuses (SIGSEGV,

@@ -3,6 +3,7 @@
 // need, and works. A call outside of the list ends it, also when the allocator is who makes it.
 #include "seccomp.h"
 #include <ebbtide/reclaim.h>
+#include <ebbtide/region.h>
 #include <linux/futex.h>
 
 static atomic_int go, finished;
@@ -16,20 +17,30 @@ static void on_violation(int unused, siginfo_t *info, void *context)
     _exit(1);
 }
 
+static void sandbox_for(const int *allowed, size_t count)
+{
+    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "%s", strerror(errno)); // as libseccomp does
+    install_filter(allowed, count, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
+}
+
+#define BARE                                                                                       \
+    SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_mmap, SYS_munmap, SYS_mremap,    \
+        SYS_mprotect, SYS_madvise, SYS_brk, SYS_rt_sigreturn, SYS_clock_gettime, SYS_getpid,       \
+        SYS_gettid
+
 // Without membarrier, prctl, prlimit64, sched_yield and tgkill. The last ones are those of pthread_create.
 static void sandbox(void)
 {
-    static const int allowed[] = {
-        SYS_read,          SYS_write,          SYS_exit,   SYS_exit_group,
-        SYS_futex,         SYS_mmap,           SYS_munmap, SYS_mremap,
-        SYS_mprotect,      SYS_madvise,        SYS_brk,    SYS_rt_sigreturn,
-        SYS_clock_gettime, SYS_rt_sigprocmask, SYS_getpid, SYS_gettid,
-        SYS_getcpu,        SYS_clone3,         SYS_rseq,   SYS_set_robust_list,
-        SYS_rt_sigaction};
-    struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
-    sigaction(SIGSYS, &action, NULL);
-    MUST(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "%s", strerror(errno)); // as libseccomp does
-    install_filter(allowed, sizeof allowed / sizeof *allowed, SECCOMP_RET_ALLOW, SECCOMP_RET_TRAP);
+    static const int allowed[] = {BARE,     SYS_rt_sigprocmask,  SYS_getcpu,      SYS_clone3,
+                                  SYS_rseq, SYS_set_robust_list, SYS_rt_sigaction};
+    sandbox_for(allowed, sizeof allowed / sizeof *allowed);
+}
+
+// What docs/deploy.md asks for, and what a worker of one thread uses itself.
+static void sandbox_bare(void)
+{
+    static const int allowed[] = {BARE};
+    sandbox_for(allowed, sizeof allowed / sizeof *allowed);
 }
 
 static void rest(void)
@@ -231,11 +242,74 @@ static void beginning(long unused)
     }
 }
 
+// Every kind of call, and what is left for later by some.
+static void bare(long unused)
+{
+    (void)unused;
+    struct ebb_domain *domain = ebb_domain_open("bare");
+    sandbox_bare();
+    use_and_free((size_t)(100 * MIB));
+    for (int i = 0; i < 20; i++) {
+        ebb_retire(malloc(500 * (size_t)KIB));
+        ebb_pin();
+        ebb_unpin();
+    }
+    ebb_pin();
+    for (int i = 0; i < 3000; i++)
+        ebb_retire(malloc(50));
+    ebb_unpin();
+    ebb_pin();
+    ebb_unpin();
+    struct ebb_region *region = ebb_region_open(NULL);
+    MUST(ebb_region_alloc(region, 100) != NULL, "region: %s", strerror(errno));
+    struct ebb_region_stats of_region;
+    ebb_region_stats_get(region, &of_region);
+    MUST(of_region.resident_bytes > 0, "a region without a page");
+    struct ebb_scope scope = ebb_domain_enter(domain);
+    void *volatile p = malloc(100);
+    ebb_leave(scope);
+    struct ebb_lifetime_stats lines[4];
+    (void)ebb_lifetimes_get(lines, 4);
+    struct ebb_stats stats;
+    ebb_stats_get(&stats);
+    MUST(stats.live_bytes > 0, "nothing lives");
+    ebb_synchronize();
+    free(p);
+    ebb_region_close(region);
+    (void)ebb_trim();
+}
+
+static void frees_what_is_none(void *kind)
+{
+    size_t bytes = *(const size_t *)kind;
+    void *volatile p = bytes == 0 ? (void *)0x1000 : malloc(bytes);
+    signal(SIGSYS, SIG_DFL);
+    sandbox_bare();
+    free(p);
+    free(p);
+}
+
+// The line is written whatever the filter says of the signals that end the process.
+static void named(long unused)
+{
+    (void)unused;
+    static size_t sizes[] = {0, 50, 50000, 50000000};
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        char err[2000];
+        int status = run_child(frees_what_is_none, &sizes[i], 20, err, sizeof err);
+        MUST(status != 0 && strstr(err, i == 0 ? "invalid free" : "double free") != NULL,
+             "%zu bytes: %s, %s", sizes[i], status_text(status), err);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct topic topics[] = {
         {"single", single}, {"joined", joined},   {"threads", threads},     {"later", later},
-        {"pins", pins},     {"held_up", held_up}, {"beginning", beginning}, {NULL, NULL}};
+        {"pins", pins},     {"held_up", held_up}, {"beginning", beginning}, {"bare", bare},
+        {"named", named},   {NULL, NULL}};
+    struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
+    sigaction(SIGSYS, &action, NULL);
     run_topic(topics, argc, argv);
     return pass("it lived in the sandbox");
 }
