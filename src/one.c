@@ -40,6 +40,7 @@
 #include "arena/huge_records.c"
 #include "arena/kept.c"
 #include "arena/dense.c"
+#include "arena/filled.c"
 #include "arena/arena_audit.c"
 #include "arena/note.c"
 #include "slab/classes.c"

@@ -58,7 +58,7 @@ EBB_EXPORT void ebb_profile_stop(void) EBB_NOEXCEPT;
 // these, nor has what came meanwhile. Functions have no names in it: whoever reads it finds them in the programs and
 // libraries, whose build ids are in it (of a library that has been closed meanwhile it does not). Other threads go on
 // meanwhile, and what they change may be in it. An empty profile before the first start. 0; or -1 with errno: ENOMEM,
-// EFAULT for NULL, ENXIO for a FIFO that nobody reads, or as open(2) and write(2) say. O(stacks and samples in use).
+// EFAULT for NULL, ENXIO for a FIFO that nobody reads, or as open(2) and write(2) say. No point of cancellation. O(stacks and samples in use).
 EBB_EXPORT int ebb_profile_write(const char *file) EBB_NOEXCEPT;
 
 #ifdef __cplusplus

@@ -144,6 +144,12 @@ enum ebbi_fill {
 };
 // The same as ebbi_span_alloc, not aligned.
 struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill);
+// filled.c: what is there of the pages of a span that began without any. Some system calls, no lock; a hint.
+enum ebbi_touched { EBBI_TOUCHED_UNKNOWN, EBBI_TOUCHED_IN_PART, EBBI_TOUCHED_MOSTLY };
+enum ebbi_touched ebbi_span_touched(const struct ebbi_span *span);
+// So many filled ones in succession are wanted before more is taken to be filled; after the last one so many.
+unsigned ebbi_filled_wanted(unsigned wanted, enum ebbi_touched last);
+#define EBBI_PROBE_PART 32 // of what is taken to be filled, one has small pages, to see
 void ebbi_span_free(struct ebbi_span *span);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.

@@ -4,7 +4,7 @@
 // A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by a
 // large object, or by slabs of classes that grow, once LEAST_GROWN granules of such slabs are there: what the
 // program never touches of the last unit stays a part of what they hold. They are cut one after the other from the
-// unit that was opened last, and what will likely be filled takes part in it, across its end where it is longer; all
+// unit that was opened last, and what will likely be filled (of objects: filled.c) takes part in it, across its end where it is longer; all
 // else is put elsewhere. Where a huge page comes slowly (a guest whose host has taken the memory back, a kernel that
 // has to make room first), the next units are left out, the more of them the more often that happens. A huge page
 // comes as a whole, so granules of a unit that nobody has yet are dirty from then on, and fresh.
@@ -82,7 +82,7 @@ static bool is_wanted(size_t granules, enum ebbi_fill fill)
     bool covers =
         fill == EBBI_FILL_OBJECT && ebbi_used_granules + granules >= units * EBBI_UNIT_GRANULES;
     return (grows || covers || fill == EBBI_FILL_MUCH) && ebbi_chunk_is_automatic() &&
-           comes_quickly(granules);
+           (!covers || ebbi_filled_likely(EBBI_KIND_LARGE, granules)) && comes_quickly(granules);
 }
 
 // One that is free and clean, in one of the first free spans that may hold one.
@@ -149,23 +149,31 @@ bool ebbi_dense_touch(void *start)
     return !slow;
 }
 
+// False: it comes slowly, and has small pages.
+static bool ask_mapping(void *start, size_t bytes)
+{
+    ebbi_os_advise_huge(start, bytes, EBBI_HUGE_ALWAYS);
+    bool quickly = ebbi_dense_touch(start);
+    if (!quickly) {
+        ebbi_os_advise_huge(start, bytes, EBBI_HUGE_NEVER);
+    }
+    return quickly;
+}
+
 bool ebbi_dense_ask(void *start, size_t bytes)
 {
+    size_t granules = bytes >> EBBI_GRANULE_SHIFT;
     if (!ebbi_chunk_is_automatic() || ebbi_os_huge_by_default()) {
         return false;
     }
     ebbi_lock_take(&ebbi_arena_mutex);
-    bool asks = comes_quickly(bytes >> EBBI_GRANULE_SHIFT);
+    bool asks = ebbi_filled_likely(EBBI_KIND_HUGE, granules) && comes_quickly(granules);
     ebbi_lock_drop(&ebbi_arena_mutex);
-    if (!asks) {
-        return false;
-    }
-    ebbi_os_advise_huge(start, bytes, EBBI_HUGE_ALWAYS);
-    if (ebbi_dense_touch(start)) {
-        return true;
-    }
-    ebbi_os_advise_huge(start, bytes, EBBI_HUGE_NEVER);
-    return false;
+    bool dense = asks && ask_mapping(start, bytes);
+    ebbi_lock_take(&ebbi_arena_mutex);
+    ebbi_filled_show(EBBI_KIND_HUGE, start, granules, asks);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return dense;
 }
 
 void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)

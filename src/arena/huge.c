@@ -71,6 +71,7 @@ static struct ebbi_huge_record *unlink_held(const void *p)
     struct ebbi_huge_record *record = *link;
     if (record != NULL) {
         EBBI_ASSERT(ebbi_huge_total_count > 0);
+        ebbi_filled_gone(EBBI_KIND_HUGE, p);
         *link = record->next;
         record->state = EBBI_HUGE_IN_HAND;
         ebbi_huge_count(&ebbi_huge_total_bytes, 0, record->bytes);
@@ -224,17 +225,15 @@ static void move_to(struct ebbi_huge_record *record, char *object, size_t bytes,
     record->front = record->back = gap;
 }
 
-// False: refused.
+// False: refused. Then, too, somebody may have come into the gap behind it.
 static bool resize_there(struct ebbi_huge_record *record, size_t bytes)
 {
-    char *end = record->object + record->bytes;
-    release_if_any(end, record->back);
+    size_t gap = record->back > 0 ? record->back : gap_bytes();
+    release_if_any(record->object + record->bytes, record->back);
     bool done = ebbi_os_resize(record->object, record->bytes, bytes);
     record->bytes = done ? bytes : record->bytes;
-    if (record->back > 0) { // nobody else's: unless another thread was quicker
-        end = record->object + record->bytes;
-        record->back = ebbi_os_reserve(end, record->back) != NULL ? record->back : 0;
-    }
+    bool free = gap > 0 && ebbi_os_reserve(record->object + record->bytes, gap) != NULL;
+    record->back = free ? gap : 0;
     return done;
 }
 
@@ -283,12 +282,16 @@ static bool move_anywhere(struct ebbi_huge_record *record, size_t bytes)
     return true;
 }
 
-// The object gets that size, where it is or elsewhere; false when refused. The record is in no list.
+// The object gets that size, where it is, or elsewhere as well if somebody has come too close; false when refused. The
+// record is in no list.
 static bool fit_record(struct ebbi_huge_record *record, size_t bytes)
 {
     bool grows = bytes > record->bytes;
-    return record->bytes == bytes || resize_there(record, bytes) || move_pages(record, bytes) ||
-           (grows && move_anywhere(record, bytes));
+    bool fits = record->bytes == bytes || resize_there(record, bytes);
+    if (fits && (record->back > 0 || gap_bytes() == 0)) {
+        return true;
+    }
+    return move_pages(record, bytes) || fits || (grows && move_anywhere(record, bytes));
 }
 
 void *ebbi_huge_resize(void *p, size_t bytes)

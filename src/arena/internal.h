@@ -98,6 +98,16 @@ bool ebbi_dense_ask(void *start, size_t bytes);
 size_t ebbi_dense_bytes(void);
 size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 
+// filled.c. Under the lock.
+enum ebbi_kind { EBBI_KIND_LARGE, EBBI_KIND_HUGE, EBBI_KINDS };
+// An object is about to be asked for in huge pages: false where those before it are not filled, or it is to show
+// whether they are. O(1), with a few dozen system calls at most once a unit.
+bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules);
+// No page of it is there, or if `begun` of the first unit in it alone: more comes as the program touches it.
+void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, bool begun);
+void ebbi_filled_gone(enum ebbi_kind kind,
+                      const void *start); // it is freed, and lies there as it did
+
 // rest.c. Under the lock.
 void ebbi_rest_open(struct ebbi_chunk *chunk, size_t next, size_t end);
 // A span is in the lists of free ones from now, or no more.

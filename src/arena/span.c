@@ -3,6 +3,8 @@
 #include "arena/internal.h"
 #include "base/list.h"
 
+#define LEAST_SHOWING (4 * EBBI_UNIT_GRANULES) // of an object in huge pages, by units
+
 static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
 static void bin_push(struct ebbi_free_span *span)
@@ -236,6 +238,10 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
                         ebbi_bits_count(chunk->fresh_map, index, granules);
         got = carve(span, index, granules);
+        bool shows = got->zeroed || (huge != NULL && granules >= LEAST_SHOWING);
+        if (fill == EBBI_FILL_OBJECT && shows) {
+            ebbi_filled_show(EBBI_KIND_LARGE, ebbi_span_start(got), granules, !got->zeroed);
+        }
         got->zeroed |= zero;
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
@@ -339,6 +345,9 @@ static void free_span(struct ebbi_span *span)
     EBBI_ASSERT(ebbi_chunk_of(span) != NULL);
     EBBI_ASSERT(span->state > EBBI_SPAN_FREE && span->state != EBBI_SPAN_INSIDE);
     EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(span)) == EBBI_TAG_NONE);
+    if (span->state == EBBI_SPAN_LARGE) {
+        ebbi_filled_gone(EBBI_KIND_LARGE, ebbi_span_start(span));
+    }
     count_used(0, span->granules);
     EBBI_ASSERT(!span->grown || ebbi_grown_granules >= span->granules);
     ebbi_grown_granules -= span->grown ? span->granules : 0;

@@ -27,18 +27,14 @@ int ebbi_profile_start(size_t mean)
 
 int ebbi_profile_to_file(const char *file)
 {
-    int saved = errno;
     if (file == NULL) { // open(2) would say so, but its header forbids to ask
         return -EFAULT;
     }
     ebbi_samples_look();
     int fd = ebbi_os_file_open(file);
     int error = fd < 0 ? fd : ebbi_profile_write(fd);
-    if (fd >= 0 && close(fd) != 0 && error == 0) {
-        error = -errno;
-    }
-    errno = saved;
-    return error;
+    int closed = fd >= 0 ? ebbi_os_file_close(fd) : 0;
+    return error != 0 ? error : closed;
 }
 
 // ---- EBB_PROFILE -------------------------------------------------------------------------------------

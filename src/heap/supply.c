@@ -8,6 +8,7 @@
 
 #define STEADY 2 // slabs of a class one after the other: it grows, and will fill the next
 #define MUCH ((size_t)2 << 20) // of blocks: half of what one huge page may cost too much
+#define LONG_BLOCK 8192u       // may be touched in part, and its slab without some pages
 
 void ebbi_owner_collect(struct ebbi_owner *owner)
 {
@@ -36,15 +37,26 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
 
 // The first slabs of a class may stay empty for the most part, unless their blocks are small, and so many.
 static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_number,
-                              unsigned streak)
+                              unsigned streak, unsigned wanted)
 {
+    const struct ebbi_class *c = &ebbi_classes[class_number];
     if (class_number == EBBI_CLASS_EMPTY) {
         return EBBI_FILL_UNKNOWN; // by nobody
     }
     if (streak < STEADY) {
-        return ebbi_classes[class_number].granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
+        return c->granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
+    }
+    if (c->size >= LONG_BLOCK && (wanted > 0 || streak % EBBI_PROBE_PART == 0)) {
+        return EBBI_FILL_UNKNOWN;
     }
     return owner->out_bytes >= MUCH ? EBBI_FILL_MUCH : EBBI_FILL_GROWS;
+}
+
+// As the program has touched the slab before it, which is full.
+static unsigned wanted_after(const struct ebbi_slab *before)
+{
+    bool tells = ebbi_slab_class(before)->size >= LONG_BLOCK;
+    return tells ? ebbi_filled_wanted(before->wanted, ebbi_span_touched(&before->head)) : 0;
 }
 
 // C4 of debug/check.h.
@@ -60,11 +72,13 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
     unsigned bin = ebbi_class_bin(class_number, owner->lane);
     const struct ebbi_slab *before = owner->shelves[class_number].current;
     unsigned streak = before != NULL ? before->streak + 1u : 0;
-    struct ebbi_slab *slab =
-        ebbi_slab_create(class_number, bin, owner, fill_of(owner, class_number, streak));
+    unsigned wanted = before != NULL ? wanted_after(before) : 0;
+    enum ebbi_fill fill = fill_of(owner, class_number, streak, wanted);
+    struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner, fill);
     if (slab != NULL) {
         clear_if_checked(slab);
-        slab->streak = (uint8_t)ebbi_min(streak, UINT8_MAX);
+        slab->streak = (uint8_t)(streak <= UINT8_MAX ? streak : STEADY);
+        slab->wanted = (uint8_t)wanted;
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);
         owner->slab_count++;

@@ -239,7 +239,7 @@ static void end_tree(struct ebb_region *region, bool open_only,
 
 void ebbi_region_release(struct ebb_region *region, bool stays_open)
 {
-    ebbi_region_check(region, "release of");
+    ebbi_region_check(region, stays_open ? "reset of" : "release of");
     end_tree(region, false, release_one, stays_open);
 }
 

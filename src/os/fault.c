@@ -56,7 +56,6 @@ bool ebbi_os_may_handle_signal(void)
 // Older headers do not have them.
 #define GUARD_INSTALL 102
 #define GUARD_REMOVE 103
-#define POPULATE_READ 22
 
 static bool fences_mark;    // atomic
 static bool fences_protect; // atomic: some are no markers
@@ -70,8 +69,9 @@ bool ebbi_os_fences_begin(void)
     void *page = ebbi_os_map(NULL, bytes);
     if (page != NULL) {
         marks = madvise(page, bytes, GUARD_INSTALL) == 0 &&
-                madvise(page, bytes, POPULATE_READ) != 0 && errno == EFAULT &&
-                madvise(page, bytes, GUARD_REMOVE) == 0 && madvise(page, bytes, POPULATE_READ) == 0;
+                madvise(page, bytes, EBBI_OS_POPULATE_READ) != 0 && errno == EFAULT &&
+                madvise(page, bytes, GUARD_REMOVE) == 0 &&
+                madvise(page, bytes, EBBI_OS_POPULATE_READ) == 0;
         ebbi_store_relaxed(&fences_mark, marks); // relaxed: without, there is protection
         ebbi_os_release(page, bytes);
     }

@@ -328,6 +328,14 @@ int ebbi_os_file_open(const char *path)
     return result;
 }
 
+int ebbi_os_file_close(int fd)
+{
+    int saved = errno;
+    int result = syscall(SYS_close, fd) == 0 ? 0 : -errno;
+    errno = saved;
+    return result;
+}
+
 int ebbi_os_file_begin(const char *path, const char *to)
 {
     int saved = errno;

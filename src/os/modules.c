@@ -48,10 +48,11 @@ static void name_module(char *out, size_t room, const char *path)
 {
     char program[512];
     size_t length = strlen(path);
-    if (length == 0) {
+    if (length == 0 && ebbi_os_call_begins()) {
         ssize_t got = readlink("/proc/self/exe", program, sizeof program);
         length = got > 0 ? (size_t)got : 0;
         path = program;
+        ebbi_os_call_ends();
     }
     size_t kept = ebbi_min(length, room - 1);
     memcpy(out, path + length - kept, kept);

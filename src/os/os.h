@@ -97,6 +97,10 @@ int ebbi_os_prctl(int option, unsigned long a, unsigned long b, unsigned long c,
 // Around a call that a filter may not know of. False: it must not be made, and nothing ends.
 bool ebbi_os_call_begins(void);
 void ebbi_os_call_ends(void);
+void ebbi_os_filters_see(
+    void); // from now on every filter that the process makes comes by ebbi_os_prctl
+// That was so from the start, and then there was none: such calls may be made where no documentation asks for them.
+bool ebbi_os_is_unfiltered(void);
 void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
 
@@ -180,6 +184,7 @@ struct ebbi_signal_places {
 };
 void ebbi_os_signal_places(uintptr_t sp, struct ebbi_signal_places *places);
 bool ebbi_os_is_readable(uintptr_t address);         // 8 bytes there, aligned; asks the kernel
+#define EBBI_OS_POPULATE_READ 22                     // MADV_POPULATE_READ, which older headers lack
 uintptr_t ebbi_os_peek(uintptr_t address);           // the word there, whatever it is
 uintptr_t ebbi_os_code_address(uintptr_t return_to); // without a signature
 
@@ -242,6 +247,7 @@ int ebbi_os_write(int fd, const char *text, size_t length);
 int ebbi_os_append(const char *path, const char *text, size_t length);
 // New and empty, or what there was emptied. Of a FIFO that nobody reads: -ENXIO, instead of a wait. Below 0: why not.
 int ebbi_os_file_open(const char *path);
+int ebbi_os_file_close(int fd); // no point of cancellation, as the others
 // A new file, in place of one of that name; to be written, and ended as `to`, of which it has the mode. Below 0: why there is none;
 // -EINVAL: `to` is no regular file.
 int ebbi_os_file_begin(const char *path, const char *to);

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -12,11 +13,29 @@
 
 // The kernel reads the set before it looks at what is to be done with it, which is nothing that there is: EFAULT or
 // EINVAL. (As Abseil's AddressIsReadable does.)
+static bool can_be_read(uintptr_t address)
+{
+    bool refused = syscall(SYS_rt_sigprocmask, ~0, address, NULL, (size_t)8) != 0;
+    return refused && errno != EFAULT;
+}
+
+// By a call that malloc makes anyhow. Older kernels than 5.14 do not know it.
+static bool can_be_populated(uintptr_t address)
+{
+    size_t page = ebbi_os_page_size();
+    return madvise((void *)ebbi_align_down(address, page), page, EBBI_OS_POPULATE_READ) == 0;
+}
+
 bool ebbi_os_is_readable(uintptr_t address)
 {
     int saved = errno;
-    bool refused = syscall(SYS_rt_sigprocmask, ~0, address, NULL, (size_t)8) != 0;
-    bool readable = refused && errno != EFAULT;
+    bool readable;
+    if (ebbi_os_call_begins()) {
+        readable = can_be_read(address);
+        ebbi_os_call_ends();
+    } else {
+        readable = can_be_populated(address);
+    }
     errno = saved;
     return readable;
 }

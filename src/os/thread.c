@@ -28,6 +28,10 @@ enum { BARRIER_PRIVATE = 1 << 3, BARRIER_REGISTER_PRIVATE = 1 << 4 }; // of memb
 static bool sandboxed;   // atomic
 static uint32_t in_call; // atomic: threads
 
+// Of the process, from before its start. Only where ebbi_os_prctl sees what comes later.
+static uint32_t filter; // atomic
+enum { UNSEEN, UNKNOWN, NONE, SOME };
+
 uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
 bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t)getpid(); }
@@ -48,6 +52,21 @@ bool ebbi_os_call_begins(void)
         ebbi_os_call_ends();
     }
     return may;
+}
+
+void ebbi_os_filters_see(void) { ebbi_store_relaxed(&filter, (uint32_t)UNKNOWN); } // relaxed: alone
+
+bool ebbi_os_is_unfiltered(void)
+{
+    int saved = errno;
+    uint32_t known = ebbi_load_relaxed(&filter); // relaxed: a fact
+    if (known == UNKNOWN && ebbi_os_call_begins()) {
+        known = syscall(SYS_prctl, PR_GET_SECCOMP, 0, 0, 0, 0) == 0 ? NONE : SOME;
+        ebbi_store_relaxed(&filter, known); // relaxed: the same from any thread
+        ebbi_os_call_ends();
+    }
+    errno = saved;
+    return known == NONE;
 }
 
 void ebbi_os_yield(void)

@@ -78,6 +78,7 @@ static void before_threads(void)
 __attribute__((constructor)) static void see_threads(void)
 {
     ebbi_threads_see();
+    ebbi_os_filters_see();
     if (ebbi_start() == 0 && (ebbi_option(EBBI_OPTION_CHECK_REPORT) != 0 || ebbi_report_goes_on)) {
         find_unwind(); // a report has a stack where the loader's lock is not needed for it
     }

@@ -6,7 +6,7 @@
 // is something to return, and the helper is started where the program itself creates a thread
 // (override/threads.c) or calls a function that libc never calls (ebbi_helper_look). When the last of
 // the program's threads has ended it waits a little for the next one, returns at once all that is
-// free, as nobody comes later who would, and ends; without that where the first thread has ended too, so
+// free, as nobody comes later who would (but with a long delay what is older than that), and ends; without that where the first thread has ended too, so
 // that the process can, or before an unshare.
 //
 // Its states are in os/wake.h.
@@ -16,6 +16,7 @@
 #include "process/process.h"
 
 #define LINGER_MS 200
+#define SHORT_MS 1000 // who asks for a longer delay has it
 #define GONE_YIELDS 1000
 #define ASKED_MS                                                                                   \
     1000 // between looks at what another process may have asked for, while there is nothing to return
@@ -99,7 +100,7 @@ static void helper_last_pass(struct ebbi_pass pass, uint32_t heard)
     bool was_quiet = ebbi_bell_listen() == heard;
     if (was_quiet && may_end() && !must_end() &&
         ebbi_helper_state_move(EBBI_HELPER_LINGERS, EBBI_HELPER_BUSY)) {
-        pass.delay_ms = 0;
+        pass.delay_ms = pass.delay_ms > SHORT_MS ? pass.delay_ms : 0;
         ebbi_purge_pass(&pass);
         ebbi_helper_state_set(EBBI_HELPER_LINGERS); // the fence orders it
     }

@@ -222,14 +222,15 @@ struct ebbi_remains ebbi_region_empty(struct ebb_region *region, bool keep, bool
 {
     struct ebbi_remains remains = {NULL, NULL, false};
     ebbi_lock_take(&region->lock);
-    ebbi_region_check(region, "release of");
+    ebbi_region_check(region, stays_open ? "reset of" : "release of");
+    const char *what = stays_open ? "reset" : "release";
     if (region->closes) {
-        ebbi_fatal("release of region \"%s\" (number %llu), which was opened to be closed",
+        ebbi_fatal("%s of region \"%s\" (number %llu), which was opened to be closed", what,
                    region->label->name, (unsigned long long)region->id);
     }
     // relaxed: whoever enters beside a release is told so or not
     if ((ebbi_load_relaxed(&region->users) & ~USERS_CLOSED) != 0) {
-        ebbi_fatal("release of region \"%s\" (number %llu), which is current in a thread",
+        ebbi_fatal("%s of region \"%s\" (number %llu), which is current in a thread", what,
                    region->label->name, (unsigned long long)region->id);
     }
     size_t held_bytes = region->held_bytes;

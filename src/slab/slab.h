@@ -62,8 +62,9 @@ struct ebbi_slab {
     uint32_t pinned_bytes; // at most: of free blocks, on pages that the last purge had to leave
     uint32_t early_ms;     // when it was last purged before its time,
     uint16_t early_blocks; // and how many blocks of then are still free and clean
-    uint8_t streak; // slabs of the class made before it, all of them full by then; 255: or more
-    unsigned char unused[1];
+    uint8_t
+        streak; // slabs of the class made before it, all of them full by then; begins again in the end
+    uint8_t wanted; // filled ones in succession, before huge pages are asked for
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -124,6 +125,24 @@ TEST(ProfileOff, RefusesWhatItCannotDo)
 }
 
 // Of 8 blocks of a page one is left: what is free beside it is told as it is now.
+// In C++ it is noexcept: to be cancelled there ends the process.
+TEST_F(Profile, WritesInAThreadThatIsAboutToBeCancelled)
+{
+    static int written = -1;
+    pthread_t thread;
+    const auto run = [](void *) -> void * {
+        pthread_cancel(pthread_self());
+        written = ebb_profile_write("/dev/null");
+        pthread_testcancel();
+        return nullptr;
+    };
+    ASSERT_EQ(0, pthread_create(&thread, nullptr, run, nullptr));
+    void *result = nullptr;
+    ASSERT_EQ(0, pthread_join(thread, &result));
+    EXPECT_EQ(PTHREAD_CANCELED, result);
+    EXPECT_EQ(0, written);
+}
+
 TEST_F(Profile, KnowsWhatIsKeptByWhatIsInUse)
 {
     constexpr std::size_t bytes = 512, pages = 500, on_page = 8;

@@ -264,15 +264,19 @@ TEST_F(RegionDeathTest, EndedWhileCurrent)
             else
                 ebb_region_release(which);
         };
+        const std::string line =
+            our_line + std::string(by_reset ? "[^\n]*reset of" : "[^\n]*release of");
         const auto stay_inside = [&](auto misuse) {
             Worker worker;
             worker.run([&] { ebb_region_enter(region); });
             misuse();
             worker.run([] { _exit(0); }); // it must not be left: the end is the misuse
         };
-        expect_death("here", [&] { ebb_region_enter(region), end(region); });
+        expect_death(
+            "here", [&] { ebb_region_enter(region), end(region); }, line);
         expect_death("child is current here", [&] { ebb_region_enter(region), end(parent); });
-        expect_death("elsewhere", [&] { stay_inside([&] { end(region); }); });
+        expect_death(
+            "elsewhere", [&] { stay_inside([&] { end(region); }); }, line);
         expect_death("child is current elsewhere", [&] { stay_inside([&] { end(parent); }); });
         expect_death("not the innermost", [&] {
             ebb_region_enter(region);

@@ -81,6 +81,25 @@ static void returns(void)
     MUST(resident_mib() < 40, "%ld of 80 MiB stay", resident_mib());
 }
 
+static void *once_elsewhere(void *unused)
+{
+    once(0, 300000, 300);
+    return unused;
+}
+
+// When the last thread has ended, nobody hurries to return what it has left.
+static void outlasts_threads(void)
+{
+    long before = 0;
+    for (int round = 0; round < ROUNDS; round++) {
+        if (round == 2)
+            before = faults();
+        pthread_join(start(once_elsewhere, NULL), NULL);
+        nap_ms(400);
+    }
+    MUST(faults() - before < FAULTS, "%ld page faults by threads", faults() - before);
+}
+
 int main(int argc, char **argv)
 {
     const char *by = argc > 2 ? argv[1] : "usual";
@@ -91,6 +110,7 @@ int main(int argc, char **argv)
     if (strcmp(by, "usual") != 0) {
         stays();
         is_bounded();
+        outlasts_threads();
     }
     if (strcmp(by, "option") != 0) {
         mallopt(M_TRIM_THRESHOLD, 1 << 20);

@@ -16,6 +16,8 @@ struct HugePages : Fake {
         fake_os_huge_on_request(true);
         ebbi_arena_advice = EBBI_HUGE_AUTO;
     }
+    // What is untouched says nothing of how it will be filled.
+    static void *untouched(std::size_t bytes) { return ebbi_huge_alloc(bytes, 1, false); }
     static std::size_t asked_bytes()
     {
         struct ebbi_arena_totals totals;
@@ -34,15 +36,15 @@ TEST_F(HugePages, AreAskedForAsAWholeFromAUnitsBeginning)
 {
     for (std::size_t bytes : {32 * MiB, 33 * MiB + 1, 70 * MiB}) {
         std::size_t before = advices().size();
-        Block b = huge(bytes);
+        void *p = untouched(bytes);
         ASSERT_EQ(before + 1, advices().size());
         const fake_advice advice = advices().back();
         EXPECT_TRUE(advice.always);
-        EXPECT_EQ(address(b.bytes), advice.start);
-        EXPECT_EQ(0U, address(b.bytes) % unit_bytes);
-        EXPECT_EQ(ebbi_huge_bytes(b.bytes), advice.bytes);
-        EXPECT_EQ(ebbi_huge_bytes(b.bytes), asked_bytes());
-        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+        EXPECT_EQ(address(p), advice.start);
+        EXPECT_EQ(0U, address(p) % unit_bytes);
+        EXPECT_EQ(ebbi_huge_bytes(p), advice.bytes);
+        EXPECT_EQ(ebbi_huge_bytes(p), asked_bytes());
+        EXPECT_TRUE(ebbi_huge_free(p));
         EXPECT_EQ(0U, asked_bytes());
     }
 }
@@ -92,26 +94,26 @@ TEST_F(HugePages, AreNotForWhatIsToReadAsZero)
 TEST_F(HugePages, ThatComeSlowlyAreLeftOut)
 {
     fake_os_clock_step(3);
-    Block slow = huge(40 * MiB);
+    void *slow = untouched(40 * MiB);
     ASSERT_EQ(2U, advices().size());
     EXPECT_TRUE(advices().front().always);
     EXPECT_FALSE(advices().back().always);
     EXPECT_EQ(0U, asked_bytes());
     fake_os_clock_step(0);
-    Block after = huge(40 * MiB);
+    void *after = untouched(40 * MiB);
     EXPECT_EQ(2U, advices().size());
-    Block later = huge(40 * MiB);
+    void *later = untouched(40 * MiB);
     EXPECT_EQ(3U, advices().size());
     EXPECT_EQ(40 * MiB, asked_bytes());
-    for (const Block &b : {slow, after, later})
-        EXPECT_TRUE(ebbi_huge_free(b.bytes));
+    for (void *p : {slow, after, later})
+        EXPECT_TRUE(ebbi_huge_free(p));
 }
 
 TEST_F(HugePages, AreAskedForNowhereElse)
 {
     const auto asks = [] {
         std::size_t before = advices().size();
-        EXPECT_TRUE(ebbi_huge_free(huge(33 * MiB).bytes));
+        EXPECT_TRUE(ebbi_huge_free(untouched(33 * MiB)));
         return advices().size() - before;
     };
     fake_os_huge_on_request(false);

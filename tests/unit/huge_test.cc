@@ -87,6 +87,70 @@ TEST_F(Huge, NothingCanBeTouchedBesideAnObject)
             expect_gaps(live[i].bytes);
 }
 
+// Of another's mapping so far behind the end of a huge object; NULL: nobody could put it there.
+struct Neighbour {
+    explicit Neighbour(std::size_t far)
+    {
+        void *room = ebbi_huge_alloc(64 * MiB, 1,
+                                     false); // which the kernel has right behind the next, mostly
+        object = huge(33 * MiB);
+        EXPECT_TRUE(ebbi_huge_free(room));
+        void *wanted = object.bytes + ebbi_huge_bytes(object.bytes) + far;
+        void *got =
+            mmap(wanted, EBBI_GRANULE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        is_there = got == wanted;
+        start = got;
+    }
+    Neighbour(const Neighbour &) = delete;
+    Neighbour &operator=(const Neighbour &) = delete;
+    ~Neighbour() { munmap(start, EBBI_GRANULE); }
+    Block object;
+    void *start = nullptr;
+    bool is_there = false;
+};
+
+bool has_a_gap_behind(const unsigned char *p)
+{
+    const unsigned char *end = p + ebbi_huge_bytes(p);
+    return !accessible(end) && !accessible(end + MiB) && !accessible(end + 2 * MiB - 1);
+}
+
+TEST_F(Huge, WhereSomebodyIsTooCloseAnObjectMoves)
+{
+    for (std::size_t far : {2 * MiB, 3 * MiB, 4 * MiB - 64 * KiB}) {
+        Neighbour close(far);
+        if (!close.is_there)
+            GTEST_SKIP() << "there is something else";
+        Block b = close.object;
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 35 * MiB));
+        ASSERT_NE(nullptr, to);
+        EXPECT_NE(b.bytes, to);
+        b.bytes = to;
+        EXPECT_TRUE(b.intact(256));
+        EXPECT_TRUE(has_a_gap_behind(to));
+        EXPECT_TRUE(ebbi_huge_free(to));
+    }
+}
+
+// Where it cannot move it stays, and the next one that has its mapping does not.
+TEST_F(Huge, AGapThatWasLostIsMadeUpForByTheNext)
+{
+    Neighbour close(2 * MiB);
+    if (!close.is_there)
+        GTEST_SKIP() << "there is something else";
+    Block b = close.object;
+    fake_os_refuse(FAKE_MOVE, 1, true);
+    ASSERT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 34 * MiB));
+    EXPECT_TRUE(b.intact(256));
+    fake_os_allow();
+    EXPECT_TRUE(ebbi_huge_keep(b.bytes));
+    auto *next = static_cast<unsigned char *>(ebbi_huge_take(34 * MiB, 1, false));
+    ASSERT_NE(nullptr, next);
+    EXPECT_NE(b.bytes, next);
+    EXPECT_TRUE(has_a_gap_behind(next));
+    EXPECT_TRUE(ebbi_huge_free(next));
+}
+
 // Of as many as chains have room for in a granule, and more; they are used again.
 TEST_F(Huge, RecordsAreUsedAgain)
 {

@@ -12,13 +12,10 @@
 #define CAPTURE 8192
 #define PRETENDED 1u // a thread that is none
 
-static const char *const names[FAKE_CALLS] = {"reserve",      "reserve_readable",
-                                              "map",          "commit",
-                                              "purge",        "advise_huge",
-                                              "guard",        "release",
-                                              "resize",       "move",
-                                              "start_thread", "membarrier_register",
-                                              "membarrier",   "yield"};
+static const char *const names[FAKE_CALLS] = {
+    "reserve",    "reserve_readable", "map",    "commit", "purge",        "advise_huge",
+    "guard",      "release",          "resize", "move",   "start_thread", "membarrier_register",
+    "membarrier", "resident",         "yield"};
 
 struct rule {
     size_t calls, refused;
@@ -27,7 +24,7 @@ struct rule {
 
 static struct {
     struct rule rules[FAKE_CALLS];
-    bool clock_faked, threaded_faked, threaded, pretend_threads, secure, huge, capturing;
+    bool clock_faked, threaded_faked, threaded, pretend_threads, secure, huge, capturing, filtered;
     bool cpu_faked, on_request;
     size_t cpu;
     uint32_t ended_thread;
@@ -103,6 +100,7 @@ void fake_os_cpu(size_t cpu)
     ebbi_store_relaxed(&fake.cpu, cpu);
 }
 
+void fake_os_filtered(bool filtered) { fake.filtered = filtered; }
 void fake_os_huge_pages(bool by_default) { fake.huge = by_default; }
 void fake_os_huge_on_request(bool on_request) { fake.on_request = on_request; }
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes)) { fake.watch = watch; }
@@ -261,7 +259,7 @@ void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
 
 bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
 {
-    return real_os_resident(start, bytes, vector);
+    return !refuse(FAKE_RESIDENT) && real_os_resident(start, bytes, vector);
 }
 
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
@@ -275,6 +273,7 @@ void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
     }
 }
 
+bool ebbi_os_is_unfiltered(void) { return !fake.filtered; }
 bool ebbi_os_huge_by_default(void) { return fake.huge; }
 bool ebbi_os_huge_on_request(void) { return fake.on_request; }
 size_t ebbi_os_page_size(void) { return fake.page != 0 ? fake.page : real_os_page_size(); }
@@ -375,6 +374,7 @@ void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }
 void ebbi_os_streams_reset(void) { real_os_streams_reset(); }
 
 int ebbi_os_file_open(const char *path) { return real_os_file_open(path); }
+int ebbi_os_file_close(int fd) { return real_os_file_close(fd); }
 int ebbi_os_file_begin(const char *path, const char *to) { return real_os_file_begin(path, to); }
 int ebbi_os_file_end(int fd, const char *path, const char *to)
 {

@@ -24,7 +24,8 @@ enum fake_call {
     FAKE_START_THREAD,
     FAKE_MEMBARRIER_REGISTER,
     FAKE_MEMBARRIER,
-    FAKE_YIELD, // counted, never refused
+    FAKE_RESIDENT, // refused: unknown
+    FAKE_YIELD,    // counted, never refused
     FAKE_CALLS
 };
 
@@ -52,7 +53,8 @@ void fake_os_thread_ends(uint32_t number);
 void fake_os_page_size(size_t bytes); // a multiple of the real one
 void fake_os_memory(size_t bytes);    // of the machine
 void fake_os_secure(bool secure);
-void fake_os_cpu(size_t cpu); // all threads from now on; else the real one
+void fake_os_cpu(size_t cpu);         // all threads from now on; else the real one
+void fake_os_filtered(bool filtered); // from before the start; else not
 void fake_os_huge_pages(bool by_default);
 void fake_os_huge_on_request(bool on_request); // else not
 

@@ -38,6 +38,7 @@
 #define ebbi_os_wait real_os_wait
 #define ebbi_os_wake real_os_wake
 #define ebbi_os_start_thread real_os_start_thread
+#define ebbi_os_is_unfiltered real_os_is_unfiltered
 #define ebbi_os_is_first_thread real_os_is_first_thread
 #define ebbi_os_join_thread real_os_join_thread
 #define ebbi_os_leave_thread real_os_leave_thread
@@ -51,6 +52,7 @@
 #define ebbi_os_write real_os_write
 #define ebbi_os_append real_os_append
 #define ebbi_os_file_open real_os_file_open
+#define ebbi_os_file_close real_os_file_close
 #define ebbi_os_file_begin real_os_file_begin
 #define ebbi_os_file_end real_os_file_end
 

@@ -57,6 +57,7 @@ void real_os_streams_reset(void);
 int real_os_write(int fd, const char *text, size_t length);
 int real_os_append(const char *path, const char *text, size_t length);
 int real_os_file_open(const char *path);
+int real_os_file_close(int fd);
 int real_os_file_begin(const char *path, const char *to);
 int real_os_file_end(int fd, const char *path, const char *to);
 

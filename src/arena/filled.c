@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: MIT OR Apache-2.0
+// Layer arena: whether the program fills what it takes, by what it has done before (EBB_THP=auto).
+//
+// A huge page comes as a whole, and pays where all of it is touched. What the program touches of an object is seen
+// where that has small pages, and, a unit at a time, where it has many huge ones. The last objects that show it are
+// witnesses. They are looked at (mincore, at some spots of each) once a unit of objects has come after them, but for
+// the newest, which the program may be filling; and when they are freed, or moved with their mapping.
+// One that is not filled ends the asking, until ENOUGH in succession are. While they are, some go without huge pages to be
+// witnesses: one that is an EBBI_PROBE_PART of what was asked for since the last, and one while the others say nothing.
+// It is a hint: another may lie there by now. What is untouched says nothing. Below a filter of system calls that was there
+// before the process, as in containers, nobody looks: that may be one which ends it for the call.
+// (A slab of long blocks that is full tells of the next one of its class: heap/supply.c.)
+#include <string.h>
+
+#include "arena/internal.h"
+
+#define WITNESSES 4
+#define ENOUGH 3
+#define SPOTS 16
+#define UNEVEN 7
+#define MOST_PAGES 32 // at a spot
+
+struct witness {
+    const char *start; // NULL: none, or it has been heard
+    size_t bytes;
+    bool
+        begun; // the first unit that begins in it is there, touched by the program or not: it says nothing
+};
+
+static struct habit {
+    struct witness witnesses[WITNESSES]; // the newest first
+    unsigned wanted;                     // filled ones in succession, before one is asked for
+    size_t until_look, since_probe;      // granules
+} habits[EBBI_KINDS];                    // under the lock, as all that follow
+
+// Of `pages` at each of SPOTS, which lie in `bytes` from `start` on. 0: none, or nobody knows.
+static size_t count_there(const char *start, size_t bytes, size_t pages)
+{
+    unsigned char there[MOST_PAGES];
+    size_t page = ebbi_os_page_size();
+    size_t count = 0;
+    size_t part = bytes / SPOTS, room = part - pages * page;
+    for (size_t i = 0; i < SPOTS; i++) {
+        size_t beside = room / SPOTS * (i * UNEVEN % SPOTS); // no rhythm that the program may have
+        const char *at = start + ebbi_align_down(part * i + beside, page);
+        if (!ebbi_os_resident(at, pages * page, there)) {
+            return 0;
+        }
+        for (size_t k = 0; k < pages; k++) {
+            count += there[k] & 1u;
+        }
+    }
+    return count;
+}
+
+static enum ebbi_touched see(const char *start, size_t bytes)
+{
+    if (!ebbi_os_is_unfiltered()) {
+        return EBBI_TOUCHED_UNKNOWN;
+    }
+    size_t pages = ebbi_min(bytes / SPOTS / ebbi_os_page_size(), MOST_PAGES);
+    size_t there = pages > 0 ? count_there(start, bytes, pages) : 0;
+    if (there == 0) {
+        return EBBI_TOUCHED_UNKNOWN;
+    }
+    return there * 4 >= pages * SPOTS * 3 ? EBBI_TOUCHED_MOSTLY : EBBI_TOUCHED_IN_PART;
+}
+
+enum ebbi_touched ebbi_span_touched(const struct ebbi_span *span)
+{
+    enum ebbi_touched touched = EBBI_TOUCHED_UNKNOWN;
+    if (span->zeroed && ebbi_chunk_is_automatic()) {
+        touched = see(ebbi_span_start(span), (size_t)span->granules << EBBI_GRANULE_SHIFT);
+    }
+    return touched;
+}
+
+unsigned ebbi_filled_wanted(unsigned wanted, enum ebbi_touched last)
+{
+    switch (last) {
+    case EBBI_TOUCHED_MOSTLY:
+        return wanted - (wanted > 0);
+    case EBBI_TOUCHED_IN_PART:
+        return ENOUGH;
+    default:
+        return wanted;
+    }
+}
+
+// What it says is heard once.
+static void hear(struct habit *habit, struct witness *witness)
+{
+    size_t units = (size_t)(2 * EBBI_UNIT_GRANULES) << EBBI_GRANULE_SHIFT;
+    size_t skipped = witness->begun ? ebbi_min(units, witness->bytes) : 0;
+    enum ebbi_touched word = see(witness->start + skipped, witness->bytes - skipped);
+    habit->wanted = ebbi_filled_wanted(habit->wanted, word);
+    witness->start = word != EBBI_TOUCHED_UNKNOWN ? NULL : witness->start;
+}
+
+static void look(struct habit *habit)
+{
+    bool others = !habit->witnesses[0].begun && habit->since_probe > 0; // behind the newest
+    for (int i = WITNESSES - 1; i >= (others ? 0 : 1); i--) {
+        if (habit->witnesses[i].start != NULL) {
+            hear(habit, &habit->witnesses[i]);
+        }
+    }
+}
+
+// One in huge pages has said nothing, and there is none with small ones to ask.
+static bool in_doubt(const struct habit *habit)
+{
+    bool some = false;
+    for (int i = 0; i < WITNESSES; i++) {
+        const struct witness *witness = &habit->witnesses[i];
+        if (witness->start != NULL && !witness->begun) {
+            return false;
+        }
+        some |= witness->start != NULL && i > 0;
+    }
+    return some;
+}
+
+bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules)
+{
+    struct habit *habit = &habits[kind];
+    ebbi_assert_held(&ebbi_arena_mutex);
+    if (habit->until_look > granules) {
+        habit->until_look -= granules;
+    } else {
+        habit->until_look = EBBI_UNIT_GRANULES;
+        look(habit);
+    }
+    habit->since_probe += granules;
+    return habit->wanted == 0 && habit->since_probe <= EBBI_PROBE_PART * granules &&
+           !in_doubt(habit);
+}
+
+void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, bool begun)
+{
+    struct habit *habit = &habits[kind];
+    ebbi_assert_held(&ebbi_arena_mutex);
+    memmove(&habit->witnesses[1], &habit->witnesses[0],
+            sizeof habit->witnesses - sizeof(struct witness));
+    habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun};
+    habit->since_probe = begun ? habit->since_probe : 0;
+}
+
+void ebbi_filled_gone(enum ebbi_kind kind, const void *start)
+{
+    struct habit *habit = &habits[kind];
+    ebbi_assert_held(&ebbi_arena_mutex);
+    for (int i = 0; i < WITNESSES; i++) {
+        struct witness *witness = &habit->witnesses[i];
+        if (witness->start == start) {
+            hear(habit, witness);
+            witness->start = NULL;
+        }
+    }
+}
