@@ -144,11 +144,14 @@ enum ebbi_fill {
 };
 // The same as ebbi_span_alloc, not aligned.
 struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill);
-// filled.c: what is there of the pages of a span that began without any. Some system calls, no lock; a hint.
-enum ebbi_touched { EBBI_TOUCHED_UNKNOWN, EBBI_TOUCHED_IN_PART, EBBI_TOUCHED_MOSTLY };
-enum ebbi_touched ebbi_span_touched(const struct ebbi_span *span);
-// So many filled ones in succession are wanted before more is taken to be filled; after the last one so many.
-unsigned ebbi_filled_wanted(unsigned wanted, enum ebbi_touched last);
+// filled.c. Of 127 parts of a span that began without any page so many are not there; a hint, by some system calls and
+// no lock.
+unsigned ebbi_span_missing(const struct ebbi_span *span);
+#define EBBI_MISSING_UNKNOWN 128u
+// What is missing on average, after one more was seen, which counts as one of so many; 0: of none. The bit: so much (more than
+// three tenths, until it is less than two) that huge pages do not pay.
+uint8_t ebbi_missing_after(uint8_t before, unsigned seen, unsigned of);
+#define EBBI_MISSING_MUCH 128u
 #define EBBI_PROBE_PART 32 // of what is taken to be filled, one has small pages, to see
 void ebbi_span_free(struct ebbi_span *span);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them

@@ -5,8 +5,8 @@
 // where that has small pages, and, a unit at a time, where it has many huge ones. The last objects that show it are
 // witnesses. They are looked at (mincore, at some spots of each) once a unit of objects has come after them, but for
 // the newest, which the program may be filling; and when they are freed, or moved with their mapping.
-// One that is not filled ends the asking, until ENOUGH in succession are. While they are, some go without huge pages to be
-// witnesses: one that is an EBBI_PROBE_PART of what was asked for since the last, and one while the others say nothing.
+// Huge pages are asked for while they are filled for the most part, on average. Then some go without, to be witnesses: one
+// that is an EBBI_PROBE_PART of what was asked for since the last, and one while the others say nothing.
 // It is a hint: another may lie there by now. What is untouched says nothing. Below a filter of system calls that was there
 // before the process, as in containers, nobody looks: that may be one which ends it for the call.
 // (A slab of long blocks that is full tells of the next one of its class: heap/supply.c.)
@@ -15,21 +15,23 @@
 #include "arena/internal.h"
 
 #define WITNESSES 4
-#define ENOUGH 3
 #define SPOTS 16
 #define UNEVEN 7
+#define ALL 127u // parts of what there is
+#define MANY 38u
+#define FEW 25u
 #define MOST_PAGES 32 // at a spot
 
 struct witness {
     const char *start; // NULL: none, or it has been heard
     size_t bytes;
-    bool
-        begun; // the first unit that begins in it is there, touched by the program or not: it says nothing
+    bool begun; // the first unit that begins in it is there, touched or not: it says nothing
+    uint8_t of; // so many it is one of, in the average
 };
 
 static struct habit {
     struct witness witnesses[WITNESSES]; // the newest first
-    unsigned wanted;                     // filled ones in succession, before one is asked for
+    uint8_t missing;                     // see ebbi_missing_after
     size_t until_look, since_probe;      // granules
 } habits[EBBI_KINDS];                    // under the lock, as all that follow
 
@@ -53,38 +55,31 @@ static size_t count_there(const char *start, size_t bytes, size_t pages)
     return count;
 }
 
-static enum ebbi_touched see(const char *start, size_t bytes)
+static unsigned see(const char *start, size_t bytes)
 {
     if (!ebbi_os_is_unfiltered()) {
-        return EBBI_TOUCHED_UNKNOWN;
+        return EBBI_MISSING_UNKNOWN;
     }
     size_t pages = ebbi_min(bytes / SPOTS / ebbi_os_page_size(), MOST_PAGES);
     size_t there = pages > 0 ? count_there(start, bytes, pages) : 0;
-    if (there == 0) {
-        return EBBI_TOUCHED_UNKNOWN;
-    }
-    return there * 4 >= pages * SPOTS * 3 ? EBBI_TOUCHED_MOSTLY : EBBI_TOUCHED_IN_PART;
+    return there > 0 ? (unsigned)(ALL - there * ALL / (pages * SPOTS)) : EBBI_MISSING_UNKNOWN;
 }
 
-enum ebbi_touched ebbi_span_touched(const struct ebbi_span *span)
+unsigned ebbi_span_missing(const struct ebbi_span *span)
 {
-    enum ebbi_touched touched = EBBI_TOUCHED_UNKNOWN;
-    if (span->zeroed && ebbi_chunk_is_automatic()) {
-        touched = see(ebbi_span_start(span), (size_t)span->granules << EBBI_GRANULE_SHIFT);
-    }
-    return touched;
+    return span->zeroed && ebbi_chunk_is_automatic()
+               ? see(ebbi_span_start(span), (size_t)span->granules << EBBI_GRANULE_SHIFT)
+               : EBBI_MISSING_UNKNOWN;
 }
 
-unsigned ebbi_filled_wanted(unsigned wanted, enum ebbi_touched last)
+uint8_t ebbi_missing_after(uint8_t before, unsigned seen, unsigned of)
 {
-    switch (last) {
-    case EBBI_TOUCHED_MOSTLY:
-        return wanted - (wanted > 0);
-    case EBBI_TOUCHED_IN_PART:
-        return ENOUGH;
-    default:
-        return wanted;
+    if (seen == EBBI_MISSING_UNKNOWN) {
+        return before;
     }
+    unsigned average = ((before & ALL) * (of - 1) + seen) / of;
+    bool much = average > ((before & EBBI_MISSING_MUCH) != 0 ? FEW : MANY);
+    return (uint8_t)(average | (much ? EBBI_MISSING_MUCH : 0));
 }
 
 // What it says is heard once.
@@ -92,9 +87,9 @@ static void hear(struct habit *habit, struct witness *witness)
 {
     size_t units = (size_t)(2 * EBBI_UNIT_GRANULES) << EBBI_GRANULE_SHIFT;
     size_t skipped = witness->begun ? ebbi_min(units, witness->bytes) : 0;
-    enum ebbi_touched word = see(witness->start + skipped, witness->bytes - skipped);
-    habit->wanted = ebbi_filled_wanted(habit->wanted, word);
-    witness->start = word != EBBI_TOUCHED_UNKNOWN ? NULL : witness->start;
+    unsigned seen = see(witness->start + skipped, witness->bytes - skipped);
+    habit->missing = ebbi_missing_after(habit->missing, seen, witness->of);
+    witness->start = seen != EBBI_MISSING_UNKNOWN ? NULL : witness->start;
 }
 
 static void look(struct habit *habit)
@@ -132,8 +127,8 @@ bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules)
         look(habit);
     }
     habit->since_probe += granules;
-    return habit->wanted == 0 && habit->since_probe <= EBBI_PROBE_PART * granules &&
-           !in_doubt(habit);
+    return (habit->missing & EBBI_MISSING_MUCH) == 0 &&
+           habit->since_probe <= EBBI_PROBE_PART * granules && !in_doubt(habit);
 }
 
 void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, bool begun)
@@ -142,7 +137,9 @@ void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, b
     ebbi_assert_held(&ebbi_arena_mutex);
     memmove(&habit->witnesses[1], &habit->witnesses[0],
             sizeof habit->witnesses - sizeof(struct witness));
-    habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun};
+    bool probe = !begun && habit->since_probe > EBBI_PROBE_PART * granules; // it stands for others
+    uint8_t of = probe ? 2 : kind == EBBI_KIND_HUGE ? 4 : 8;
+    habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun, of};
     habit->since_probe = begun ? habit->since_probe : 0;
 }
 

@@ -35,9 +35,11 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
     }
 }
 
+static bool is_probe(unsigned streak) { return streak >= STEADY && streak % EBBI_PROBE_PART == 0; }
+
 // The first slabs of a class may stay empty for the most part, unless their blocks are small, and so many.
 static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_number,
-                              unsigned streak, unsigned wanted)
+                              unsigned streak, uint8_t missing)
 {
     const struct ebbi_class *c = &ebbi_classes[class_number];
     if (class_number == EBBI_CLASS_EMPTY) {
@@ -46,17 +48,20 @@ static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_num
     if (streak < STEADY) {
         return c->granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
     }
-    if (c->size >= LONG_BLOCK && (wanted > 0 || streak % EBBI_PROBE_PART == 0)) {
+    if (c->size >= LONG_BLOCK && ((missing & EBBI_MISSING_MUCH) != 0 || is_probe(streak))) {
         return EBBI_FILL_UNKNOWN;
     }
     return owner->out_bytes >= MUCH ? EBBI_FILL_MUCH : EBBI_FILL_GROWS;
 }
 
 // As the program has touched the slab before it, which is full.
-static unsigned wanted_after(const struct ebbi_slab *before)
+static uint8_t missing_after(const struct ebbi_slab *before)
 {
-    bool tells = ebbi_slab_class(before)->size >= LONG_BLOCK;
-    return tells ? ebbi_filled_wanted(before->wanted, ebbi_span_touched(&before->head)) : 0;
+    if (ebbi_slab_class(before)->size < LONG_BLOCK) {
+        return 0;
+    }
+    unsigned of = is_probe(before->streak) ? 2 : 4;
+    return ebbi_missing_after(before->missing, ebbi_span_missing(&before->head), of);
 }
 
 // C4 of debug/check.h.
@@ -72,13 +77,13 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
     unsigned bin = ebbi_class_bin(class_number, owner->lane);
     const struct ebbi_slab *before = owner->shelves[class_number].current;
     unsigned streak = before != NULL ? before->streak + 1u : 0;
-    unsigned wanted = before != NULL ? wanted_after(before) : 0;
-    enum ebbi_fill fill = fill_of(owner, class_number, streak, wanted);
+    uint8_t missing = before != NULL ? missing_after(before) : 0;
+    enum ebbi_fill fill = fill_of(owner, class_number, streak, missing);
     struct ebbi_slab *slab = ebbi_slab_create(class_number, bin, owner, fill);
     if (slab != NULL) {
         clear_if_checked(slab);
         slab->streak = (uint8_t)(streak <= UINT8_MAX ? streak : STEADY);
-        slab->wanted = (uint8_t)wanted;
+        slab->missing = missing;
         const struct ebbi_class *c = &ebbi_classes[class_number];
         EBBI_ASSERT(slab->owner == owner && slab->bucket == EBBI_NO_BUCKET && !slab->purging);
         owner->slab_count++;

@@ -111,7 +111,9 @@ void ebbi_os_release(void *start, size_t bytes)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
-    (void)munmap(start, bytes);
+    if (munmap(start, bytes) != 0) { // as where that would be a mapping too many
+        (void)ebbi_os_purge(start, bytes);
+    }
     errno = saved;
 }
 

@@ -102,7 +102,7 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     if (class_number == EBBI_CLASS_EMPTY) {
         close_empty(slab);
     }
-    slab->streak = slab->wanted = 0;
+    slab->streak = slab->missing = 0;
     for (size_t g = 1; g < granules; g++) {
         slab[g].head.state = EBBI_SPAN_INSIDE;
         slab[g].head.back = (uint8_t)g;

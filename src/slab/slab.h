@@ -64,7 +64,7 @@ struct ebbi_slab {
     uint16_t early_blocks; // and how many blocks of then are still free and clean
     uint8_t
         streak; // slabs of the class made before it, all of them full by then; begins again in the end
-    uint8_t wanted; // filled ones in succession, before huge pages are asked for
+    uint8_t missing; // of the slabs before it, of long blocks, on average: see ebbi_missing_after
 };
 _Static_assert(sizeof(struct ebbi_slab) == EBBI_HEADER, "a slab is exactly a granule's header");
 _Static_assert(offsetof(struct ebbi_slab, local_words) == 64, "each bitmap has its own line");
