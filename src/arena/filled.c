@@ -29,11 +29,11 @@ struct witness {
     uint8_t of; // so many it is one of, in the average
 };
 
-static struct habit {
+static EBBI_SPARSE struct habit {
     struct witness witnesses[WITNESSES]; // the newest first
     uint8_t missing;                     // see ebbi_missing_after
     size_t until_look, since_probe;      // granules
-} habits[EBBI_KINDS];                    // under the lock, as all that follow
+} habits[EBBI_KINDS]; // under the lock, as all that follow
 
 // Of `pages` at each of SPOTS, which lie in `bytes` from `start` on. 0: none, or nobody knows.
 static size_t count_there(const char *start, size_t bytes, size_t pages)
