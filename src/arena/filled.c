@@ -18,8 +18,8 @@
 #define SPOTS 16
 #define UNEVEN 7
 #define ALL 127u // parts of what there is
-#define MANY 38u
-#define FEW 25u
+#define MANY (ALL / 4)
+#define FEW (ALL / 6)
 #define MOST_PAGES 32 // at a spot
 
 struct witness {
@@ -33,7 +33,7 @@ static EBBI_SPARSE struct habit {
     struct witness witnesses[WITNESSES]; // the newest first
     uint8_t missing;                     // see ebbi_missing_after
     size_t until_look, since_probe;      // granules
-} habits[EBBI_KINDS]; // under the lock, as all that follow
+} habits[EBBI_KINDS];                    // under the lock, as all that follow
 
 // Of `pages` at each of SPOTS, which lie in `bytes` from `start` on. 0: none, or nobody knows.
 static size_t count_there(const char *start, size_t bytes, size_t pages)
@@ -77,7 +77,7 @@ uint8_t ebbi_missing_after(uint8_t before, unsigned seen, unsigned of)
     if (seen == EBBI_MISSING_UNKNOWN) {
         return before;
     }
-    unsigned average = ((before & ALL) * (of - 1) + seen) / of;
+    unsigned average = ((before & ALL) * (of - 1) + seen + of / 2) / of;
     bool much = average > ((before & EBBI_MISSING_MUCH) != 0 ? FEW : MANY);
     return (uint8_t)(average | (much ? EBBI_MISSING_MUCH : 0));
 }
@@ -138,7 +138,7 @@ void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, b
     memmove(&habit->witnesses[1], &habit->witnesses[0],
             sizeof habit->witnesses - sizeof(struct witness));
     bool probe = !begun && habit->since_probe > EBBI_PROBE_PART * granules; // it stands for others
-    uint8_t of = probe ? 2 : kind == EBBI_KIND_HUGE ? 4 : 8;
+    uint8_t of = probe || kind == EBBI_KIND_HUGE ? 2 : 8;
     habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun, of};
     habit->since_probe = begun ? habit->since_probe : 0;
 }

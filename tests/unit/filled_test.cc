@@ -10,7 +10,7 @@ namespace {
 using namespace unit;
 
 struct Filled : Dense {
-    static constexpr std::size_t granules = 5, enough = 8, probe_part = 32;
+    static constexpr std::size_t granules = 5, enough = 8, probe_part = 64;
 
     void SetUp() override
     {
