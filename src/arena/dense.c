@@ -3,9 +3,9 @@
 //
 // A unit is what one huge page covers. It is asked for as huge when it is free, clean and about to be filled: by a
 // large object, or by slabs of classes that grow, once LEAST_GROWN granules of such slabs are there: what the
-// program never touches of the last unit stays a part of what they hold. They are cut one after the other from the
-// unit that was opened last, and what will likely be filled (of objects: filled.c) takes part in it, across its end where it is longer; all
-// else is put elsewhere. Where a huge page comes slowly (a guest whose host has taken the memory back, a kernel that
+// program never touches of the last unit stays a part of what they hold. (Whether it fills them: filled.c.) They are cut
+// one after the other from the unit that was opened last, and what will likely be filled takes part in it, across its
+// end where it is longer; all else is put elsewhere. Where a huge page comes slowly (a guest whose host has taken the memory back, a kernel that
 // has to make room first), the next units are left out, the more of them the more often that happens. A huge page
 // comes as a whole, so granules of a unit that nobody has yet are dirty from then on, and fresh.
 // Before pages of a unit are returned it is split, for good: no later fault and no daemon of the kernel makes it

@@ -232,8 +232,8 @@ static bool resize_there(struct ebbi_huge_record *record, size_t bytes)
     release_if_any(record->object + record->bytes, record->back);
     bool done = ebbi_os_resize(record->object, record->bytes, bytes);
     record->bytes = done ? bytes : record->bytes;
-    bool free = gap > 0 && ebbi_os_reserve(record->object + record->bytes, gap) != NULL;
-    record->back = free ? gap : 0;
+    bool has_gap = gap > 0 && ebbi_os_reserve(record->object + record->bytes, gap) != NULL;
+    record->back = has_gap ? gap : 0;
     return done;
 }
 

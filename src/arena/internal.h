@@ -105,8 +105,8 @@ enum ebbi_kind { EBBI_KIND_LARGE, EBBI_KIND_HUGE, EBBI_KINDS };
 bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules);
 // No page of it is there, or if `begun` of the first unit in it alone: more comes as the program touches it.
 void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, bool begun);
-void ebbi_filled_gone(enum ebbi_kind kind,
-                      const void *start); // it is freed, and lies there as it did
+// It is about to be freed, and lies there as it did.
+void ebbi_filled_gone(enum ebbi_kind kind, const void *start);
 
 // rest.c. Under the lock.
 void ebbi_rest_open(struct ebbi_chunk *chunk, size_t next, size_t end);

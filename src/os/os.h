@@ -81,8 +81,8 @@ uint64_t ebbi_os_date_ms(void); // since 1970
 uint64_t ebbi_os_entropy(void);
 bool ebbi_os_is_secure(void);   // set-user-ID and the like: the environment is not to be trusted
 bool ebbi_os_is_threaded(void); // false only while the process certainly has one thread
-size_t ebbi_os_resident_bytes(
-    void); // VmRSS; 0 when unknown, as below a filter. Opens a file: for statistics alone
+// VmRSS; 0 when unknown, as below a filter. Opens a file: for statistics alone.
+size_t ebbi_os_resident_bytes(void);
 uint32_t ebbi_os_process_number(void);
 uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel and its tools name it
 // Of a thread of the process, as it is now; 0: it is no more, or there is no way to ask. Opens a file: for statistics alone.
