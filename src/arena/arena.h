@@ -149,7 +149,7 @@ struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebb
 unsigned ebbi_span_missing(const struct ebbi_span *span);
 #define EBBI_MISSING_UNKNOWN 128u
 // What is missing on average, after one more was seen, which counts as one of so many; 0: of none. The bit: so much (more than
-// a quarter, until it is less than a sixth) that huge pages do not pay.
+// a third, until it is less than a sixth) that huge pages do not pay.
 uint8_t ebbi_missing_after(uint8_t before, unsigned seen, unsigned of);
 #define EBBI_MISSING_MUCH 128u
 #define EBBI_PROBE_PART 64 // of what is taken to be filled, one has small pages, to see

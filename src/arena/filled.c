@@ -8,7 +8,7 @@
 // Huge pages are asked for while they are filled for the most part, on average. Then some go without, to be witnesses: one
 // that is an EBBI_PROBE_PART of what was asked for since the last, and one while the others say nothing.
 // It is a hint: another may lie there by now. What is untouched says nothing. Below a filter of system calls that was there
-// before the process, as in containers, nobody looks: that may be one which ends it for the call.
+// before the process, as in many containers, nobody looks: that may be one which ends it for the call.
 // (A slab of long blocks that is full tells of the next one of its class: heap/supply.c.)
 #include <string.h>
 
@@ -17,10 +17,11 @@
 #define WITNESSES 4
 #define SPOTS 16
 #define UNEVEN 7
-#define ALL 127u // parts of what there is
-#define MANY (ALL / 4)
+#define ALL 127u       // parts of what there is
+#define MANY (ALL / 3) // as much as an object of 128 KiB and a bit is rounded up by
 #define FEW (ALL / 6)
 #define MOST_PAGES 32 // at a spot
+#define ONE_OF 8u
 
 struct witness {
     const char *start; // NULL: none, or it has been heard
@@ -32,6 +33,8 @@ struct witness {
 static EBBI_SPARSE struct habit {
     struct witness witnesses[WITNESSES]; // the newest first
     uint8_t missing;                     // see ebbi_missing_after
+    bool probes;                         // the next one that is shown stands for others
+    uint8_t heard;                       // so many, 8 at most: the first ones are all that there is
     size_t until_look, since_probe;      // granules
 } habits[EBBI_KINDS];                    // under the lock, as all that follow
 
@@ -88,8 +91,12 @@ static void hear(struct habit *habit, struct witness *witness)
     size_t units = (size_t)(2 * EBBI_UNIT_GRANULES) << EBBI_GRANULE_SHIFT;
     size_t skipped = witness->begun ? ebbi_min(units, witness->bytes) : 0;
     unsigned seen = see(witness->start + skipped, witness->bytes - skipped);
-    habit->missing = ebbi_missing_after(habit->missing, seen, witness->of);
-    witness->start = seen != EBBI_MISSING_UNKNOWN ? NULL : witness->start;
+    if (seen != EBBI_MISSING_UNKNOWN) {
+        unsigned of = (unsigned)ebbi_min(witness->of, habit->heard + 1u);
+        habit->missing = ebbi_missing_after(habit->missing, seen, of);
+        habit->heard = (uint8_t)ebbi_min(habit->heard + 1u, ONE_OF);
+        witness->start = NULL;
+    }
 }
 
 static void look(struct habit *habit)
@@ -102,10 +109,11 @@ static void look(struct habit *habit)
     }
 }
 
-// One in huge pages has said nothing, and there is none with small ones to ask.
-static bool in_doubt(const struct habit *habit)
+// Some have huge pages, and none has small ones that might tell: the one before has said nothing, or they are too short to be
+// seen unit by unit.
+static bool in_doubt(const struct habit *habit, size_t granules)
 {
-    bool some = false;
+    bool some = habit->heard == 0 && granules < EBBI_LEAST_SHOWING && habit->since_probe > 0;
     for (int i = 0; i < WITNESSES; i++) {
         const struct witness *witness = &habit->witnesses[i];
         if (witness->start != NULL && !witness->begun) {
@@ -120,27 +128,39 @@ bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules)
 {
     struct habit *habit = &habits[kind];
     ebbi_assert_held(&ebbi_arena_mutex);
+    if (!ebbi_os_is_unfiltered()) {
+        return (habit->missing & EBBI_MISSING_MUCH) == 0;
+    }
     if (habit->until_look > granules) {
         habit->until_look -= granules;
     } else {
         habit->until_look = EBBI_UNIT_GRANULES;
         look(habit);
     }
+    bool doubt = in_doubt(habit, granules);
     habit->since_probe += granules;
-    return (habit->missing & EBBI_MISSING_MUCH) == 0 &&
-           habit->since_probe <= EBBI_PROBE_PART * granules && !in_doubt(habit);
+    habit->probes = doubt || habit->since_probe > EBBI_PROBE_PART * granules;
+    return (habit->missing & EBBI_MISSING_MUCH) == 0 && !habit->probes;
+}
+
+// One with small pages that has said nothing stays the oldest until it does, however late it is touched.
+static void make_room(struct habit *habit)
+{
+    const struct witness *oldest = &habit->witnesses[WITNESSES - 1];
+    bool stays = oldest->start != NULL && !oldest->begun;
+    size_t rest = stays ? WITNESSES - 2 : WITNESSES - 1;
+    memmove(&habit->witnesses[1], &habit->witnesses[0], rest * sizeof(struct witness));
 }
 
 void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, bool begun)
 {
     struct habit *habit = &habits[kind];
     ebbi_assert_held(&ebbi_arena_mutex);
-    memmove(&habit->witnesses[1], &habit->witnesses[0],
-            sizeof habit->witnesses - sizeof(struct witness));
-    bool probe = !begun && habit->since_probe > EBBI_PROBE_PART * granules; // it stands for others
-    uint8_t of = probe || kind == EBBI_KIND_HUGE ? 2 : 8;
+    make_room(habit);
+    uint8_t of = (habit->probes && !begun) || kind == EBBI_KIND_HUGE ? 2 : ONE_OF;
     habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun, of};
     habit->since_probe = begun ? habit->since_probe : 0;
+    habit->probes = false;
 }
 
 void ebbi_filled_gone(enum ebbi_kind kind, const void *start)

@@ -99,6 +99,7 @@ size_t ebbi_dense_bytes(void);
 size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 
 // filled.c. Under the lock.
+#define EBBI_LEAST_SHOWING (4 * EBBI_UNIT_GRANULES) // of an object in huge pages, unit by unit
 enum ebbi_kind { EBBI_KIND_LARGE, EBBI_KIND_HUGE, EBBI_KINDS };
 // An object is about to be asked for in huge pages: false where those before it are not filled, or it is to show
 // whether they are. O(1), with a few dozen system calls at most once a unit.

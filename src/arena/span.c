@@ -3,8 +3,6 @@
 #include "arena/internal.h"
 #include "base/list.h"
 
-#define LEAST_SHOWING (4 * EBBI_UNIT_GRANULES) // of an object in huge pages, by units
-
 static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
 static void bin_push(struct ebbi_free_span *span)
@@ -238,7 +236,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
                         ebbi_bits_count(chunk->fresh_map, index, granules);
         got = carve(span, index, granules);
-        bool shows = got->zeroed || (huge != NULL && granules >= LEAST_SHOWING);
+        bool shows = got->zeroed || (huge != NULL && granules >= EBBI_LEAST_SHOWING);
         if (fill == EBBI_FILL_OBJECT && shows) {
             ebbi_filled_show(EBBI_KIND_LARGE, ebbi_span_start(got), granules, !got->zeroed);
         }

@@ -35,7 +35,10 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
     }
 }
 
-static bool is_probe(unsigned streak) { return streak >= STEADY && streak % EBBI_PROBE_PART == 0; }
+static bool is_probe(unsigned streak)
+{
+    return streak >= STEADY && streak % EBBI_PROBE_PART == 0 && ebbi_os_is_unfiltered();
+}
 
 // The first slabs of a class may stay empty for the most part, unless their blocks are small, and so many.
 static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_number,

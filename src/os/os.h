@@ -99,7 +99,7 @@ bool ebbi_os_call_begins(void);
 void ebbi_os_call_ends(void);
 void ebbi_os_filters_see(
     void); // from now on every filter that the process makes comes by ebbi_os_prctl
-// That was so from the start, and then there was none: such calls may be made where no documentation asks for them.
+// That was so from the start, and there is none yet: such calls may be made where no documentation asks for them.
 bool ebbi_os_is_unfiltered(void);
 void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start

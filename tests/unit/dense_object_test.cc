@@ -12,6 +12,7 @@ struct DenseObject : Dense {
     void SetUp() override
     {
         Dense::SetUp();
+        fake_os_filtered(true); // nobody looks at what is filled, and a walk reads all that is free
         ASSERT_NE(nullptr, object((least_units + 1) * EBBI_UNIT_GRANULES));
     }
     static ebbi_span *object(std::size_t granules)
@@ -73,8 +74,7 @@ TEST_F(DenseObject, WhatCameWithTheLastUnitOfOneIsTheNext)
         apart += end(all[i - 1]) != address(ebbi_span_start(all[i]));
     EXPECT_LE(apart, chunks.size()); // a chunk begins with its header
     EXPECT_LE(ebbi_arena_dirty_bytes(), before + chunks.size() * unit_bytes);
-    EXPECT_GE(asked_bytes(), (all.size() - 5) * longer * EBBI_GRANULE)
-        << "but what is to show itself";
+    EXPECT_GE(asked_bytes(), all.size() * longer * EBBI_GRANULE * 9 / 10);
 }
 
 // As where what grows finds its place behind all, up to the chunk's end, and then takes what is left of a unit instead.

@@ -75,6 +75,27 @@ TEST_F(Filled, LongOnesToo)
     EXPECT_EQ(0U, asked_of(200 * MiB, 1e-9, length));
 }
 
+// They are too short for that: the second is a probe.
+TEST_F(Filled, ShorterOnesAreSeenAtOnce)
+{
+    for (std::size_t length : {EBBI_UNIT_GRANULES * 3 / 4, 2 * EBBI_UNIT_GRANULES}) {
+        EXPECT_LE(asked_of(400 * MiB, 1e-9, length), 12 * MiB) << length;
+    }
+}
+
+// So late that many others have come meanwhile.
+TEST_F(Filled, WhatIsTouchedLateIsSeenThen)
+{
+    std::vector<char *> waiting;
+    const std::size_t before = asked_bytes();
+    for (int i = 0; i < 600; i++) {
+        waiting.push_back(object(0));
+        if (i >= 100)
+            *waiting[i - 100] = 1;
+    }
+    EXPECT_LE(asked_bytes() - before, 160 * granules * EBBI_GRANULE);
+}
+
 // With huge pages they show it unit by unit: nobody waits for one that has none.
 TEST_F(Filled, SoDoLongOnesInHugePages)
 {
