@@ -144,7 +144,7 @@ bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules)
 }
 
 // One with small pages that has said nothing stays the oldest until it does, however late it is touched.
-static void make_room(struct habit *habit)
+static void push_down(struct habit *habit)
 {
     const struct witness *oldest = &habit->witnesses[WITNESSES - 1];
     bool stays = oldest->start != NULL && !oldest->begun;
@@ -156,7 +156,7 @@ void ebbi_filled_show(enum ebbi_kind kind, const void *start, size_t granules, b
 {
     struct habit *habit = &habits[kind];
     ebbi_assert_held(&ebbi_arena_mutex);
-    make_room(habit);
+    push_down(habit);
     uint8_t of = (habit->probes && !begun) || kind == EBBI_KIND_HUGE ? 2 : ONE_OF;
     habit->witnesses[0] = (struct witness){start, granules << EBBI_GRANULE_SHIFT, begun, of};
     habit->since_probe = begun ? habit->since_probe : 0;
