@@ -141,6 +141,7 @@ hostile_case(seccomp_worker "" held_up)
 hostile_case(seccomp_worker "" beginning)
 hostile_case(seccomp_worker "" bare)
 hostile_case(seccomp_worker "" named)
+hostile_case(seccomp_worker "" before)
 hostile_case(seccomp_worker EBB_PURGE_THREAD=0 threads)
 
 # From before the start where a program can start without the call, and from main on.

@@ -302,12 +302,60 @@ static void named(long unused)
     }
 }
 
+// Of each the first byte: what the program fills of them is looked at where no filter may mind.
+static void here_and_there(long unused)
+{
+    static const struct {
+        size_t bytes;
+        int count;
+    } kinds[] = {{20000, 3000}, {200000, 300}, {5000000, 30}, {40000000, 8}};
+    (void)unused;
+    for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
+        for (int k = 0; k < kinds[i].count; k++) {
+            char *p = malloc(kinds[i].bytes);
+            MUST(p != NULL, "malloc(%zu): %s", kinds[i].bytes, strerror(errno));
+            *p = 1;
+        }
+    }
+}
+
+static void begins_below(void *topic)
+{
+    static const int forbidden[] = {SYS_mincore};
+    signal(SIGSYS, SIG_DFL);
+    install_filter(forbidden, 1, SECCOMP_RET_KILL_PROCESS, SECCOMP_RET_ALLOW);
+    if (topic != NULL)
+        execl("/proc/self/exe", "seccomp_worker", topic, NULL);
+    unsigned char there[1];
+    syscall(SYS_mincore, (uintptr_t)there & ~(uintptr_t)4095, 4096, there);
+}
+
+// The filter was there before the process.
+static void before(long unused)
+{
+    (void)unused;
+    char err[2000];
+    int status = run_child(begins_below, "here_and_there", 30, err, sizeof err);
+    MUST(status == 0, "%s, %s", status_text(status), err);
+    status = run_child(begins_below, NULL, 30, err, sizeof err);
+    MUST(status != HUNG && WIFSIGNALED(status) && WTERMSIG(status) == SIGSYS,
+         "the call is allowed: %s", status_text(status));
+}
+
 int main(int argc, char **argv)
 {
-    static const struct topic topics[] = {
-        {"single", single}, {"joined", joined},   {"threads", threads},     {"later", later},
-        {"pins", pins},     {"held_up", held_up}, {"beginning", beginning}, {"bare", bare},
-        {"named", named},   {NULL, NULL}};
+    static const struct topic topics[] = {{"single", single},
+                                          {"joined", joined},
+                                          {"threads", threads},
+                                          {"later", later},
+                                          {"pins", pins},
+                                          {"held_up", held_up},
+                                          {"beginning", beginning},
+                                          {"bare", bare},
+                                          {"named", named},
+                                          {"before", before},
+                                          {"here_and_there", here_and_there},
+                                          {NULL, NULL}};
     struct sigaction action = {.sa_sigaction = on_violation, .sa_flags = SA_SIGINFO};
     sigaction(SIGSYS, &action, NULL);
     run_topic(topics, argc, argv);
