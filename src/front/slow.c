@@ -60,11 +60,11 @@ static void *take_class(unsigned class_number, size_t bytes)
         }
         ebbi_outside(inside);
         if (refills) {
-            ebbi_purge_tick(NULL);
+            ebbi_purge_tick(heap);
         }
         ebbi_serve();
     } else if (ebbi_start() == 0) {
-        block = ebbi_heap_take_one(NULL, class_number);
+        block = ebbi_take_one(class_number);
     }
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;

@@ -8,17 +8,19 @@
 #include "heap/slabs.h"
 
 // ---- magazine.c: under the lock of one of the heap's owners ----------------------------------------
-void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number); // empty, smallest
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush);
-bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number);
-void ebbi_magazines_lend(struct ebbi_heap *heap);           // nobody uses them; under own.lock
+bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number); // false: not now
+void ebbi_magazines_tell_time(struct ebbi_heap *heap, uint32_t now_ms);   // of a refill or flush
+bool ebbi_magazines_owe(const struct ebbi_heap *heap); // it has more than it may keep
+unsigned ebbi_magazines_turn(struct ebbi_heap *heap);  // the class that is to go home next; 0: none
+void ebbi_magazines_lend(struct ebbi_heap *heap);      // nobody uses them; under own.lock
 void ebbi_magazines_lend_no_more(struct ebbi_heap *heap);   // its thread does
 size_t ebbi_magazines_charge(const struct ebbi_heap *heap); // what charged_bytes is to be
 EBBI_INLINE unsigned ebbi_tray_number(unsigned bin) { return EBBI_CLASS_COUNT + bin % EBBI_TRAYS; }
-void ebbi_magazine_first(struct ebbi_heap *heap);              // a new heap's first arrays
-void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);     // if there is room for its array
-void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number); // it was full, and is empty
-void ebbi_tray_close(struct ebbi_heap *heap, unsigned number); // it is empty
+void ebbi_magazine_first(struct ebbi_heap *heap);               // a new heap's first arrays
+void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin);      // if there is room for its array
+void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number);  // it was full, and is empty
+void ebbi_array_close(struct ebbi_heap *heap, unsigned number); // a magazine's or tray's, empty
 // Blocks in a magazine or tray: a hint. Any thread, under the lock of the heap's own owner.
 size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number);
 
@@ -26,8 +28,7 @@ size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number);
 bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number);
 // A block, for a request of `bytes`, by way of its magazine. NULL: memory refused.
 void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes);
-// One past the magazines; heap NULL: for a thread without one.
-void *ebbi_heap_take_one(struct ebbi_heap *heap, unsigned class_number);
+void *ebbi_take_one(unsigned class_number); // for a thread without a heap
 // Any size, for the program, whatever is current; NULL and ENOMEM. heap: of the calling thread, or NULL. Not inside.
 void *ebbi_heap_alloc(struct ebbi_heap *heap, size_t align, size_t bytes, ebbi_site site);
 void *ebbi_own_alloc(size_t bytes); // for Ebbtide's own needs: aligned to a cache line
@@ -45,7 +46,7 @@ bool ebbi_held_rest(void);                   // what EBB_CHECK holds is free; tr
 void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
 void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from); // of the arrays from this one on
 void ebbi_flush_foreign(struct ebbi_heap *heap);             // the outbox, and trays
-void ebbi_flush_largest(struct ebbi_heap *heap);             // whose array others then share
+void ebbi_flush_turn(struct ebbi_heap *heap);                // one that stood still makes room
 // Its thread ends: everything that is free goes home.
 void ebbi_heap_rest(struct ebbi_heap *heap);
 

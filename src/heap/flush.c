@@ -35,19 +35,41 @@ static void flush_oldest(struct ebbi_heap *heap, struct ebbi_owner *owner, unsig
     owner->freed_bytes += count * ebbi_classes[class_number].size;
 }
 
+static void flush_class(struct ebbi_heap *heap, unsigned class_number)
+{
+    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
+    unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
+    flush_oldest(heap, owner, class_number, count);
+    ebbi_array_close(heap, class_number);
+    ebbi_unlock_owner(heap, owner);
+    tell_flush(class_number, count);
+}
+
+void ebbi_flush_turn(struct ebbi_heap *heap)
+{
+    unsigned class_number = ebbi_magazines_turn(heap);
+    if (class_number != 0) {
+        flush_class(heap, class_number);
+    }
+}
+
 static void flush(struct ebbi_heap *heap, unsigned class_number)
 {
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t count = 0;
+    bool has_array = true;
+    heap->events++;
+    ebbi_owner_tell_time(owner);
+    ebbi_magazines_tell_time(heap, owner->clock_ms);
     if (m->slots == 0) {
-        (void)ebbi_magazine_ensure(heap, class_number);
+        has_array = ebbi_magazine_ensure(heap, class_number);
     } else {
         // Blocks that only come in leave all together: nobody here asks for them.
         bool only_frees = m->flushed && m->streak >= ONLY_FREES;
         size_t full = m->slots - 1u;
         EBBI_ASSERT(heap->fast.top[ebbi_class_bin(class_number, heap->lane)] == m->base + m->slots);
-        heap->events++;
         count = only_frees ? full : (full + 1) / 2;
         flush_oldest(heap, owner, class_number, count);
         if (only_frees) {
@@ -62,6 +84,9 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);
     tell_flush(class_number, count);
+    if (!has_array) {
+        ebbi_flush_turn(heap);
+    }
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
 }
@@ -94,19 +119,8 @@ static void end_tray(struct ebbi_heap *heap, unsigned number)
     ebbi_lock_take(&heap->own.lock);
     unsigned class_number = ebbi_tag_class(heap->magazines[number].bin);
     size_t count = send_tray(heap, &heap->magazines[number]);
-    ebbi_tray_close(heap, number);
+    ebbi_array_close(heap, number);
     ebbi_lock_drop(&heap->own.lock);
-    tell_flush(class_number, count);
-}
-
-static void flush_class(struct ebbi_heap *heap, unsigned class_number)
-{
-    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
-    unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    size_t count = (size_t)(heap->fast.top[bin] - heap->magazines[class_number].base) - 1;
-    flush_oldest(heap, owner, class_number, count);
-    ebbi_magazine_reset(heap, class_number);
-    ebbi_unlock_owner(heap, owner);
     tell_flush(class_number, count);
 }
 
@@ -117,19 +131,6 @@ static void flush_array(struct ebbi_heap *heap, unsigned number)
         flush_class(heap, number);
     } else {
         end_tray(heap, number);
-    }
-}
-
-void ebbi_flush_largest(struct ebbi_heap *heap)
-{
-    unsigned largest = 1;
-    for (unsigned c = 2; c < EBBI_CLASS_COUNT; c++) {
-        if (heap->magazines[c].slots > heap->magazines[largest].slots) {
-            largest = c;
-        }
-    }
-    if (heap->magazines[largest].slots != 0) {
-        flush_array(heap, largest);
     }
 }
 
@@ -293,7 +294,7 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
     if (heap->fast.top[tag] == heap->fast.limit[tag]) {
         flush(heap, class_number);
     }
-    if (heap->fast.top[tag] == heap->fast.limit[tag]) { // no room for even the smallest array
+    if (heap->fast.top[tag] == heap->fast.limit[tag]) { // no array
         ebbi_give_one(p);
         return;
     }

@@ -6,29 +6,44 @@
 // empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
 // better off in their slabs. A tray grows by its fills to STEADY_SLOTS, of at most STEADY_BYTES.
 //
-// What arrays hold beyond the least is charged, in bytes of blocks:
+// A heap is hot for a while after its refills and flushes have taken a part of its thread's time that larger arrays
+// would save. A thread that mostly waits is not: what it caches is asked for rarely, and costs as much memory.
+//
+// What arrays have room for is charged, in bytes of blocks, but for the first array of small ones:
 //
 // B1  charged_bytes of a heap is the sum over its arrays, and at most EBB_CACHE. Large blocks leave a part of
 //     that to the others: they come to it first, and gain less.
 // B2  shared.bytes is the sum over all heaps that do not lend of what is charged beyond their own part
-//     (EBB_CACHE / OWN_PART). No heap grows where it comes to more than SHARED_PARTS times EBB_CACHE, so many
-//     threads, each of which could have its EBB_CACHE, keep no more than that and their own parts. Nor does it
-//     grow into the last quarter beyond an equal part; where others have come so far, it halves what runs empty.
+//     (EBB_CACHE / OWN_PART). A heap that is hot does not grow where it comes to more than HOT_PARTS times EBB_CACHE,
+//     another one where it comes to more than EBB_CACHE, or a USED_PART of what the process uses: so many threads, each of
+//     which could have its EBB_CACHE, keep no more than that and their own parts. Nor does it grow into the last
+//     quarter beyond an equal part. Where others have come so far, it halves what runs empty, and B4.
 // B3  whose thread sleeps, its magazines emptied by the helper (park.c), or ended in a fork lends: others may
 //     have it until a thread comes for the heap. Then the sum may be over its bound; as long as it is, all
-//     heaps that have a part of it halve what runs empty.
+//     heaps that have a part of it halve what runs empty, and B4.
+// B4  A class whose array is refused has none: its blocks come and go singly. That, and a refill of a heap that has
+//     more than it may keep, turns a hand over the charged arrays, now and then: one that has had no refill or flush since
+//     the hand came by goes home, so that others have room (the clock of page replacement).
 #include "heap/blocks.h"
 #include "os/options.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
 #define STEADY_BYTES 8192u // of blocks; a magazine that only fills keeps as many
-#define LEAST_BYTES 32768u // of blocks, but for one: what each class has that is used
+#define STEADY_HOT                                                                                 \
+    131072u // the same of a hot heap: a flush for each block would be most of its time
+#define FIRST_BYTES 32768u // of blocks, but for one: what a class begins with
+#define GIVEN_SIZE 512u    // of blocks: up to this one a class has its first array for nothing
 #define LARGE_BYTES 2048u  // larger blocks leave a quarter of EBB_CACHE to the others
-#define OWN_PART 16        // of EBB_CACHE
-#define SHARED_PARTS 4     // EBB_CACHEs
-#define TRAY_FILLS 4       // in a row, until a tray grows
-#define GROW_AFTER 2       // refills in a row
-#define SHRINK_AFTER 8     // flushes in a row
+#define OWN_PART 64        // of EBB_CACHE
+#define HOT_PARTS 6        // EBB_CACHEs
+#define USED_PART 16
+#define HOT_EVENTS 200u   // a millisecond: refills and flushes that take a fiftieth of it, or more
+#define HOT_WITHIN_MS 20u // who comes by less often may have waited for a processor
+#define HOT_FOR_MS 500u
+#define TURN_PART 16   // of refusals: as many as an array costs that goes home and is wanted again
+#define TRAY_FILLS 4   // in a row, until a tray grows
+#define GROW_AFTER 2   // refills in a row
+#define SHRINK_AFTER 8 // flushes in a row
 
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
@@ -37,25 +52,51 @@ static struct { // atomic: sums, beside which nothing is read
     int heaps; // that have a part of it
 } shared;
 
-static size_t least_slots(const struct ebbi_class *c)
+static size_t first_slots(const struct ebbi_class *c)
 {
-    size_t fitting = (size_t)1 << log2_of(ebbi_max(LEAST_BYTES / c->size, 2));
+    size_t fitting = (size_t)1 << log2_of(ebbi_max(FIRST_BYTES / c->size, 2));
     return ebbi_min(ebbi_min(c->slots, EBBI_LEAST_SLOTS), fitting);
 }
 
-static size_t steady_slots(const struct ebbi_class *c)
+static size_t given_slots(const struct ebbi_class *c)
 {
-    return ebbi_max(least_slots(c), ebbi_min(STEADY_BYTES / c->size, c->slots));
+    return c->size <= GIVEN_SIZE ? first_slots(c) : 1; // 1: no block
 }
 
-// Beyond the least, which every class gets that is used.
 static size_t charge(const struct ebbi_class *c, size_t slots)
 {
-    size_t least = least_slots(c);
-    return slots > least ? (slots - least) * c->size : 0;
+    size_t given = given_slots(c);
+    return slots > given ? (slots - given) * c->size : 0;
 }
 
-static size_t most_shared(void) { return ebbi_option(EBBI_OPTION_CACHE) * SHARED_PARTS; }
+static bool is_hot(const struct ebbi_heap *heap)
+{
+    return heap->hot_ms != 0 && heap->slow_ms - heap->hot_ms <= HOT_FOR_MS;
+}
+
+static size_t steady_slots(const struct ebbi_heap *heap, const struct ebbi_class *c)
+{
+    size_t bytes = is_hot(heap) ? STEADY_HOT : STEADY_BYTES;
+    return ebbi_max(first_slots(c), ebbi_min(bytes / c->size, c->slots));
+}
+
+static size_t most_shared(const struct ebbi_heap *heap)
+{
+    size_t one = ebbi_option(EBBI_OPTION_CACHE), most = one * HOT_PARTS;
+    return is_hot(heap) ? most : ebbi_min(ebbi_max(ebbi_arena_used_bytes() / USED_PART, one), most);
+}
+
+void ebbi_magazines_tell_time(struct ebbi_heap *heap, uint32_t now_ms)
+{
+    if (now_ms != heap->slow_ms) {
+        uint32_t slow = heap->events - heap->slow_events;
+        if (slow / HOT_EVENTS >= ebbi_min(now_ms - heap->slow_ms, HOT_WITHIN_MS)) {
+            heap->hot_ms = now_ms;
+        }
+        heap->slow_ms = now_ms;
+        heap->slow_events = heap->events;
+    }
+}
 
 // The heap's part of what all share.
 static size_t part_of(size_t charged)
@@ -65,9 +106,9 @@ static size_t part_of(size_t charged)
 }
 
 // Up to where the sum may come with that part: the last quarter is for who has less than an equal one.
-static size_t bound_of(size_t part)
+static size_t bound_of(const struct ebbi_heap *heap, size_t part)
 {
-    size_t most = most_shared();
+    size_t most = most_shared(heap);
     size_t heaps = (size_t)ebbi_load_relaxed(&shared.heaps) + 1; // relaxed: with who has none yet
     return part > most / heaps ? most - most / 4 : most;
 }
@@ -82,9 +123,9 @@ static void share(size_t before, size_t after)
 }
 
 // False, and nothing is changed, where that were more than there is.
-static bool share_more(size_t before, size_t after)
+static bool share_more(const struct ebbi_heap *heap, size_t before, size_t after)
 {
-    size_t bound = bound_of(after);
+    size_t bound = bound_of(heap, after);
     // relaxed: as all of it
     if (ebbi_load_relaxed(&shared.bytes) + (after - before) > bound) {
         return false;
@@ -122,7 +163,7 @@ static bool charge_to(struct ebbi_heap *heap, const struct ebbi_class *c, size_t
     ebbi_magazines_lend_no_more(heap);
     if (charged > heap->charged_bytes &&
         (charged > (c->size > LARGE_BYTES ? most - most / 4 : most) ||
-         (after > before && !share_more(before, after)))) {
+         (after > before && !share_more(heap, before, after)))) {
         return false;
     }
     if (after < before) {
@@ -130,14 +171,6 @@ static bool charge_to(struct ebbi_heap *heap, const struct ebbi_class *c, size_t
     }
     heap->charged_bytes = charged;
     return true;
-}
-
-// The heap has more of it than it may keep.
-static bool owes(const struct ebbi_heap *heap)
-{
-    size_t part = part_of(heap->charged_bytes);
-    // relaxed: as all of it
-    return part != 0 && ebbi_load_relaxed(&shared.bytes) > bound_of(part);
 }
 
 size_t ebbi_magazines_charge(const struct ebbi_heap *heap)
@@ -220,7 +253,7 @@ void ebbi_tray_open(struct ebbi_heap *heap, unsigned bin)
     struct ebbi_magazine *tray = &heap->magazines[number];
     ebbi_assert_held(&heap->own.lock);
     EBBI_ASSERT(tray->slots == 0);
-    size_t slots = least_slots(&ebbi_classes[ebbi_tag_class(bin)]);
+    size_t slots = first_slots(&ebbi_classes[ebbi_tag_class(bin)]);
     void **array = array_take(heap, slots);
     if (array != NULL) {
         tray->bin = (uint16_t)bin;
@@ -247,17 +280,6 @@ void ebbi_tray_adapt(struct ebbi_heap *heap, unsigned number)
         }
         tray->streak = 0;
     }
-}
-
-void ebbi_tray_close(struct ebbi_heap *heap, unsigned number)
-{
-    struct ebbi_magazine *tray = &heap->magazines[number];
-    ebbi_assert_held(&heap->own.lock);
-    EBBI_ASSERT(number >= EBBI_CLASS_COUNT && heap->fast.top[tray->bin] == tray->base + 1);
-    array_give(heap, tray->base, tray->slots);
-    tray->slots = 0;
-    heap->arrays[number / 64] &= ~((uint64_t)1 << (number % 64));
-    heap->fast.top[tray->bin] = heap->fast.limit[tray->bin] = NULL;
 }
 
 // Replaces the array of an empty magazine. False when there is none of that size.
@@ -301,18 +323,21 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
     if (heap->magazines[class_number].slots != 0) {
         return true;
     }
-    for (size_t slots = least_slots(c); slots >= 2; slots /= 2) {
+    for (size_t slots = first_slots(c); slots >= 2; slots /= 2) {
         if (resize(heap, class_number, slots)) {
+            heap->magazines[class_number].busy = true;
             return true;
         }
     }
     return false;
 }
 
-static bool wants_more(const struct ebbi_class *c, const struct ebbi_magazine *m, bool turned)
+static bool wants_more(const struct ebbi_heap *heap, const struct ebbi_class *c,
+                       const struct ebbi_magazine *m, bool turned)
 {
-    return m->slots < c->slots && (turned || (m->streak >= GROW_AFTER &&
-                                              m->slots < ebbi_max(STEADY_SLOTS, steady_slots(c))));
+    return m->slots < c->slots &&
+           (turned ||
+            (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(heap, c))));
 }
 
 void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flush)
@@ -324,24 +349,55 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
     m->flushed = flush;
     m->busy = true;
-    bool too_large = flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(c);
-    if (too_large || (m->slots > least_slots(c) && owes(heap))) {
+    bool too_large = flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(heap, c);
+    if (too_large || (m->slots > first_slots(c) && ebbi_magazines_owe(heap))) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
-    } else if (flush ? m->slots * (size_t)2 <= steady_slots(c) // and is not halved for it
-                     : wants_more(c, m, turned)) {
+    } else if (flush ? m->slots * (size_t)2 <= steady_slots(heap, c) // and is not halved for it
+                     : wants_more(heap, c, m, turned)) {
         (void)resize(heap, class_number, m->slots * (size_t)2);
     }
 }
 
-void ebbi_magazine_reset(struct ebbi_heap *heap, unsigned class_number)
+void ebbi_array_close(struct ebbi_heap *heap, unsigned number)
 {
-    EBBI_ASSERT(ebbi_is_class(class_number));
-    struct ebbi_magazine *m = &heap->magazines[class_number];
-    size_t least = least_slots(&ebbi_classes[class_number]);
-    if (m->slots > least) {
-        (void)resize(heap, class_number, least);
+    struct ebbi_magazine *m = &heap->magazines[number];
+    EBBI_ASSERT(m->slots != 0 && m->stolen == 0 && heap->fast.top[m->bin] == m->base + 1);
+    if (number < EBBI_CLASS_COUNT) {
+        (void)charge_to(heap, &ebbi_classes[number],
+                        heap->charged_bytes - charge(&ebbi_classes[number], m->slots));
     }
+    array_give(heap, m->base, m->slots);
+    ebbi_store_relaxed(&m->slots, (uint16_t)0); // relaxed: a hint to ebbi_magazine_count
     m->streak = 0;
+    heap->arrays[number / 64] &= ~((uint64_t)1 << (number % 64));
+    // relaxed: as above
+    ebbi_store_relaxed(&heap->fast.top[m->bin], (void **)&heap->nothing + 1);
+    heap->fast.limit[m->bin] = (void **)&heap->nothing + 1;
+}
+
+bool ebbi_magazines_owe(const struct ebbi_heap *heap)
+{
+    size_t part = part_of(heap->charged_bytes);
+    // relaxed: as all of it
+    return part != 0 && ebbi_load_relaxed(&shared.bytes) > bound_of(heap, part);
+}
+
+unsigned ebbi_magazines_turn(struct ebbi_heap *heap)
+{
+    if (++heap->turns % TURN_PART != 0) {
+        return 0;
+    }
+    for (unsigned i = 0; i < 2 * EBBI_CLASS_COUNT; i++) {
+        heap->hand = heap->hand % (EBBI_CLASS_COUNT - 1u) + 1;
+        struct ebbi_magazine *m = &heap->magazines[heap->hand];
+        if (charge(&ebbi_classes[heap->hand], m->slots) != 0) {
+            if (!m->busy) {
+                return heap->hand;
+            }
+            m->busy = false;
+        }
+    }
+    return 0;
 }
 
 size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number)

@@ -11,45 +11,52 @@
 #include "heap/registry.h"
 #include "os/wake.h"
 
-static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
+// Half a magazine, or without an array one block. False: memory is refused.
+static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes, void **one)
 {
     struct ebbi_magazine *m = &heap->magazines[class_number];
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
+    if (ebbi_magazines_owe(heap)) {
+        ebbi_flush_turn(heap);
+    }
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(m->stolen == 0);
-    size_t got = 0;
+    heap->events++;
+    ebbi_owner_tell_time(owner);
+    ebbi_magazines_tell_time(heap, owner->clock_ms);
     bool has_array = ebbi_magazine_ensure(heap, class_number);
     if (has_array) {
         ebbi_magazine_adapt(heap, class_number, false);
-        heap->events++;
-        ebbi_owner_tell_time(owner);
-        m->asked_bytes += bytes;
-        m->asked_count++;
-        got = ebbi_depot_take(owner, class_number, m->base + 1, m->slots / 2u);
+    }
+    m->asked_bytes += bytes;
+    m->asked_count++;
+    void **slots = has_array ? m->base + 1 : one;
+    size_t got = ebbi_depot_take(owner, class_number, slots, has_array ? m->slots / 2u : 1);
+    // relaxed: others only count
+    ebbi_store_relaxed(&heap->taken_bytes,
+                       heap->taken_bytes + got * ebbi_classes[class_number].size);
+    if (has_array) {
         EBBI_ASSERT(got < m->slots && m->base[0] == NULL);
-        // relaxed: others only count
-        ebbi_store_relaxed(&heap->taken_bytes,
-                           heap->taken_bytes + got * ebbi_classes[class_number].size);
-        ebbi_store_relaxed(&heap->fast.top[bin], m->base + 1 + got); // relaxed: others only count
+        ebbi_store_relaxed(&heap->fast.top[bin], slots + got); // relaxed: others only count
     }
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);
     EBBI_PROBE2(refill, ebbi_classes[class_number].size, got);
+    if (!has_array) {
+        ebbi_flush_turn(heap); // for the next time
+    }
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_helper_kick(); // there is something in a magazine
-    if (!has_array) {
-        ebbi_flush_largest(heap); // for the next refill
-    }
     return got > 0;
 }
 
-void *ebbi_heap_take_one(struct ebbi_heap *heap, unsigned class_number)
+void *ebbi_take_one(unsigned class_number)
 {
     void *block = NULL;
-    struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
+    struct ebbi_owner *owner = ebbi_lock_owner(NULL, class_number);
     (void)ebbi_owner_take(owner, class_number, &block, 1, true);
-    ebbi_unlock_owner(heap, owner);
+    ebbi_unlock_owner(NULL, owner);
     return block;
 }
 
@@ -61,8 +68,10 @@ bool ebbi_magazine_is_empty(const struct ebbi_heap *heap, unsigned class_number)
 void *ebbi_heap_pop(struct ebbi_heap *heap, unsigned class_number, size_t bytes)
 {
     unsigned bin = ebbi_class_bin(class_number, heap->lane);
-    if (ebbi_magazine_is_empty(heap, class_number) && !refill(heap, class_number, bytes)) {
-        return ebbi_heap_take_one(heap, class_number);
+    void *one = NULL;
+    if (ebbi_magazine_is_empty(heap, class_number) &&
+        (!refill(heap, class_number, bytes, &one) || one != NULL)) {
+        return one;
     }
     void **top = heap->fast.top[bin];
     if (ebbi_check_is_on()) { // in no order
@@ -88,8 +97,8 @@ static void *alloc_class(struct ebbi_heap *heap, unsigned class_number, size_t b
 {
     EBBI_ASSERT(ebbi_is_class(class_number) && bytes <= ebbi_classes[class_number].size);
     struct ebbi_heap *inside = ebbi_inside();
-    void *block = heap != NULL ? ebbi_heap_pop(heap, class_number, bytes)
-                               : ebbi_heap_take_one(NULL, class_number);
+    void *block =
+        heap != NULL ? ebbi_heap_pop(heap, class_number, bytes) : ebbi_take_one(class_number);
     ebbi_outside(inside);
     if (EBBI_UNLIKELY(block == NULL)) {
         errno = ENOMEM;

@@ -93,7 +93,8 @@ void ebbi_purge_tick(struct ebbi_heap *heap)
     }
     look_elsewhere();
     ebbi_purge_spans();
-    if (heap != NULL && heap->events % SWEEP_EVENTS == 0) {
+    if (heap != NULL && heap->events - heap->swept_events >= SWEEP_EVENTS) {
+        heap->swept_events = heap->events;
         sweep(heap);
     }
     if (ebbi_helper_is_there()) {

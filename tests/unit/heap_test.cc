@@ -52,7 +52,8 @@ struct Heap : Fake {
         ebbi_options_read();
     }
 
-    static std::size_t least_slots(const ebbi_class &c)
+    // Of a class that has room for it.
+    static std::size_t first_slots(const ebbi_class &c)
     {
         const std::size_t fitting = std::bit_floor(std::max<std::size_t>(32 * KiB / c.size, 2));
         return std::min<std::size_t>({c.slots, 16, fitting});
@@ -127,22 +128,53 @@ TEST_F(Heap, EveryClassIsServedWithoutRoomForArrays)
     }
 }
 
-TEST_F(Heap, TheLargestMagazineMakesRoomForTheOthers)
+TEST_F(Heap, AnArrayThatStandsStillMakesRoomForTheOthers)
 {
     fill_and_empty(64, 90);
     ASSERT_GE(magazine(64).slots, 128U);
     std::memset(heap->slot_free, 0, sizeof heap->slot_free);
     heap->slot_next = heap->slot_end;
-    for (int round = 0; round < 2; round++) {
+    for (int round = 0; round < 16; round++) {
         for (std::size_t bytes : {100, 1000, 3000}) {
             void *p = ebb_malloc(bytes);
             EXPECT_NE(nullptr, p);
             ebb_free(p);
         }
     }
-    EXPECT_EQ(16U, magazine(64).slots);
+    EXPECT_EQ(0U, magazine(64).slots);
+    EXPECT_EQ(16U, magazine(100).slots);
     EXPECT_EQ(16U, magazine(1000).slots);
     EXPECT_EQ(8U, magazine(3000).slots);
+}
+
+// It takes turns with each of the others, of which all are used, and has its blocks all the time.
+TEST_F(Heap, AClassWithoutAnArrayIsServedWithWhatIsThere)
+{
+    set_cache("256k");
+    std::vector<std::size_t> sizes;
+    for (unsigned c = ebbi_class_for(16384); c < EBBI_CLASS_EMPTY; c++)
+        sizes.push_back(ebbi_classes[c].size);
+    std::set<std::size_t> had_none, had_some;
+    std::vector<unsigned char *> live;
+    for (int round = 0; round < 400; round++) {
+        for (const std::size_t bytes : sizes) {
+            auto *p = static_cast<unsigned char *>(ebb_malloc(bytes));
+            ASSERT_NE(nullptr, p);
+            p[0] = p[bytes - 1] = static_cast<unsigned char>(round);
+            live.push_back(p);
+            (magazine(bytes).slots == 0 ? had_none : had_some).insert(bytes);
+        }
+        for (std::size_t i = 0; i < live.size(); i++) {
+            ASSERT_EQ(static_cast<unsigned char>(round), live[i][0]);
+            ASSERT_EQ(static_cast<unsigned char>(round), live[i][sizes[i] - 1]);
+            ebb_free(live[i]);
+        }
+        live.clear();
+        EXPECT_GE(256 * KiB, heap->charged_bytes);
+        EXPECT_EQ(ebbi_magazines_charge(heap), heap->charged_bytes);
+    }
+    EXPECT_FALSE(had_none.empty());
+    EXPECT_LT(sizes.size() / 2, had_some.size()) << "the hand comes by everywhere";
 }
 
 // As when the heap was parked meanwhile, see src/heap/park.c.
@@ -165,7 +197,7 @@ TEST_F(Heap, MagazinesStayWithinTheBudget)
     set_cache("64k");
     std::size_t least = 0;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++)
-        least += least_slots(ebbi_classes[c]) * ebbi_classes[c].size;
+        least += first_slots(ebbi_classes[c]) * ebbi_classes[c].size;
     Random random(3);
     std::vector<void *> live;
     for (int i = 0; i < 60000; i++) {
@@ -200,39 +232,31 @@ TEST_F(Heap, TheBudgetIsWholeAgainAfterAFlush)
     EXPECT_EQ(ebbi_magazines_charge(heap), heap->charged_bytes);
     ebb_trim();
     EXPECT_EQ(0U, heap->charged_bytes);
-    EXPECT_EQ(0U, in_magazine(1024));
+    EXPECT_EQ(0U, magazine(1024).slots);
 }
 
 // A class's first array would else be charged for ever, whatever is in it.
-TEST_F(Heap, ClassesThatAreUsedOnceTakeNothingOfTheBudget)
+TEST_F(Heap, WhatClassesTakeThatAreUsedOnceIsGivenBack)
 {
     for (unsigned c = ebbi_class_for(30000); c < EBBI_CLASS_COUNT; c++)
         ebb_free(ebb_malloc(ebbi_classes[c].size));
-    EXPECT_EQ(0U, heap->charged_bytes);
-    fill_and_empty(64, 300);
+    EXPECT_LT(MiB, heap->charged_bytes);
+    while (heap->events < 4096) // two sweeps
+        fill_and_empty(64, 300);
     EXPECT_EQ(256U, magazine(64).slots);
+    EXPECT_EQ((256U - 16U) * 64U, heap->charged_bytes);
 }
 
-TEST_F(Heap, WithoutABudgetMagazinesKeepTheirLeast)
+TEST_F(Heap, WithoutABudgetSmallMagazinesKeepTheirFirst)
 {
     set_cache("0");
     for (unsigned c = 1; c < EBBI_CLASS_EMPTY; c++) {
         fill_and_empty(ebbi_classes[c].size, 40);
-        EXPECT_EQ(least_slots(ebbi_classes[c]), heap->magazines[c].slots) << c;
+        EXPECT_EQ(ebbi_classes[c].size <= 512 ? first_slots(ebbi_classes[c]) : 0,
+                  heap->magazines[c].slots)
+            << c;
     }
     EXPECT_EQ(0U, heap->charged_bytes);
-}
-
-TEST_F(Heap, LargeBlocksLeaveAPartOfTheBudgetToOthers)
-{
-    set_cache("1m");
-    for (int round = 0; round < 3; round++)
-        for (unsigned c = ebbi_class_for(2049); c < EBBI_CLASS_EMPTY; c++)
-            fill_and_empty(ebbi_classes[c].size, 40);
-    EXPECT_LT(512 * KiB, heap->charged_bytes);
-    EXPECT_GE(768 * KiB, heap->charged_bytes);
-    fill_and_empty(64, 300);
-    EXPECT_EQ(256U, magazine(64).slots);
 }
 
 // As a consumer's: its blocks come from elsewhere. Once it has its size, more events change nothing.
@@ -268,7 +292,101 @@ TEST_F(Heap, ASweepEmptiesWhatNobodyUses)
     for (std::size_t i = 7; i < blocks.size(); i++)
         ebb_free(blocks[i]);
     EXPECT_GE(heap->events, 2048U) << "two sweeps";
-    EXPECT_EQ(0U, in_magazine(777));
+    EXPECT_EQ(0U, magazine(777).slots);
+}
+
+struct Hot : Heap {
+    std::uint32_t now = 1000;
+
+    void SetUp() override
+    {
+        Heap::SetUp();
+        set_cache("1m");
+        tell_time(1, 0);
+    }
+
+    // So many refills and flushes, and so much later one more.
+    void tell_time(std::uint32_t later, std::uint32_t events)
+    {
+        heap->events += events;
+        fake_os_clock(now += later);
+        ebbi_magazines_tell_time(heap, now);
+    }
+
+    bool is_hot()
+    {
+        std::vector<void *> blocks(2000);
+        for (void *&p : blocks)
+            p = ebb_malloc(16384);
+        ebbi_flush_all(heap);
+        for (void *p : blocks)
+            ebb_free(p); // its magazine only fills
+        const unsigned slots = magazine(16384).slots;
+        return slots == 8;
+    }
+};
+
+TEST_F(Hot, LargeBlocksLeaveAPartOfTheBudgetToOthers)
+{
+    tell_time(1, 20 * 200);
+    std::vector<void *> blocks;
+    for (int round = 0; round < 20; round++) {
+        for (int i = 0; i < 40; i++)
+            for (unsigned c = ebbi_class_for(2049); c < EBBI_CLASS_EMPTY; c++)
+                blocks.push_back(ebb_malloc(ebbi_classes[c].size));
+        for (void *p : blocks)
+            ebb_free(p);
+        blocks.clear();
+    }
+    EXPECT_LT(512 * KiB, heap->charged_bytes);
+    EXPECT_GE(768 * KiB, heap->charged_bytes);
+    fill_and_empty(64, 300);
+    EXPECT_EQ(256U, magazine(64).slots);
+}
+
+TEST_F(Hot, AHeapIsHotOnceItsRefillsAndFlushesComeFastEnough)
+{
+    EXPECT_FALSE(is_hot());
+    tell_time(4, 4 * 200 - 1 - (heap->events - heap->slow_events));
+    EXPECT_FALSE(is_hot());
+    tell_time(1, 0);
+    tell_time(4, 4 * 200 - (heap->events - heap->slow_events));
+    EXPECT_TRUE(is_hot());
+}
+
+TEST_F(Hot, WhatComesSinglyCountsAsRefillsAndFlushesDo)
+{
+    set_cache("0");
+    const std::uint32_t before = heap->events;
+    std::vector<void *> blocks(1000);
+    for (void *&p : blocks)
+        p = ebb_malloc(16384);
+    EXPECT_EQ(before + 1000, heap->events);
+    for (void *p : blocks)
+        ebb_free(p);
+    EXPECT_EQ(before + 2000, heap->events);
+}
+
+// A thread that had to wait for a processor did nothing meanwhile.
+TEST_F(Hot, WhatComesAfterAPauseIsMeasuredByTwentyMilliseconds)
+{
+    tell_time(1000, 20 * 200 - 1 - (heap->events - heap->slow_events));
+    EXPECT_FALSE(is_hot());
+    tell_time(1, 0);
+    tell_time(1000, 20 * 200 - (heap->events - heap->slow_events));
+    EXPECT_TRUE(is_hot());
+}
+
+TEST_F(Hot, AHeapIsHotForHalfASecondAndNoLonger)
+{
+    tell_time(1, 0);
+    tell_time(1, 1000);
+    tell_time(500, 0);
+    EXPECT_TRUE(is_hot());
+    tell_time(1, 0);
+    tell_time(1, 1000);
+    tell_time(501, 0);
+    EXPECT_FALSE(is_hot());
 }
 
 TEST_F(Heap, EverySlabIsWholeAfterRandomUse)
