@@ -46,6 +46,7 @@
 #define EBBI_BITMAP_ROOM 1536u
 #define EBBI_UNIT_GRANULES ((size_t)32) // 2 MiB: of one huge page (dense.c)
 #define EBBI_HUGE_MIN ((size_t)32 << 20)
+#define EBBI_MOVED_MIN ((size_t)2 << 20) // of what has grown, and then moves by its pages
 
 enum ebbi_span_state {
     EBBI_SPAN_NONE, // never used

@@ -42,12 +42,19 @@ static size_t room_to_grow(const struct ebb_region *region, size_t old_bytes, si
     return bytes > EBBI_CLASS_MAX && bytes > old_bytes && !limited ? bytes + bytes / 8 : bytes;
 }
 
+// Nothing is current: what is allocated is the process's.
+static bool is_plain(void)
+{
+    const struct ebbi_heap *source = ebbi_source_get();
+    return source == NULL || (source->region == NULL && source->own.label == NULL);
+}
+
 static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
     const struct ebbi_heap *source = ebbi_source_get();
     const struct ebb_region *region = source != NULL ? source->region : NULL;
     size_t room = ebbi_check_is_on() ? bytes : room_to_grow(region, old_bytes, bytes);
-    if (room >= EBBI_HUGE_MIN && region == NULL && (source == NULL || source->own.label == NULL)) {
+    if (room >= EBBI_HUGE_MIN && is_plain()) {
         room = bytes; // its pages can be moved
     }
     void *to = ebbi_malloc_at(room, EBBI_BY_MALLOC, site);
@@ -117,7 +124,7 @@ static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site sit
     return to;
 }
 
-// In place or by moving pages. A mapping that a limit lets not grow does so once what is free has gone: elsewhere it would
+// In place or by moving pages. What had neither will grow again, and gets a mapping, of which pages move. A mapping that a limit lets not grow does so once what is free has gone: elsewhere it would
 // take twice as much of it.
 static void *grow_large(void *p, unsigned tag, size_t old_bytes, size_t bytes)
 {
@@ -125,6 +132,9 @@ static void *grow_large(void *p, unsigned tag, size_t old_bytes, size_t bytes)
     if (same == NULL && tag == EBBI_TAG_NONE && bytes > old_bytes && ebbi_large_is_limited()) {
         ebbi_give_all();
         same = ebbi_large_resize(p, bytes);
+    }
+    if (same == NULL && tag == EBBI_TAG_LARGE && is_plain()) {
+        same = ebbi_large_grow_out(p, bytes);
     }
     return same;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: objects above the largest class. A span of granules each; from EBBI_HUGE_MIN on, or a part of a limit on
-// address space, a mapping of their own, which realloc moves by page tables.
+// address space, a mapping of their own, which realloc moves by page tables; so has what realloc has moved before.
 #include <errno.h>
 #include <string.h>
 
@@ -249,6 +249,41 @@ size_t ebbi_large_bytes(const void *p)
     return bytes;
 }
 
+// Of a mapping that has grown: not each step takes system calls, and what nobody touches is address space alone.
+static size_t room_behind(size_t bytes)
+{
+    bool may = bytes < EBBI_HUGE_MIN && !ebbi_large_is_limited() && !ebbi_check_is_on();
+    return may ? bytes / 8 : 0;
+}
+
+void *ebbi_large_grow_out(void *p, size_t bytes)
+{
+    struct ebbi_large *large = ebbi_large_of(p);
+    size_t old_bytes = large != NULL ? ebbi_large_room(large) : bytes;
+    if (bytes < EBBI_MOVED_MIN || bytes <= old_bytes || large->guard != 0 ||
+        large->note.label != NULL) {
+        return NULL;
+    }
+    void *to = huge_alloc(bytes + room_behind(bytes), EBBI_GRANULE, false);
+    if (to != NULL) {
+        memcpy(to, p, old_bytes);
+        ebbi_large_free_tagged(p);
+    }
+    return to;
+}
+
+static void *resize_huge(void *p, size_t bytes)
+{
+    size_t old_bytes = ebbi_huge_bytes(p), room = room_behind(bytes);
+    if (bytes < ebbi_min(mapping_least, EBBI_MOVED_MIN) / 2) {
+        return NULL;
+    }
+    if (bytes <= old_bytes && old_bytes - bytes <= room) {
+        return p;
+    }
+    return ebbi_huge_resize(p, bytes > old_bytes ? bytes + room : bytes);
+}
+
 static void *resize_large(void *p, size_t bytes)
 {
     struct ebbi_large *large = ebbi_large_of(p);
@@ -259,7 +294,7 @@ static void *resize_large(void *p, size_t bytes)
         return bytes <= old_bytes && bytes > old_bytes / 2 ? p : NULL;
     }
     if (large == NULL) {
-        return bytes >= mapping_least / 2 ? ebbi_huge_resize(p, bytes) : NULL;
+        return resize_huge(p, bytes);
     }
     if (large->guard != 0 || bytes >= EBBI_HUGE_MIN ||
         !ebbi_span_resize(&large->head, granules_for(bytes))) {
