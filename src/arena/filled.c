@@ -60,7 +60,7 @@ static size_t count_there(const char *start, size_t bytes, size_t pages)
 
 static unsigned see(const char *start, size_t bytes)
 {
-    if (!ebbi_os_is_unfiltered()) {
+    if (!ebbi_os_may_look()) {
         return EBBI_MISSING_UNKNOWN;
     }
     size_t pages = ebbi_min(bytes / SPOTS / ebbi_os_page_size(), MOST_PAGES);
@@ -128,7 +128,7 @@ bool ebbi_filled_likely(enum ebbi_kind kind, size_t granules)
 {
     struct habit *habit = &habits[kind];
     ebbi_assert_held(&ebbi_arena_mutex);
-    if (!ebbi_os_is_unfiltered()) {
+    if (!ebbi_os_may_look()) {
         return (habit->missing & EBBI_MISSING_MUCH) == 0;
     }
     if (habit->until_look > granules) {

@@ -37,7 +37,7 @@ void ebbi_owner_collect(struct ebbi_owner *owner)
 
 static bool is_probe(unsigned streak)
 {
-    return streak >= STEADY && streak % EBBI_PROBE_PART == 0 && ebbi_os_is_unfiltered();
+    return streak >= STEADY && streak % EBBI_PROBE_PART == 0 && ebbi_os_may_look();
 }
 
 // The first slabs of a class may stay empty for the most part, unless their blocks are small, and so many.

@@ -99,8 +99,10 @@ bool ebbi_os_call_begins(void);
 void ebbi_os_call_ends(void);
 void ebbi_os_filters_see(
     void); // from now on every filter that the process makes comes by ebbi_os_prctl
-// That was so from the start, and there is none yet: such calls may be made where no documentation asks for them.
-bool ebbi_os_is_unfiltered(void);
+// mincore may be called, which no documentation asks for: that was so from the start, or the user says it, and there is no
+// filter of the process's own yet.
+bool ebbi_os_may_look(void);
+void ebbi_os_look_anyway(void);    // the user says it
 void ebbi_os_forget_threads(void); // in the child of a fork: whoever was amid such a call
 void ebbi_os_run_anywhere(void); // the calling thread: wherever the process might run at its start
 

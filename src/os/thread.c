@@ -31,6 +31,7 @@ static uint32_t in_call; // atomic: threads
 // Of the process, from before its start. Only where ebbi_os_prctl sees what comes later.
 static uint32_t filter; // atomic
 enum { UNSEEN, UNKNOWN, NONE, SOME };
+static bool looks_anyway; // atomic
 
 uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
 
@@ -56,7 +57,9 @@ bool ebbi_os_call_begins(void)
 
 void ebbi_os_filters_see(void) { ebbi_store_relaxed(&filter, (uint32_t)UNKNOWN); } // relaxed: alone
 
-bool ebbi_os_is_unfiltered(void)
+void ebbi_os_look_anyway(void) { ebbi_store_relaxed(&looks_anyway, true); } // relaxed: alone
+
+bool ebbi_os_may_look(void)
 {
     int saved = errno;
     uint32_t known = ebbi_load_relaxed(&filter); // relaxed: a fact
@@ -66,7 +69,8 @@ bool ebbi_os_is_unfiltered(void)
         ebbi_os_call_ends();
     }
     errno = saved;
-    return known == NONE && !ebbi_load_relaxed(&sandboxed); // relaxed: a hint, calls look again
+    bool may = known == NONE || ebbi_load_relaxed(&looks_anyway); // relaxed: since the start
+    return may && !ebbi_load_relaxed(&sandboxed); // relaxed: a hint, calls look again
 }
 
 void ebbi_os_yield(void)

@@ -67,6 +67,9 @@ int ebbi_start(void)
             ebbi_check_begin(ebbi_option(EBBI_OPTION_CHECK_BYTES),
                              ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0);
         }
+        if (ebbi_option(EBBI_OPTION_MINCORE) != 0) {
+            ebbi_os_look_anyway();
+        }
         ebbi_places_prepare(0); // the depots'
         result = ebbi_arena_init((enum ebbi_os_huge)ebbi_option(EBBI_OPTION_THP));
         if (result == 0) {

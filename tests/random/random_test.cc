@@ -213,6 +213,7 @@ const std::vector<Setting> &settings()
          {{"0", 0}, {"1", 1}, {"30", 30}, {"3600000", 3600000}, {"-1", no_value}}},
         {"EBB_PURGE_THREAD", {{"0", 0}, {"1", 1}, {"2", no_value}}},
         {"EBB_THP", {{"system", 0}, {"never", 1}, {"always", 2}, {"auto", 3}, {"NEVER", no_value}}},
+        {"EBB_MINCORE", {{"1", 1}, {"0", 0}, {"y", no_value}}},
         {"EBB_PIN_FENCE", {{"1", 1}, {"0", 0}, {"", no_value}}},
         {"EBB_STATS", {{"exit", 1}, {"signal", 2}, {"off", 0}, {"exi", no_value}}},
         {"EBB_STATS_SIGNAL", {{"10", 10}, {"40", 40}, {"11", 11}, {"65", no_value}}},

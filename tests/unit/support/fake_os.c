@@ -273,7 +273,7 @@ void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)
     }
 }
 
-bool ebbi_os_is_unfiltered(void) { return !fake.filtered; }
+bool ebbi_os_may_look(void) { return !fake.filtered; }
 bool ebbi_os_huge_by_default(void) { return fake.huge; }
 bool ebbi_os_huge_on_request(void) { return fake.on_request; }
 size_t ebbi_os_page_size(void) { return fake.page != 0 ? fake.page : real_os_page_size(); }

@@ -38,7 +38,7 @@
 #define ebbi_os_wait real_os_wait
 #define ebbi_os_wake real_os_wake
 #define ebbi_os_start_thread real_os_start_thread
-#define ebbi_os_is_unfiltered real_os_is_unfiltered
+#define ebbi_os_may_look real_os_may_look
 #define ebbi_os_is_first_thread real_os_is_first_thread
 #define ebbi_os_join_thread real_os_join_thread
 #define ebbi_os_leave_thread real_os_leave_thread
