@@ -55,7 +55,7 @@ struct Heap : Fake {
     // Of a class that has room for it.
     static std::size_t first_slots(const ebbi_class &c)
     {
-        const std::size_t fitting = std::bit_floor(std::max<std::size_t>(32 * KiB / c.size, 2));
+        const std::size_t fitting = std::bit_floor(std::max<std::size_t>(8 * KiB / c.size, 2));
         return std::min<std::size_t>({c.slots, 16, fitting});
     }
 
@@ -143,8 +143,8 @@ TEST_F(Heap, AnArrayThatStandsStillMakesRoomForTheOthers)
     }
     EXPECT_EQ(0U, magazine(64).slots);
     EXPECT_EQ(16U, magazine(100).slots);
-    EXPECT_EQ(16U, magazine(1000).slots);
-    EXPECT_EQ(8U, magazine(3000).slots);
+    EXPECT_EQ(8U, magazine(1000).slots);
+    EXPECT_EQ(2U, magazine(3000).slots);
 }
 
 // It takes turns with each of the others, of which all are used, and has its blocks all the time.

@@ -11,7 +11,7 @@ namespace {
 using namespace unit;
 
 constexpr std::size_t cache = MiB;      // EBB_CACHE
-constexpr std::size_t own = cache / 64; // a thread's part
+constexpr std::size_t own = cache / 32; // a thread's part
 constexpr std::size_t hot = 6 * cache;  // what all share that are hot
 std::atomic<std::uint64_t> now;
 
