@@ -32,10 +32,10 @@
 #define STEADY_HOT                                                                                 \
     131072u // the same of a hot heap: a flush for each block would be most of its time
 #define FIRST_BYTES 8192u // of blocks, but for one: what a class begins with
-#define GIVEN_SIZE 512u    // of blocks: up to this one a class has its first array for nothing
-#define LARGE_BYTES 2048u  // larger blocks leave a quarter of EBB_CACHE to the others
-#define OWN_PART 32        // of EBB_CACHE
-#define HOT_PARTS 6        // EBB_CACHEs
+#define GIVEN_SIZE 512u   // of blocks: up to this one a class has its first array for nothing
+#define LARGE_BYTES 2048u // larger blocks leave a quarter of EBB_CACHE to the others
+#define OWN_PART 32       // of EBB_CACHE
+#define HOT_PARTS 6       // EBB_CACHEs
 #define USED_PART 16
 #define HOT_EVENTS 200u   // a millisecond: refills and flushes that take a fiftieth of it, or more
 #define HOT_WITHIN_MS 20u // who comes by less often may have waited for a processor
