@@ -103,7 +103,11 @@ static char *reserve_anywhere(size_t bytes)
     return got;
 }
 
-static size_t gap_bytes(void) { return ebbi_os_address_limit() == SIZE_MAX ? HUGE_GAP : 0; }
+// An object below EBBI_HUGE_MIN has none, as there may be so many that the kernel would refuse more mappings.
+static size_t gap_for(size_t bytes)
+{
+    return bytes >= EBBI_HUGE_MIN && ebbi_os_address_limit() == SIZE_MAX ? HUGE_GAP : 0;
+}
 
 static void release_if_any(char *start, size_t bytes)
 {
@@ -144,7 +148,7 @@ static size_t least_align(bool dense)
 // False: refused.
 static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t align, bool zero)
 {
-    size_t gap = gap_bytes();
+    size_t gap = gap_for(bytes);
     char *object = reserve_object(bytes, ebbi_max(align, least_align(!zero)), gap);
     if (object == NULL) {
         return false;
@@ -228,7 +232,7 @@ static void move_to(struct ebbi_huge_record *record, char *object, size_t bytes,
 // False: refused. Then, too, somebody may have come into the gap behind it.
 static bool resize_there(struct ebbi_huge_record *record, size_t bytes)
 {
-    size_t gap = record->back > 0 ? record->back : gap_bytes();
+    size_t gap = record->back > 0 ? record->back : gap_for(bytes);
     release_if_any(record->object + record->bytes, record->back);
     bool done = ebbi_os_resize(record->object, record->bytes, bytes);
     record->bytes = done ? bytes : record->bytes;
@@ -240,7 +244,7 @@ static bool resize_there(struct ebbi_huge_record *record, size_t bytes)
 // False: refused.
 static bool move_pages(struct ebbi_huge_record *record, size_t bytes)
 {
-    size_t gap = gap_bytes();
+    size_t gap = gap_for(bytes);
     char *to = reserve_object(bytes, least_align(record->dense), gap);
     if (to == NULL) {
         return false;
@@ -288,7 +292,7 @@ static bool fit_record(struct ebbi_huge_record *record, size_t bytes)
 {
     bool grows = bytes > record->bytes;
     bool fits = record->bytes == bytes || resize_there(record, bytes);
-    if (fits && (record->back > 0 || gap_bytes() == 0)) {
+    if (fits && (gap_for(bytes) == 0 || (record->front > 0 && record->back > 0))) {
         return true;
     }
     return move_pages(record, bytes) || fits || (grows && move_anywhere(record, bytes));

@@ -124,7 +124,7 @@ static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site sit
     return to;
 }
 
-// In place or by moving pages. What had neither will grow again, and gets a mapping, of which pages move. A mapping that a limit lets not grow does so once what is free has gone: elsewhere it would
+// In place or by moving pages. A mapping that a limit lets not grow does so once what is free has gone: elsewhere it would
 // take twice as much of it.
 static void *grow_large(void *p, unsigned tag, size_t old_bytes, size_t bytes)
 {
@@ -132,9 +132,6 @@ static void *grow_large(void *p, unsigned tag, size_t old_bytes, size_t bytes)
     if (same == NULL && tag == EBBI_TAG_NONE && bytes > old_bytes && ebbi_large_is_limited()) {
         ebbi_give_all();
         same = ebbi_large_resize(p, bytes);
-    }
-    if (same == NULL && tag == EBBI_TAG_LARGE && is_plain()) {
-        same = ebbi_large_grow_out(p, bytes);
     }
     return same;
 }
@@ -149,6 +146,12 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
         if (same != NULL) {
             return stays_here(same);
         }
+    }
+    bool may = tag != EBBI_TAG_REGION && tag != EBBI_TAG_NONE && is_plain();
+    void *to = may ? ebbi_large_grow_out(p, old_bytes, bytes) : NULL;
+    if (to != NULL) {
+        ebbi_free_at(p, site);
+        return to;
     }
     return move_or_stay(p, old_bytes, bytes, site);
 }

@@ -135,8 +135,8 @@ void ebbi_large_free_tagged(void *p); // whose tag was just seen to be that of o
 bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
 size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EBBI_NO_BLOCK then
 void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
-// What grows and has to move will do so again: copied to a mapping, of which the pages move from then on. NULL: not now.
-void *ebbi_large_grow_out(void *p, size_t bytes);
+// What grows and has to move will do so again: a copy in a mapping, of which the pages move from then on. NULL: not now.
+void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes);
 bool ebbi_large_is_limited(void); // since the start, in address space
 
 // ---- pointer.c -----------------------------------------------------------------------------------

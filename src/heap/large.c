@@ -256,20 +256,12 @@ static size_t room_behind(size_t bytes)
     return may ? bytes / 8 : 0;
 }
 
-void *ebbi_large_grow_out(void *p, size_t bytes)
+void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes)
 {
-    struct ebbi_large *large = ebbi_large_of(p);
-    size_t old_bytes = large != NULL ? ebbi_large_room(large) : bytes;
-    if (bytes < EBBI_MOVED_MIN || bytes <= old_bytes || large->guard != 0 ||
-        large->note.label != NULL) {
-        return NULL;
-    }
-    void *to = huge_alloc(bytes + room_behind(bytes), EBBI_GRANULE, false);
-    if (to != NULL) {
-        memcpy(to, p, old_bytes);
-        ebbi_large_free_tagged(p);
-    }
-    return to;
+    void *to = bytes >= EBBI_MOVED_MIN && bytes > old_bytes
+                   ? huge_alloc(bytes + room_behind(bytes), EBBI_GRANULE, false)
+                   : NULL;
+    return to != NULL ? memcpy(to, p, old_bytes) : NULL;
 }
 
 static void *resize_huge(void *p, size_t bytes)

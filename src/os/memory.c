@@ -122,13 +122,23 @@ static void *remap(void *start, size_t old_bytes, size_t new_bytes, int flags, v
 {
     EBBI_ASSERT(are_pages(start, old_bytes) && are_pages(start, new_bytes));
     int saved = errno;
-    void *got = mremap(start, old_bytes, new_bytes, flags, to);
+    void *got = MAP_FAILED;
+    if (ebbi_os_call_begins()) {
+        got = mremap(start, old_bytes, new_bytes, flags, to);
+        ebbi_os_call_ends();
+    }
     errno = saved;
     return got != MAP_FAILED ? got : NULL;
 }
 
 bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes)
 {
+    if (new_bytes < old_bytes) {
+        int saved = errno;
+        bool done = munmap((char *)start + new_bytes, old_bytes - new_bytes) == 0;
+        errno = saved;
+        return done;
+    }
     return remap(start, old_bytes, new_bytes, 0, NULL) != NULL;
 }
 

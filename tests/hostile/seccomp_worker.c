@@ -24,9 +24,8 @@ static void sandbox_for(const int *allowed, size_t count)
 }
 
 #define BARE                                                                                       \
-    SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_mmap, SYS_munmap, SYS_mremap,    \
-        SYS_mprotect, SYS_madvise, SYS_brk, SYS_rt_sigreturn, SYS_clock_gettime, SYS_getpid,       \
-        SYS_gettid
+    SYS_read, SYS_write, SYS_exit, SYS_exit_group, SYS_futex, SYS_mmap, SYS_munmap, SYS_mprotect,  \
+        SYS_madvise, SYS_brk, SYS_rt_sigreturn, SYS_clock_gettime, SYS_getpid, SYS_gettid
 
 // Without membarrier, prctl, prlimit64, sched_yield and tgkill. The last ones are those of pthread_create.
 static void sandbox(void)
@@ -242,13 +241,32 @@ static void beginning(long unused)
     }
 }
 
+// Without moving pages, for which the filter has no call.
+static void grow_and_cut(char *p)
+{
+    static const size_t mib[] = {3, 50, 80, 30, 5, 1};
+    MUST(p != NULL, "malloc: %s", strerror(errno));
+    p[100] = 'x';
+    for (size_t i = 0; i < sizeof mib / sizeof *mib; i++) {
+        char *to = realloc(p, mib[i] * (size_t)MIB);
+        MUST(to != NULL && to[100] == 'x', "realloc to %zu MiB", mib[i]);
+        to[mib[i] * (size_t)MIB - 1] = 1;
+        p = to;
+    }
+    free(p);
+}
+
 // Every kind of call, and what is left for later by some.
 static void bare(long unused)
 {
     (void)unused;
     struct ebb_domain *domain = ebb_domain_open("bare");
+    char *before = realloc(malloc(1000), 4 * (size_t)MIB);
     sandbox_bare();
     use_and_free((size_t)(100 * MIB));
+    grow_and_cut(before);
+    grow_and_cut(malloc(40 * (size_t)MIB));
+    grow_and_cut(malloc(1000));
     for (int i = 0; i < 20; i++) {
         ebb_retire(malloc(500 * (size_t)KIB));
         ebb_pin();

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: large objects that realloc grows, see ebbi_large_grow_out in src/heap/blocks.h.
+#include <unistd.h>
+
 #include <ebbtide/reclaim.h>
 #include <ebbtide/region.h>
 
@@ -135,6 +137,42 @@ TEST_F(Grow, FromThirtyTwoMebibytesOnAMappingIsAsLongAsItIs)
     grow(b, EBBI_HUGE_MIN);
     EXPECT_EQ(EBBI_HUGE_MIN, ebb_malloc_usable_size(b.bytes));
     ebb_free(b.bytes);
+}
+
+bool readable(const unsigned char *p)
+{
+    int end[2];
+    EXPECT_EQ(0, pipe(end));
+    const bool reads = write(end[1], p, 1) == 1;
+    close(end[0]);
+    close(end[1]);
+    return reads;
+}
+
+// Nor does what is smaller have any: there may be too many.
+TEST_F(Grow, FromThirtyTwoMebibytesOnAMappingHasGaps)
+{
+    Block b = stuck(MiB);
+    const std::size_t held = fake_os_held_bytes();
+    grow(b, least);
+    EXPECT_EQ(held + least + least / 8, fake_os_held_bytes());
+    grow(b, EBBI_HUGE_MIN - MiB);
+    grow(b, EBBI_HUGE_MIN);
+    EXPECT_EQ(held + EBBI_HUGE_MIN + huge_gaps, fake_os_held_bytes());
+    EXPECT_FALSE(readable(b.bytes - 1));
+    EXPECT_FALSE(readable(b.bytes + EBBI_HUGE_MIN));
+    ebb_free(b.bytes);
+}
+
+TEST_F(Grow, ASmallBlockThatComesToAsMuchHasAMappingAtOnce)
+{
+    for (const std::size_t bytes : {1U, 1000U, 65536U, 131072U}) {
+        Block b{static_cast<unsigned char *>(ebb_malloc(bytes)), bytes, 0};
+        fill(b);
+        grow(b, least);
+        EXPECT_TRUE(ebbi_huge_is(b.bytes)) << bytes;
+        ebb_free(b.bytes);
+    }
 }
 
 TEST_F(Grow, WhereAMappingIsRefusedItIsCopied)
