@@ -161,6 +161,7 @@ static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t ali
     record->bytes = bytes;
     record->front = record->back = gap;
     record->note = (struct ebbi_note){0};
+    record->cut_ms = record->swung_ms = 0;
     ebbi_os_advise_huge(object, bytes, ebbi_arena_advice);
     record->dense = !zero && ebbi_dense_ask(object, bytes);
     return true;
@@ -298,6 +299,23 @@ static bool fit_record(struct ebbi_huge_record *record, size_t bytes)
     return move_pages(record, bytes) || fits || (grows && move_anywhere(record, bytes));
 }
 
+// What is cut and grown again within the delay has swung: for as long as that another cut would only cost page faults.
+static bool cut_is_vain(const struct ebbi_huge_record *record, size_t bytes, uint64_t now_ms)
+{
+    return bytes < record->bytes && record->bytes < EBBI_HUGE_MIN && record->swung_ms != 0 &&
+           now_ms - record->swung_ms < ebbi_option(EBBI_OPTION_PURGE_DELAY);
+}
+
+static void note_swing(struct ebbi_huge_record *record, size_t old_bytes, uint64_t now_ms)
+{
+    if (record->bytes < old_bytes) {
+        record->cut_ms = now_ms;
+    } else if (record->bytes > old_bytes && record->cut_ms != 0 &&
+               now_ms - record->cut_ms < ebbi_option(EBBI_OPTION_PURGE_DELAY)) {
+        record->swung_ms = now_ms;
+    }
+}
+
 void *ebbi_huge_resize(void *p, size_t bytes)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
@@ -305,9 +323,11 @@ void *ebbi_huge_resize(void *p, size_t bytes)
     if (bytes <= old_bytes && old_bytes - bytes < EBBI_GRANULE) {
         return p;
     }
+    uint64_t now_ms = ebbi_os_now_ms();
     struct ebbi_huge_record *record = unlink_record(p);
     EBBI_ASSERT(record != NULL);
-    bool resized = fit_record(record, bytes);
+    bool resized = cut_is_vain(record, bytes, now_ms) || fit_record(record, bytes);
+    note_swing(record, old_bytes, now_ms);
     void *object = link_record(record);
     return resized ? object : NULL;
 }
@@ -325,6 +345,7 @@ bool ebbi_huge_keep(void *p)
     if (record != NULL) {
         bytes = record->bytes;
         record->freed_ms = ebbi_os_now_ms();
+        record->cut_ms = record->swung_ms = 0;
         ebbi_kept_add(record);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
@@ -353,8 +374,11 @@ void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
         ebbi_os_advise_huge(record->object, record->bytes, EBBI_HUGE_NEVER);
         record->dense = false;
     }
+    // What grows has what the one before it had grown to, and is cut, if at all, after the delay.
+    bool stays = !zero && bytes <= record->bytes && record->bytes < EBBI_HUGE_MIN;
+    record->swung_ms = stays ? ebbi_os_now_ms() : 0;
     // Moved, it may not lie right.
-    if (!fit_record(record, bytes) || (uintptr_t)record->object % align != 0) {
+    if (!(stays || fit_record(record, bytes)) || (uintptr_t)record->object % align != 0) {
         ebbi_huge_record_unmap(record);
         ebbi_huge_record_give(record);
         return NULL;

@@ -21,6 +21,7 @@ struct ebbi_huge_record {
     size_t bytes;       // of the object
     size_t front, back; // of the gaps
     uint64_t freed_ms;
+    uint64_t cut_ms, swung_ms; // 0: never, as this object; see cut_is_vain
     enum ebbi_huge_state state;
     bool dense; // asked for as huge pages
     struct ebbi_note note;

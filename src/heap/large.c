@@ -267,9 +267,6 @@ void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes)
 static void *resize_huge(void *p, size_t bytes)
 {
     size_t old_bytes = ebbi_huge_bytes(p), room = room_behind(bytes);
-    if (bytes < ebbi_min(mapping_least, EBBI_MOVED_MIN) / 2) {
-        return NULL;
-    }
     if (bytes <= old_bytes && old_bytes - bytes <= room) {
         return p;
     }
