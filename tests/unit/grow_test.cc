@@ -235,6 +235,7 @@ TEST_F(Grow, TheNextHasWhatItHadGrownTo)
     const std::size_t calls = fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE);
     grow(c, 2 * least);
     EXPECT_EQ(had, ebb_malloc_usable_size(c.bytes));
+    grow(c, 2 * least + least / 8); // it is not cut to that, and a half of it more
     grow(c, 3 * least);
     EXPECT_EQ(calls, fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE));
     ebb_free(c.bytes);
