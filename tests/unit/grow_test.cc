@@ -227,6 +227,7 @@ TEST_F(Grow, WhatIsKeptServesTheNext)
 
 TEST_F(Grow, TheNextHasWhatItHadGrownTo)
 {
+    fake_os_clock(5000);
     Block b = stuck(MiB);
     grow(b, 3 * least);
     const std::size_t had = ebb_malloc_usable_size(b.bytes);
