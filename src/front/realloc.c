@@ -147,7 +147,8 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
             return stays_here(same);
         }
     }
-    bool may = tag != EBBI_TAG_REGION && tag != EBBI_TAG_NONE && is_plain();
+    bool may = tag != EBBI_TAG_REGION && tag != EBBI_TAG_NONE && is_plain() &&
+               !ebbi_check_is_on(); // a mapping may be longer than what is asked for
     void *to = may ? ebbi_large_grow_out(p, old_bytes, bytes) : NULL;
     if (to != NULL) {
         ebbi_free_at(p, site);
