@@ -62,7 +62,7 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
     if (to == NULL) {
         return NULL;
     }
-    memcpy(to, p, ebbi_min(old_bytes, bytes));
+    ebbi_large_copy(to, p, ebbi_min(old_bytes, bytes));
     ebbi_free_at(p, site);
     return to;
 }

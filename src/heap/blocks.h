@@ -137,6 +137,8 @@ size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EB
 void *ebbi_large_resize(void *p, size_t bytes); // in place or by moving pages; NULL: copy instead
 // What grows and has to move will do so again: a copy in a mapping, of which the pages move from then on. NULL: not now.
 void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes);
+// To a block that has just been allocated and not cleared: what is zero is not written where it is new for the process as well.
+void ebbi_large_copy(void *to, const void *from, size_t bytes);
 bool ebbi_large_is_limited(void); // since the start, in address space
 
 // ---- pointer.c -----------------------------------------------------------------------------------

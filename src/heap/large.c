@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/probe.h"
+#include "base/sparse.h"
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
@@ -258,10 +259,29 @@ static size_t room_behind(size_t bytes)
 
 void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes)
 {
-    void *to = bytes >= EBBI_MOVED_MIN && bytes > old_bytes
-                   ? huge_alloc(bytes + room_behind(bytes), EBBI_GRANULE, false)
-                   : NULL;
-    return to != NULL ? memcpy(to, p, old_bytes) : NULL;
+    if (bytes < EBBI_MOVED_MIN || bytes <= old_bytes) {
+        return NULL;
+    }
+    size_t room = bytes + room_behind(bytes);
+    void *to = ebbi_huge_take(room, EBBI_GRANULE, false);
+    if (to != NULL) {
+        return memcpy(to, p, old_bytes);
+    }
+    to = ebbi_huge_alloc(room, EBBI_GRANULE, false);
+    if (to != NULL) {
+        ebbi_copy_to_zeros(to, p, old_bytes);
+    }
+    return to;
+}
+
+void ebbi_large_copy(void *to, const void *from, size_t bytes)
+{
+    const struct ebbi_large *large = ebbi_tag_of(to) == EBBI_TAG_LARGE ? ebbi_large_of(to) : NULL;
+    if (large != NULL && large->head.zeroed) {
+        ebbi_copy_to_zeros(to, from, bytes);
+    } else {
+        memcpy(to, from, bytes);
+    }
 }
 
 static void *resize_huge(void *p, size_t bytes)

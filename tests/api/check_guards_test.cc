@@ -4,7 +4,9 @@
 
 #include "ebbtide/profile.h"
 
+#include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include <gtest/gtest.h>
 
@@ -51,6 +53,22 @@ TEST(CheckGuards, SamplesOfAProfileAreGuarded)
         for (int i = 0; i < 50; i++) {
             auto *p = static_cast<char *>(ebb_malloc(size));
             ASSERT_TRUE(guarded::is(p, size)) << size;
+            ebb_free(p);
+        }
+    }
+}
+
+// Zeros too, which are not written where all is zero.
+TEST(CheckGuards, WhatReallocMovesIsWhole)
+{
+    for (const std::size_t from : {std::size_t{40000}, std::size_t{200000}, std::size_t{3000000}}) {
+        for (int i = 0; i < 4; i++) {
+            auto *p = static_cast<unsigned char *>(ebb_calloc(1, from));
+            const std::size_t to = 4 * from;
+            p = static_cast<unsigned char *>(ebb_realloc(p, to));
+            ASSERT_NE(nullptr, p);
+            ASSERT_EQ(static_cast<std::ptrdiff_t>(from), std::count(p, p + from, 0)) << from;
+            memset(p, 0xEE, to);
             ebb_free(p);
         }
     }

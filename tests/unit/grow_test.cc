@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: large objects that realloc grows, see ebbi_large_grow_out in src/heap/blocks.h.
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <ebbtide/reclaim.h>
@@ -263,6 +264,70 @@ TEST_F(Grow, WhereARegionOrADomainIsCurrentItIsCopied)
     EXPECT_FALSE(ebbi_huge_is(d.bytes));
     ebb_leave(before);
     ebb_free(d.bytes);
+}
+
+std::size_t resident_pages(void *p, std::size_t bytes)
+{
+    const std::size_t page = ebbi_os_page_size();
+    std::vector<unsigned char> there(bytes / page);
+    EXPECT_EQ(0, mincore(p, bytes, there.data()));
+    return static_cast<std::size_t>(
+        std::count_if(there.begin(), there.end(), [](unsigned char c) { return (c & 1) != 0; }));
+}
+
+// Of so many bytes, a few of which are written.
+Block hardly_touched(Block block)
+{
+    for (const std::size_t at : {std::size_t{0}, block.size / 2 + 100, block.size - 1})
+        block.bytes[at] = 3;
+    return block;
+}
+
+void expect_hardly_touched(const Block &block)
+{
+    for (std::size_t at = 0; at < block.size; at++) {
+        const bool written = at == 0 || at == block.size / 2 + 100 || at == block.size - 1;
+        ASSERT_EQ(written ? 3 : 0, block.bytes[at]) << at;
+    }
+}
+
+// Neither in a mapping nor in a span.
+TEST_F(Grow, WhatIsZeroIsNotWrittenWhereAllIs)
+{
+    for (const std::size_t bytes : {3 * least / 4, 2 * least}) {
+        Block b{static_cast<unsigned char *>(ebb_malloc(3 * MiB / 4)), 3 * MiB / 4, 0};
+        behind.push_back(ebb_malloc(EBBI_GRANULE * 3));
+        hardly_touched(b);
+        b.bytes = static_cast<unsigned char *>(ebb_realloc(b.bytes, bytes));
+        EXPECT_EQ(bytes > least, ebbi_huge_is(b.bytes));
+        EXPECT_GE(3U, resident_pages(b.bytes, bytes));
+        expect_hardly_touched(b);
+        ebb_free(b.bytes);
+        ebb_trim();
+    }
+}
+
+TEST_F(Grow, WhatIsZeroIsWrittenWhereSomethingWas)
+{
+    for (const std::size_t bytes : {3 * least / 4, 2 * least}) {
+        Block b{static_cast<unsigned char *>(ebb_calloc(1, MiB)), MiB, 0};
+        behind.push_back(ebb_malloc(EBBI_GRANULE * 3));
+        std::vector<void *> dirty; // spans of several lengths, and a mapping
+        for (std::size_t other = bytes; other <= bytes + bytes / 4; other += bytes / 8) {
+            dirty.push_back(memset(ebb_malloc(other), 0xEE, other));
+            behind.push_back(ebb_malloc(EBBI_GRANULE * 3));
+        }
+        void *grown = ebb_realloc(ebb_malloc(1), bytes + bytes / 8);
+        dirty.push_back(memset(grown, 0xEE, bytes + bytes / 8));
+        for (void *p : dirty)
+            ebb_free(p);
+        hardly_touched(b);
+        b.bytes = static_cast<unsigned char *>(ebb_realloc(b.bytes, bytes));
+        expect_hardly_touched(b);
+        EXPECT_EQ(0xEE, b.bytes[bytes - 1]) << "it was no fresh memory";
+        ebb_free(b.bytes);
+        ebb_trim();
+    }
 }
 
 TEST_F(Grow, WhatHasBeenRetiredIsNot)
