@@ -16,7 +16,8 @@ EBBI_INLINE bool ebbi_is_zero(const unsigned char *at, size_t bytes)
             return false;
         }
     }
-    return bytes <= 16 || memcmp(at, at + 16, bytes - 16) == 0; // each byte is as the 16th before it
+    return bytes <= 16 ||
+           memcmp(at, at + 16, bytes - 16) == 0; // each byte is as the 16th before it
 }
 
 // To where all reads as zero, by steps from the start: a page of it is written only if something else comes there. What is
