@@ -55,20 +55,49 @@ EBBI_INLINE void ebbi_canary_put(struct ebbi_range range, uint64_t canary)
     memcpy(range.to - sizeof last, &last, sizeof last);
 }
 
+typedef uint64_t ebbi_pair __attribute__((vector_size(16)));
+#define EBBI_CANARY_CHUNK 64 // bytes that are compared at a time
+
+EBBI_INLINE ebbi_pair ebbi_canary_pair(const char *at)
+{
+    ebbi_pair pair;
+    memcpy(&pair, at, sizeof pair);
+    return pair;
+}
+
+EBBI_INLINE bool ebbi_canary_is_chunk(const char *at, ebbi_pair wanted)
+{
+    ebbi_pair differs =
+        ((ebbi_canary_pair(at) ^ wanted) | (ebbi_canary_pair(at + 16) ^ wanted)) |
+        ((ebbi_canary_pair(at + 32) ^ wanted) | (ebbi_canary_pair(at + 48) ^ wanted));
+    return (differs[0] | differs[1]) == 0;
+}
+
 // Whole chunks of the word, as far as they come one after the other.
 EBBI_INLINE const char *ebbi_canary_skip(const char *at, const char *to, uint64_t word)
 {
-    typedef uint64_t pair __attribute__((vector_size(16)));
-    const pair wanted = {word, word};
-    for (pair some[4]; (size_t)(to - at) >= sizeof some; at += sizeof some) {
-        memcpy(some, at, sizeof some);
-        pair differs =
-            ((some[0] ^ wanted) | (some[1] ^ wanted)) | ((some[2] ^ wanted) | (some[3] ^ wanted));
-        if ((differs[0] | differs[1]) != 0) {
-            break;
-        }
+    const ebbi_pair wanted = {word, word};
+    while (to - at >= EBBI_CANARY_CHUNK && ebbi_canary_is_chunk(at, wanted)) {
+        at += EBBI_CANARY_CHUNK;
     }
     return at;
+}
+
+// Whether nothing has changed of sixteen bytes or more, from a multiple of eight to one.
+EBBI_INLINE bool ebbi_canary_holds_words(struct ebbi_range range, uint64_t word)
+{
+    const ebbi_pair wanted = {word, word};
+    EBBI_ASSERT(((uintptr_t)range.from | (uintptr_t)range.to) % sizeof word == 0);
+    EBBI_ASSERT(range.to - range.from >= (ptrdiff_t)sizeof wanted);
+    const char *at = ebbi_canary_skip(range.from, range.to, word);
+    if (range.to - at >= EBBI_CANARY_CHUNK) {
+        return false;
+    }
+    ebbi_pair differs = ebbi_canary_pair(range.to - sizeof wanted) ^ wanted;
+    for (; range.to - at >= (ptrdiff_t)sizeof wanted; at += sizeof wanted) {
+        differs |= ebbi_canary_pair(at) ^ wanted;
+    }
+    return (differs[0] | differs[1]) == 0;
 }
 
 // Whether nothing of the range has changed, by the same words.
@@ -93,7 +122,17 @@ EBBI_INLINE bool ebbi_canary_holds(struct ebbi_range range, uint64_t canary)
     return ebbi_canary_is_word(last, ebbi_canary_from(canary, range.to));
 }
 
-// The same of at least eight bytes that end at a multiple of eight.
+// The two for at least eight bytes that end at a multiple of eight.
+EBBI_INLINE void ebbi_canary_put_to_word(struct ebbi_range range, uint64_t canary)
+{
+    uint64_t first = ebbi_canary_from(canary, range.from);
+    EBBI_ASSERT((uintptr_t)range.to % sizeof canary == 0);
+    memcpy(range.from, &first, sizeof first);
+    for (char *at = ebbi_canary_next_word(range.from); at < range.to; at += sizeof canary) {
+        memcpy(at, &canary, sizeof canary);
+    }
+}
+
 EBBI_INLINE bool ebbi_canary_holds_to_word(struct ebbi_range range, uint64_t canary)
 {
     bool holds = ebbi_canary_is_word(range.from, ebbi_canary_from(canary, range.from));

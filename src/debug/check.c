@@ -34,21 +34,23 @@ size_t ebbi_check_room(size_t align, size_t bytes)
     return ebbi_align_up(EBBI_CHECKED_OFFSET, align) + bytes + EBBI_CANARY_LEAST;
 }
 
-// The canary behind it is that of its new end.
-static void shape_block(struct ebbi_checked *h, size_t align, size_t bytes, ebbi_site site)
+// The canary behind it is that of its new end, which is returned.
+static char *shape_block(struct ebbi_checked *h, size_t offset, size_t align, size_t bytes,
+                         ebbi_site site)
 {
-    size_t room = ebbi_checked_room(h), end = h->offset + bytes;
+    size_t room = ebbi_checked_room(h), end = offset + bytes;
     EBBI_ASSERT(end + EBBI_CANARY_LEAST <= room);
     size_t limit = ebbi_min(room, ebbi_align_up(end + EBBI_CANARY_MOST, sizeof(uint64_t)));
-    h->bytes = (uint32_t)bytes & 0xFFFFFFu;
-    h->tail = (uint32_t)(limit - end) & 0xFFu;
-    h->align_log2 = ebbi_lowest_bit(align) & 0x1Fu;
-    h->family = ebbi_family_of(site) & 7u;
-    h->made = ebbi_caller_of(site);
-    h->made_by = this_thread();
-    h->freed = h->freed_by = 0;
-    h->sum = ebbi_checked_sum(h);
-    ebbi_canary_put(ebbi_checked_behind(h), ebbi_checked_canary(h));
+    ebbi_checked_write(
+        h, (struct ebbi_checked_words){
+               .shape = ebbi_checked_shape(bytes, limit - end, offset, ebbi_lowest_bit(align),
+                                           ebbi_family_of(site)),
+               .made = ebbi_caller_of(site),
+               .threads = this_thread(),
+           });
+    struct ebbi_range behind = {(char *)h + end, (char *)h + limit};
+    ebbi_canary_put_to_word(behind, ebbi_checked_canary(h));
+    return behind.to;
 }
 
 void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
@@ -57,14 +59,16 @@ void *ebbi_check_make(void *block, size_t align, size_t bytes, ebbi_site site)
     if (h == NULL) {
         return NULL;
     }
-    h->offset = (uint32_t)ebbi_align_up(EBBI_CHECKED_OFFSET, align) & 0xFFFFFFu;
-    shape_block(h, align, bytes, site);
-    ebbi_canary_put(ebbi_checked_before(h), ebbi_checked_canary(h));
-    EBBI_ASSERT((uintptr_t)ebbi_checked_block(h) % align == 0);
-    (void)ebbi_fetch_add_relaxed(&ebbi_checked_bytes, bytes); // relaxed: a number
+    size_t offset = ebbi_align_up(EBBI_CHECKED_OFFSET, align);
+    char *made = (char *)block + offset;
+    (void)shape_block(h, offset, align, bytes, site);
+    ebbi_canary_put_to_word((struct ebbi_range){(char *)block + EBBI_CHECKED_HEADER, made},
+                            ebbi_checked_canary(h));
+    EBBI_ASSERT((uintptr_t)made % align == 0 && made == ebbi_checked_block(h));
+    ebbi_held_count(h, (ptrdiff_t)bytes);
     // relaxed: who gets the block hands it over
     ebbi_store_relaxed(&h->state, (uint32_t)EBBI_CHECKED_USED);
-    return ebbi_checked_block(h);
+    return made;
 }
 
 // The header of the block that p lies in, of any state. NULL, as it has reported: there is none.
@@ -120,10 +124,10 @@ void ebbi_check_shrink(void *p, size_t bytes, ebbi_site site)
 {
     struct ebbi_checked *h = find_header(p, "realloc");
     if (h != NULL && bytes <= h->bytes) {
-        (void)ebbi_fetch_sub_relaxed(&ebbi_checked_bytes, h->bytes - bytes); // relaxed: a number
+        ebbi_held_count(h, (ptrdiff_t)bytes - (ptrdiff_t)h->bytes);
         char *end = ebbi_checked_behind(h).to;
-        shape_block(h, 1, bytes, site);
-        ebbi_canary_put((struct ebbi_range){ebbi_checked_behind(h).to, end}, EBBI_FILL); // C4
+        char *new_end = shape_block(h, h->offset, 1, bytes, site);
+        ebbi_canary_put((struct ebbi_range){new_end, end}, EBBI_FILL); // C4
     }
 }
 
@@ -202,9 +206,14 @@ void ebbi_held_report(void *block)
 
 // ---- what nobody has ------------------------------------------------------------------------------------
 
+static struct ebbi_range range_of(const char *from, const char *to)
+{
+    return (struct ebbi_range){(char *)from, (char *)to};
+}
+
 static bool is_blank(const char *from, const char *to)
 {
-    return ebbi_canary_holds((struct ebbi_range){(char *)from, (char *)to}, 0);
+    return ebbi_canary_holds(range_of(from, to), 0);
 }
 
 // The block was never handed out, or a page of its header was returned since.
@@ -264,7 +273,8 @@ static const char *written_in_vacant(const char *block, uint32_t state)
 
 bool ebbi_check_is_vacant(const void *block)
 {
-    return is_blank(block, (const char *)block + ebbi_checked_room(block)) || // most of them
+    struct ebbi_range whole = range_of(block, (const char *)block + ebbi_checked_room(block));
+    return ebbi_canary_holds_words(whole, 0) || // most of them
            written_in_vacant(block, state_of(block)) == NULL;
 }
 
@@ -338,14 +348,16 @@ void *ebbi_check_free(void *p, ebbi_site site)
     if (h == NULL) {
         return NULL;
     }
-    (void)ebbi_fetch_sub_relaxed(&ebbi_checked_bytes, h->bytes); // relaxed: a number
-    h->freed = ebbi_caller_of(site);
-    h->freed_by = this_thread();
-    h->sum = ebbi_checked_sum(h);
+    ebbi_held_count(h, -(ptrdiff_t)h->bytes);
+    struct ebbi_checked_words words = ebbi_checked_words(h);
+    words.freed = ebbi_caller_of(site);
+    words.threads |= (uint64_t)this_thread() << 32; // above who made it
+    ebbi_checked_write(h, words);
     if (marred) {
         ebbi_store_relaxed(&h->state, (uint32_t)EBBI_CHECKED_LOST); // relaxed: nobody else has it
         return NULL;
     }
-    memset(ebbi_checked_block(h), EBBI_FILL_BYTE, h->bytes);
+    struct ebbi_range filled = ebbi_checked_filled(h);
+    memset(filled.from, EBBI_FILL_BYTE, (size_t)(filled.to - filled.from));
     return ebbi_held_put(h);
 }

@@ -77,27 +77,30 @@ void ebbi_checked_report_state(const struct ebbi_checked *h, const void *p, uint
     }
 }
 
-void ebbi_checked_report_touched(const struct ebbi_checked *h)
+// Where nothing but a word is to be. False: there is nothing else.
+static bool report_beside(const struct ebbi_checked *h, uint64_t word)
 {
-    const char *changed = ebbi_canary_changed(ebbi_checked_content(h), EBBI_FILL);
-    if (changed != NULL) {
-        ebbi_checked_report(h, changed, "use after free", NULL, "written since it was freed");
-    } else {
-        (void)ebbi_checked_is_marred(h);
-    }
-}
-
-bool ebbi_checked_is_marred(const struct ebbi_checked *h)
-{
-    if (EBBI_LIKELY(ebbi_checked_has_canaries(h))) {
-        return false;
-    }
-    const char *before = ebbi_canary_changed(ebbi_checked_before(h), ebbi_checked_canary(h));
-    const char *behind = ebbi_canary_changed(ebbi_checked_behind(h), ebbi_checked_canary(h));
+    const char *before = ebbi_canary_changed(ebbi_checked_before(h), word);
+    const char *behind = ebbi_canary_changed(ebbi_checked_behind(h), word);
     if (before != NULL) {
         ebbi_checked_report(h, before, "underflow", NULL, "written before the block");
     } else if (behind != NULL) {
         ebbi_checked_report(h, behind, "overflow", NULL, "written behind the block");
     }
     return before != NULL || behind != NULL;
+}
+
+void ebbi_checked_report_touched(const struct ebbi_checked *h)
+{
+    const char *changed = ebbi_canary_changed(ebbi_checked_content(h), EBBI_FILL);
+    if (changed != NULL) {
+        ebbi_checked_report(h, changed, "use after free", NULL, "written since it was freed");
+    } else {
+        (void)report_beside(h, EBBI_FILL);
+    }
+}
+
+bool ebbi_checked_is_marred(const struct ebbi_checked *h)
+{
+    return EBBI_UNLIKELY(!ebbi_checked_has_canaries(h)) && report_beside(h, ebbi_checked_canary(h));
 }

@@ -36,15 +36,51 @@ _Static_assert(EBBI_CHECKED_OFFSET % 16 == 0, "blocks are aligned to 16");
 
 extern EBBI_HIDDEN uint64_t ebbi_checked_secret; // constant since the start
 
-EBBI_INLINE uint32_t ebbi_checked_sum(const struct ebbi_checked *h)
+// What follows the sum, by the words in which it is read and written: a processor that reads what it has just written in other
+// pieces waits.
+struct ebbi_checked_words {
+    uint64_t shape, made, freed, threads;
+};
+_Static_assert(EBBI_CHECKED_HEADER == 2 * sizeof(uint32_t) + sizeof(struct ebbi_checked_words),
+               "all of it");
+
+EBBI_INLINE uint64_t ebbi_checked_shape(size_t bytes, size_t tail, size_t offset,
+                                        unsigned align_log2, unsigned family)
 {
-    uint64_t secret = ebbi_checked_secret, parts[4];
-    _Static_assert(EBBI_CHECKED_HEADER == 2 * sizeof(uint32_t) + sizeof parts, "all of it");
-    memcpy(parts, &h->sum + 1, sizeof parts);
-    uint64_t made = ebbi_fold(parts[0] ^ secret, parts[1] - secret);
-    uint64_t freed = ebbi_fold(parts[2] ^ ~secret, parts[3] + secret + (uintptr_t)h);
+    return (uint64_t)bytes | (uint64_t)tail << 24 | (uint64_t)offset << 32 |
+           (uint64_t)align_log2 << 56 | (uint64_t)family << 61;
+}
+
+EBBI_INLINE struct ebbi_checked_words ebbi_checked_words(const struct ebbi_checked *h)
+{
+    struct ebbi_checked_words words = {.made = h->made, .freed = h->freed};
+    memcpy(&words.shape, &h->sum + 1, sizeof words.shape);
+    memcpy(&words.threads, &h->made_by, sizeof words.threads);
+    return words;
+}
+
+EBBI_INLINE uint32_t ebbi_checked_sum_of(const struct ebbi_checked *h,
+                                         struct ebbi_checked_words words)
+{
+    uint64_t secret = ebbi_checked_secret;
+    uint64_t made = ebbi_fold(words.shape ^ secret, words.made - secret);
+    uint64_t freed = ebbi_fold(words.freed ^ ~secret, words.threads + secret + (uintptr_t)h);
     uint64_t sum = made ^ (freed << 32 | freed >> 32);
     return (uint32_t)(sum ^ sum >> 32);
+}
+
+EBBI_INLINE uint32_t ebbi_checked_sum(const struct ebbi_checked *h)
+{
+    return ebbi_checked_sum_of(h, ebbi_checked_words(h));
+}
+
+EBBI_INLINE void ebbi_checked_write(struct ebbi_checked *h, struct ebbi_checked_words words)
+{
+    h->sum = ebbi_checked_sum_of(h, words);
+    memcpy(&h->sum + 1, &words.shape, sizeof words.shape);
+    h->made = words.made;
+    h->freed = words.freed;
+    memcpy(&h->made_by, &words.threads, sizeof words.threads);
 }
 
 EBBI_INLINE char *ebbi_checked_block(const struct ebbi_checked *h) { return (char *)h + h->offset; }
@@ -61,6 +97,7 @@ EBBI_INLINE uint64_t ebbi_checked_canary(const struct ebbi_checked *h)
     return ebbi_mix(~ebbi_checked_secret, (uintptr_t)h) | 0x8080808080808080u;
 }
 
+// From the header on: the canary starts at a multiple of 8.
 EBBI_INLINE struct ebbi_range ebbi_checked_before(const struct ebbi_checked *h)
 {
     return (struct ebbi_range){(char *)h + EBBI_CHECKED_HEADER, ebbi_checked_block(h)};
@@ -89,10 +126,16 @@ EBBI_INLINE bool ebbi_checked_has_canaries(const struct ebbi_checked *h)
            ebbi_canary_holds_to_word(ebbi_checked_behind(h), canary);
 }
 
+// What a free fills: the block, and what was canary before and behind it.
+EBBI_INLINE struct ebbi_range ebbi_checked_filled(const struct ebbi_checked *h)
+{
+    return (struct ebbi_range){ebbi_checked_before(h).from, ebbi_checked_behind(h).to};
+}
+
 // Freed, and nobody has written there or beside it.
 EBBI_INLINE bool ebbi_checked_is_as_left(const struct ebbi_checked *h)
 {
-    return ebbi_canary_holds(ebbi_checked_content(h), EBBI_FILL) && ebbi_checked_has_canaries(h);
+    return ebbi_canary_holds_words(ebbi_checked_filled(h), EBBI_FILL);
 }
 
 // `what` is of a call: "free", "retire". Where the process goes on (ebbi_misuse), so do these.

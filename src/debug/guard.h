@@ -33,6 +33,15 @@ EBBI_INLINE bool ebbi_guard_is_on(void)
     // relaxed: a hint; the records are looked for behind it
     return EBBI_UNLIKELY(ebbi_load_relaxed(&ebbi_guard_rate) != 0);
 }
+extern EBBI_HIDDEN uint32_t ebbi_guard_rests; // that need not ask, as it was too early; atomic
+EBBI_INLINE bool ebbi_guard_may_be_due(void)
+{
+    uint32_t rests = ebbi_load_relaxed(&ebbi_guard_rests); // relaxed: a race is one more or less
+    if (rests != 0) {
+        ebbi_store_relaxed(&ebbi_guard_rests, rests - 1); // relaxed: as above
+    }
+    return rests == 0;
+}
 // Whether it is time for one. A true answer is for the caller alone. Any thread.
 bool ebbi_guard_is_due(void);
 

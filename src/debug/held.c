@@ -11,7 +11,8 @@
 // One of so many, the oldest, leaves: what was freed together lies together.
 #define LEAVES_FIRST ((size_t)256)
 #define LOOKS_A_FREE ((size_t)2)
-#define LOOKS_AT_ONCE ((size_t)1024) // before others get the lock
+#define LOOKED_AT_MOST ((size_t)256 << 10) // bytes held, above which passes and the exit do that
+#define LOOKS_AT_ONCE ((size_t)1024)       // before others get the lock
 #define LOOKS_AHEAD 8u
 
 static struct {
@@ -24,7 +25,15 @@ static struct {
     bool excess; // atomic: too much is held, as of the last change
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
 
-size_t ebbi_checked_bytes;
+static ptrdiff_t all_in_use; // atomic
+
+// One block in 16 stands for as many, and always the same ones do.
+void ebbi_held_count(const void *block, ptrdiff_t bytes)
+{
+    if (EBBI_UNLIKELY((uintptr_t)block * EBBI_GOLDEN_RATIO >> 60 == 0)) {
+        (void)ebbi_fetch_add_relaxed(&all_in_use, bytes * 16); // relaxed: a number
+    }
+}
 
 void ebbi_check_lock(void) { ebbi_lock_take(&held_blocks.lock); }
 void ebbi_check_unlock(void) { ebbi_lock_drop(&held_blocks.lock); }
@@ -47,11 +56,17 @@ static void **held_at(size_t number)
     return &held_blocks.held[(held_blocks.first + number) % MOST_HELD_COUNT];
 }
 
-// Under the lock. A few are held however long they are, within what the program allows.
-static bool holds_too_much(void)
+// Bytes that may be held.
+static size_t most_held(void)
 {
-    size_t in_use = ebbi_load_relaxed(&ebbi_checked_bytes); // relaxed: a number
-    size_t most = ebbi_min(held_blocks.most_bytes, ebbi_max(in_use / 4, HELD_LEAST));
+    ptrdiff_t in_use = ebbi_load_relaxed(&all_in_use); // relaxed: a number
+    size_t part = in_use > 0 ? (size_t)in_use / 4 : 0;
+    return ebbi_min(held_blocks.most_bytes, ebbi_max(part, HELD_LEAST));
+}
+
+// Under the lock. A few are held however long they are, within what the program allows.
+static bool holds_more_than(size_t most)
+{
     bool few = held_blocks.count <= HELD_COUNT_LEAST && held_blocks.bytes <= held_blocks.most_bytes;
     return held_blocks.bytes > most && !few;
 }
@@ -98,9 +113,8 @@ static void *take_held(void)
 }
 
 // Under the lock, at its end.
-static void note_excess(void)
+static void note_excess(bool excess)
 {
-    bool excess = holds_too_much();
     if (ebbi_load_relaxed(&held_blocks.excess) != excess) { // relaxed: under the lock
         ebbi_store_relaxed(&held_blocks.excess, excess);    // relaxed: a hint
     }
@@ -121,9 +135,10 @@ static void *release(bool all)
     void *block;
     do {
         ebbi_lock_take(&held_blocks.lock);
-        bool any = held_blocks.count > 0 && (all || holds_too_much());
+        size_t most = most_held();
+        bool any = held_blocks.count > 0 && (all || holds_more_than(most));
         block = any ? take_held() : NULL;
-        note_excess();
+        note_excess(holds_more_than(most));
         ebbi_lock_drop(&held_blocks.lock);
     } while (block != NULL && !is_untouched(block));
     return block;
@@ -166,13 +181,13 @@ void ebbi_check_look(void)
     }
 }
 
-// As long as none leaves, where it would be looked at, each free looks at two of those that are held, in turn. NULL: nobody has
+// As long as few are held, and none leaves, where it would be looked at, each free looks at two of them, in turn. NULL: nobody has
 // written there; else it is held no longer. Under the lock.
 static void *look_at_next(void)
 {
     void *touched = NULL;
     ebbi_assert_held(&held_blocks.lock);
-    size_t looks = held_blocks.count < MOST_HELD_COUNT ? LOOKS_A_FREE : 0;
+    size_t looks = held_blocks.bytes <= LOOKED_AT_MOST ? LOOKS_A_FREE : 0;
     for (size_t i = 0; i < looks && touched == NULL; i++) {
         held_blocks.turn = held_blocks.turn < held_blocks.count ? held_blocks.turn : 0;
         size_t number = held_blocks.turn++;
@@ -187,12 +202,14 @@ void *ebbi_held_put(void *block)
     void *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = block;
     held_blocks.bytes += ebbi_checked_room(block);
-    bool excess = holds_too_much();
+    size_t most = most_held();
+    bool excess = holds_more_than(most);
     void *touched = excess ? NULL : look_at_next();
     if (excess && leaves == NULL) {
         leaves = take_held();
+        excess = holds_more_than(most);
     }
-    note_excess();
+    note_excess(excess);
     ebbi_lock_drop(&held_blocks.lock);
     if (touched != NULL) {
         ebbi_held_report(touched);

@@ -12,8 +12,8 @@
 // At the process's start. False: it has begun before, or there is no memory for the ring, which a message says.
 bool ebbi_held_begin(size_t most_bytes);
 
-extern EBBI_HIDDEN size_t
-    ebbi_checked_bytes; // in use, as asked for; atomic: as much as a quarter of it may be held
+// So many more bytes of it are in use, as asked for, or less: as much as a quarter of all may be held.
+void ebbi_held_count(const void *block, ptrdiff_t bytes);
 
 // A block that was freed: it begins there. Returns what ebbi_check_release does.
 void *ebbi_held_put(void *block);

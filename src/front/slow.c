@@ -106,7 +106,8 @@ static EBBI_NOINLINE void *guarded_in_time(size_t bytes, size_t align, bool zero
 
 static void *guarded(size_t bytes, size_t align, bool zero, ebbi_site site)
 {
-    return ebbi_guard_is_on() ? guarded_in_time(bytes, align, zero, site) : NULL;
+    bool may = ebbi_guard_is_on() && ebbi_guard_may_be_due();
+    return may ? guarded_in_time(bytes, align, zero, site) : NULL;
 }
 
 // ---- while a profile is on ----------------------------------------------------------------------------

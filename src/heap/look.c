@@ -52,12 +52,14 @@ struct found {
     unsigned count;
 };
 
+// But for what has been looked at in its slab.
 static void look_in_slab(const struct ebbi_slab *slab, struct found *found)
 {
     const struct ebbi_class *c = ebbi_slab_class(slab);
     for (size_t number = 0; number < c->blocks; number++) {
         const void *block = (const void *)(slab->first_block + number * c->size);
-        if (found->count < MOST_FOUND && !ebbi_check_is_sound(block)) {
+        if (found->count < MOST_FOUND && !ebbi_bits_test(slab->local, number) &&
+            !ebbi_check_is_sound(block)) {
             found->blocks[found->count++] = block;
         }
     }

@@ -66,6 +66,32 @@ TEST_F(Canary, AChangeIsSeenWhereverItIs)
     });
 }
 
+// The two for ranges of whole words at their end, or at both ends.
+TEST_F(Canary, ByWordsAsByBytes)
+{
+    each_range([this](ebbi_range range) {
+        if (unit::address(range.to) % 8 != 0 || range.to - range.from < 16)
+            return;
+        memory.fill(0xEE);
+        ebbi_canary_put_to_word(range, canary);
+        const auto words_put = memory;
+        ASSERT_TRUE(ebbi_canary_holds_to_word(range, canary));
+        memory.fill(0xEE);
+        ebbi_canary_put(range, canary);
+        ASSERT_EQ(memory, words_put) << range.to - range.from;
+        if (unit::address(range.from) % 8 != 0)
+            return;
+        ASSERT_TRUE(ebbi_canary_holds_words(range, canary));
+        range.from[-1] = range.to[0] = 1;
+        ASSERT_TRUE(ebbi_canary_holds_words(range, canary));
+        for (char *at = range.from; at < range.to; at++) {
+            *at = static_cast<char>(*at ^ 1);
+            ASSERT_FALSE(ebbi_canary_holds_words(range, canary)) << at - range.from;
+            *at = static_cast<char>(*at ^ 1);
+        }
+    });
+}
+
 TEST_F(Canary, WhatLiesBesideDoesNotMatter)
 {
     each_range([](ebbi_range range) {
