@@ -349,10 +349,10 @@ void *ebbi_check_free(void *p, ebbi_site site)
         return NULL;
     }
     ebbi_held_count(h, -(ptrdiff_t)h->bytes);
-    struct ebbi_checked_words words = ebbi_checked_words(h);
-    words.freed = ebbi_caller_of(site);
-    words.threads |= (uint64_t)this_thread() << 32; // above who made it
-    ebbi_checked_write(h, words);
+    struct ebbi_checked_words parts = ebbi_checked_words(h);
+    parts.freed = ebbi_caller_of(site);
+    parts.threads |= (uint64_t)this_thread() << 32; // above who made it
+    ebbi_checked_write(h, parts);
     if (marred) {
         ebbi_store_relaxed(&h->state, (uint32_t)EBBI_CHECKED_LOST); // relaxed: nobody else has it
         return NULL;

@@ -53,18 +53,18 @@ EBBI_INLINE uint64_t ebbi_checked_shape(size_t bytes, size_t tail, size_t offset
 
 EBBI_INLINE struct ebbi_checked_words ebbi_checked_words(const struct ebbi_checked *h)
 {
-    struct ebbi_checked_words words = {.made = h->made, .freed = h->freed};
-    memcpy(&words.shape, &h->sum + 1, sizeof words.shape);
-    memcpy(&words.threads, &h->made_by, sizeof words.threads);
-    return words;
+    struct ebbi_checked_words parts = {.made = h->made, .freed = h->freed};
+    memcpy(&parts.shape, &h->sum + 1, sizeof parts.shape);
+    memcpy(&parts.threads, &h->made_by, sizeof parts.threads);
+    return parts;
 }
 
 EBBI_INLINE uint32_t ebbi_checked_sum_of(const struct ebbi_checked *h,
-                                         struct ebbi_checked_words words)
+                                         struct ebbi_checked_words parts)
 {
     uint64_t secret = ebbi_checked_secret;
-    uint64_t made = ebbi_fold(words.shape ^ secret, words.made - secret);
-    uint64_t freed = ebbi_fold(words.freed ^ ~secret, words.threads + secret + (uintptr_t)h);
+    uint64_t made = ebbi_fold(parts.shape ^ secret, parts.made - secret);
+    uint64_t freed = ebbi_fold(parts.freed ^ ~secret, parts.threads + secret + (uintptr_t)h);
     uint64_t sum = made ^ (freed << 32 | freed >> 32);
     return (uint32_t)(sum ^ sum >> 32);
 }
@@ -74,13 +74,13 @@ EBBI_INLINE uint32_t ebbi_checked_sum(const struct ebbi_checked *h)
     return ebbi_checked_sum_of(h, ebbi_checked_words(h));
 }
 
-EBBI_INLINE void ebbi_checked_write(struct ebbi_checked *h, struct ebbi_checked_words words)
+EBBI_INLINE void ebbi_checked_write(struct ebbi_checked *h, struct ebbi_checked_words parts)
 {
-    h->sum = ebbi_checked_sum_of(h, words);
-    memcpy(&h->sum + 1, &words.shape, sizeof words.shape);
-    h->made = words.made;
-    h->freed = words.freed;
-    memcpy(&h->made_by, &words.threads, sizeof words.threads);
+    h->sum = ebbi_checked_sum_of(h, parts);
+    memcpy(&h->sum + 1, &parts.shape, sizeof parts.shape);
+    h->made = parts.made;
+    h->freed = parts.freed;
+    memcpy(&h->made_by, &parts.threads, sizeof parts.threads);
 }
 
 EBBI_INLINE char *ebbi_checked_block(const struct ebbi_checked *h) { return (char *)h + h->offset; }

@@ -54,7 +54,8 @@ void ebbi_flush_turn(struct ebbi_heap *heap)
     }
 }
 
-static void flush(struct ebbi_heap *heap, unsigned class_number)
+// The magazine is full, or has no array. Where it gets none, the block goes home at once: false.
+static bool flush(struct ebbi_heap *heap, unsigned class_number, void *p)
 {
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     struct ebbi_magazine *m = &heap->magazines[class_number];
@@ -65,6 +66,10 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
     ebbi_magazines_tell_time(heap, owner->clock_ms);
     if (m->slots == 0) {
         has_array = ebbi_magazine_ensure(heap, class_number);
+        if (!has_array) {
+            ebbi_give_blocks(owner, &p, 1);
+            owner->freed_bytes += ebbi_classes[class_number].size;
+        }
     } else {
         // Blocks that only come in leave all together: nobody here asks for them.
         bool only_frees = m->flushed && m->streak >= ONLY_FREES;
@@ -89,6 +94,7 @@ static void flush(struct ebbi_heap *heap, unsigned class_number)
     }
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
+    return has_array;
 }
 
 static void send_outbox(struct ebbi_heap *heap)
@@ -291,11 +297,7 @@ void ebbi_heap_free(struct ebbi_heap *heap, void *p)
         return;
     }
     check_in(heap, &heap->magazines[class_number], p);
-    if (heap->fast.top[tag] == heap->fast.limit[tag]) {
-        flush(heap, class_number);
-    }
-    if (heap->fast.top[tag] == heap->fast.limit[tag]) { // no array
-        ebbi_give_one(p);
+    if (heap->fast.top[tag] == heap->fast.limit[tag] && !flush(heap, class_number, p)) {
         return;
     }
     EBBI_ASSERT(heap->magazines[class_number].slots != 0);

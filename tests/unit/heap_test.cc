@@ -177,6 +177,27 @@ TEST_F(Heap, AClassWithoutAnArrayIsServedWithWhatIsThere)
     EXPECT_LT(sizes.size() / 2, had_some.size()) << "the hand comes by everywhere";
 }
 
+// What it frees is what it gets next, instead of a block that nobody has touched.
+TEST_F(Heap, AClassWithoutAnArrayUsesItsBlocksAgain)
+{
+    set_cache("0");
+    for (const std::size_t bytes : {1000U, 5000U, 40000U}) {
+        void *first = ebb_malloc(bytes);
+        const auto *slab = ebbi_slab_of(first);
+        EXPECT_EQ(0U, magazine(bytes).slots);
+        const std::size_t freed = slab->owner->freed_bytes;
+        for (int i = 0; i < 40; i++) {
+            ebb_free(first);
+            if (i == 0 && bytes == 1000) {
+                EXPECT_EQ(freed + ebbi_slab_class(slab)->size, slab->owner->freed_bytes);
+            }
+            EXPECT_EQ(0U, ebbi_slab_remote(slab)[0]) << "it is for its owner alone";
+            ASSERT_EQ(first, ebb_malloc(bytes)) << bytes;
+        }
+        ebb_free(first);
+    }
+}
+
 // As when the heap was parked meanwhile, see src/heap/park.c.
 TEST_F(Heap, APopIsTakenBackWhateverItsSize)
 {
