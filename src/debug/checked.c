@@ -78,7 +78,7 @@ void ebbi_checked_report_state(const struct ebbi_checked *h, const void *p, uint
 }
 
 // Where nothing but a word is to be. False: there is nothing else.
-static bool report_beside(const struct ebbi_checked *h, uint64_t word)
+static bool report_around(const struct ebbi_checked *h, uint64_t word)
 {
     const char *before = ebbi_canary_changed(ebbi_checked_before(h), word);
     const char *behind = ebbi_canary_changed(ebbi_checked_behind(h), word);
@@ -96,11 +96,11 @@ void ebbi_checked_report_touched(const struct ebbi_checked *h)
     if (changed != NULL) {
         ebbi_checked_report(h, changed, "use after free", NULL, "written since it was freed");
     } else {
-        (void)report_beside(h, EBBI_FILL);
+        (void)report_around(h, EBBI_FILL);
     }
 }
 
 bool ebbi_checked_is_marred(const struct ebbi_checked *h)
 {
-    return EBBI_UNLIKELY(!ebbi_checked_has_canaries(h)) && report_beside(h, ebbi_checked_canary(h));
+    return EBBI_UNLIKELY(!ebbi_checked_has_canaries(h)) && report_around(h, ebbi_checked_canary(h));
 }

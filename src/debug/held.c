@@ -57,7 +57,7 @@ static void **held_at(size_t number)
 }
 
 // Bytes that may be held.
-static size_t most_held(void)
+static size_t held_limit(void)
 {
     ptrdiff_t in_use = ebbi_load_relaxed(&all_in_use); // relaxed: a number
     size_t part = in_use > 0 ? (size_t)in_use / 4 : 0;
@@ -135,7 +135,7 @@ static void *release(bool all)
     void *block;
     do {
         ebbi_lock_take(&held_blocks.lock);
-        size_t most = most_held();
+        size_t most = held_limit();
         bool any = held_blocks.count > 0 && (all || holds_more_than(most));
         block = any ? take_held() : NULL;
         note_excess(holds_more_than(most));
@@ -202,7 +202,7 @@ void *ebbi_held_put(void *block)
     void *leaves = held_blocks.count == MOST_HELD_COUNT ? take_held() : NULL;
     *held_at(held_blocks.count++) = block;
     held_blocks.bytes += ebbi_checked_room(block);
-    size_t most = most_held();
+    size_t most = held_limit();
     bool excess = holds_more_than(most);
     void *touched = excess ? NULL : look_at_next();
     if (excess && leaves == NULL) {
