@@ -314,28 +314,6 @@ TEST(Check, WhatIsHeldIsBounded)
     EXPECT_EQ(purged + returned, purged_bytes());
 }
 
-// A quarter of what is in use, as one block in 16 tells.
-TEST(Check, TheMoreIsInUseTheMoreIsHeld)
-{
-    constexpr std::size_t bytes = 100, count = 200000;
-    std::vector<void *> used, freed;
-    for (std::size_t i = 0; i < count; i++) {
-        used.push_back(ebb_malloc(bytes));
-        if (i % 4 == 0)
-            freed.push_back(ebb_malloc(bytes));
-    }
-    for (void *p : freed)
-        ebb_free(p);
-    const std::size_t with = live_bytes();
-    ebb_trim();
-    const std::size_t held = with - live_bytes();
-    EXPECT_LE(count * bytes / 5, held);
-    EXPECT_GE(count * bytes / 3, held);
-    for (void *p : used)
-        ebb_free(p);
-    EXPECT_GE(with - count * bytes, live_bytes() + MiB);
-}
-
 // Never more than 2 MiB in use, of all sizes: a refusal ends all holding before it is the program's.
 bool works_within(std::size_t more_bytes, unsigned seed)
 {

@@ -45,4 +45,31 @@ TEST_F(Held, AllAreLookedAtSomeAtATime)
     ebbi_check_look();
 }
 
+std::size_t live_bytes()
+{
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    return stats.live_bytes;
+}
+
+// A quarter of what is in use, as one block in 16 tells.
+TEST_F(Held, TheMoreIsInUseTheMoreIsHeld)
+{
+    constexpr std::size_t bytes = 100, count = 200000;
+    std::vector<void *> used;
+    for (std::size_t i = 0; i < count; i++)
+        used.push_back(ebb_malloc(bytes));
+    for (std::size_t i = 0; i < count / 4; i++)
+        freed.push_back(static_cast<char *>(ebb_malloc(bytes)));
+    for (char *p : freed)
+        ebb_free(p);
+    const std::size_t with = live_bytes();
+    ebb_trim();
+    const std::size_t held = with - live_bytes();
+    EXPECT_LE(count * bytes / 5, held);
+    EXPECT_GE(count * bytes / 3, held);
+    for (void *p : used)
+        ebb_free(p);
+}
+
 } // namespace
