@@ -186,10 +186,11 @@ bool ebbi_huge_free(void *p); // its mapping ends; false: no such object
 bool ebbi_huge_keep(void *p); // its mapping is kept for the next; false: as above
 // The same as ebbi_huge_alloc of a mapping that was kept; NULL: none fits. Reads as zero if `zero`.
 void *ebbi_huge_take(size_t bytes, size_t align, bool zero);
-bool ebbi_huge_is(const void *p);              // one starts at p
-size_t ebbi_huge_bytes(const void *p);         // 0: no such object
-struct ebbi_note *ebbi_huge_note(void *p);     // NULL: no such object
-void *ebbi_huge_resize(void *p, size_t bytes); // may move; NULL: refused, p unchanged
+bool ebbi_huge_is(const void *p);          // one starts at p
+size_t ebbi_huge_bytes(const void *p);     // 0: no such object
+struct ebbi_note *ebbi_huge_note(void *p); // NULL: no such object
+// May move; NULL: refused, p unchanged. keeps_rest: what is cut off below EBBI_HUGE_MIN is kept as what is freed, in granules.
+void *ebbi_huge_resize(void *p, size_t bytes, bool keeps_rest);
 
 struct ebbi_huge_place {
     uintptr_t start;

@@ -9,7 +9,8 @@
 // by up to a megabyte; where address space is limited there are none.
 //
 // The mapping of an object that is freed is kept for the purge delay, in a queue by age, and serves the next one,
-// which it is cut or extended for by page tables: what both have room for is not faulted in again.
+// which it is cut or extended for by page tables: what both have room for is not faulted in again. What is cut off is kept
+// as well, and joined again by who grows before it goes home.
 //
 // It begins at a unit, and is asked for in huge pages as a whole (dense.c). Grown, cut or kept it stays so, until a
 // calloc takes it.
@@ -161,7 +162,7 @@ static bool map_object(struct ebbi_huge_record *record, size_t bytes, size_t ali
     record->bytes = bytes;
     record->front = record->back = gap;
     record->note = (struct ebbi_note){0};
-    record->cut_ms = record->swung_ms = 0;
+    record->rest = NULL;
     ebbi_os_advise_huge(object, bytes, ebbi_arena_advice);
     record->dense = !zero && ebbi_dense_ask(object, bytes);
     return true;
@@ -287,11 +288,44 @@ static bool move_anywhere(struct ebbi_huge_record *record, size_t bytes)
     return true;
 }
 
+// What is beyond so many bytes, and a part of a granule, is kept. False: it is not, and nothing has changed.
+static bool cut_off(struct ebbi_huge_record *record, size_t bytes)
+{
+    bytes = ebbi_align_up(bytes, EBBI_GRANULE);
+    if (bytes >= record->bytes) {
+        return true;
+    }
+    struct ebbi_huge_record *rest = take_record();
+    if (rest == NULL) {
+        return false;
+    }
+    rest->object = record->object + bytes;
+    rest->bytes = record->bytes - bytes;
+    rest->front = 0;
+    rest->back = record->back;
+    rest->dense = record->dense;
+    rest->rest = record->rest;
+    rest->freed_ms = ebbi_os_now_ms();
+    record->bytes = bytes;
+    record->back = 0;
+    record->rest = rest;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    ebbi_kept_add(rest);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    return true;
+}
+
 // The object gets that size, where it is, or elsewhere as well if somebody has come too close; false when refused. The
 // record is in no list.
-static bool fit_record(struct ebbi_huge_record *record, size_t bytes)
+static bool fit_record(struct ebbi_huge_record *record, size_t bytes, bool keeps_rest)
 {
     bool grows = bytes > record->bytes;
+    if (grows) {
+        ebbi_kept_join(record, bytes);
+    }
+    if (bytes <= record->bytes && keeps_rest && gap_for(bytes) == 0 && cut_off(record, bytes)) {
+        return true;
+    }
     bool fits = record->bytes == bytes || resize_there(record, bytes);
     if (fits && (gap_for(bytes) == 0 || (record->front > 0 && record->back > 0))) {
         return true;
@@ -299,35 +333,16 @@ static bool fit_record(struct ebbi_huge_record *record, size_t bytes)
     return move_pages(record, bytes) || fits || (grows && move_anywhere(record, bytes));
 }
 
-// What is cut and grown again within the delay has swung: for as long as that another cut would only cost page faults.
-static bool cut_is_vain(const struct ebbi_huge_record *record, size_t bytes, uint64_t now_ms)
-{
-    return bytes < record->bytes && record->bytes < EBBI_HUGE_MIN && record->swung_ms != 0 &&
-           now_ms - record->swung_ms < ebbi_option(EBBI_OPTION_PURGE_DELAY);
-}
-
-static void note_swing(struct ebbi_huge_record *record, size_t old_bytes, uint64_t now_ms)
-{
-    if (record->bytes < old_bytes) {
-        record->cut_ms = now_ms;
-    } else if (record->bytes > old_bytes && record->cut_ms != 0 &&
-               now_ms - record->cut_ms < ebbi_option(EBBI_OPTION_PURGE_DELAY)) {
-        record->swung_ms = now_ms;
-    }
-}
-
-void *ebbi_huge_resize(void *p, size_t bytes)
+void *ebbi_huge_resize(void *p, size_t bytes, bool keeps_rest)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
     size_t old_bytes = ebbi_huge_bytes(p);
     if (bytes <= old_bytes && old_bytes - bytes < EBBI_GRANULE) {
         return p;
     }
-    uint64_t now_ms = ebbi_os_now_ms();
     struct ebbi_huge_record *record = unlink_record(p);
     EBBI_ASSERT(record != NULL);
-    bool resized = cut_is_vain(record, bytes, now_ms) || fit_record(record, bytes);
-    note_swing(record, old_bytes, now_ms);
+    bool resized = fit_record(record, bytes, keeps_rest);
     void *object = link_record(record);
     return resized ? object : NULL;
 }
@@ -345,7 +360,6 @@ bool ebbi_huge_keep(void *p)
     if (record != NULL) {
         bytes = record->bytes;
         record->freed_ms = ebbi_os_now_ms();
-        record->cut_ms = record->swung_ms = 0;
         ebbi_kept_add(record);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
@@ -374,11 +388,8 @@ void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
         ebbi_os_advise_huge(record->object, record->bytes, EBBI_HUGE_NEVER);
         record->dense = false;
     }
-    // What grows has what the one before it had grown to, and is cut, if at all, after the delay.
-    bool stays = !zero && bytes <= record->bytes && record->bytes < EBBI_HUGE_MIN;
-    record->swung_ms = stays ? ebbi_os_now_ms() : 0;
     // Moved, it may not lie right.
-    if (!(stays || fit_record(record, bytes)) || (uintptr_t)record->object % align != 0) {
+    if (!fit_record(record, bytes, true) || (uintptr_t)record->object % align != 0) {
         ebbi_huge_record_unmap(record);
         ebbi_huge_record_give(record);
         return NULL;

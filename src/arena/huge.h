@@ -20,8 +20,9 @@ struct ebbi_huge_record {
     char *object;
     size_t bytes;       // of the object
     size_t front, back; // of the gaps
+    struct ebbi_huge_record
+        *rest; // what was cut off, if it is kept, and lies behind it, still; or NULL
     uint64_t freed_ms;
-    uint64_t cut_ms, swung_ms; // 0: never, as this object; see cut_is_vain
     enum ebbi_huge_state state;
     bool dense; // asked for as huge pages
     struct ebbi_note note;
@@ -39,6 +40,8 @@ void ebbi_huge_record_unmap(const struct ebbi_huge_record *record); // object an
 void ebbi_kept_add(struct ebbi_huge_record *record); // under the lock
 // One that serves for so many bytes, and is to be fitted; NULL: none.
 struct ebbi_huge_record *ebbi_kept_take(size_t bytes, size_t align);
+// Gives a record in hand what is kept behind it, up to so many bytes in all.
+void ebbi_kept_join(struct ebbi_huge_record *record, size_t bytes);
 
 // Of bytes, written under the lock and read as a hint.
 EBBI_INLINE void ebbi_huge_count(size_t *sum, size_t more, size_t less)

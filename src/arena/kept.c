@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Layer arena: mappings of huge objects that were freed, in a queue by age. They serve the next ones, or go home.
+// Layer arena: mappings of huge objects that were freed, and what was cut off from such, in a queue by age. They serve the next
+// ones, or go home.
 #include "arena/huge.h"
 #include "base/list.h"
 
@@ -56,6 +57,35 @@ struct ebbi_huge_record *ebbi_kept_take(size_t bytes, size_t align)
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return best;
+}
+
+// What is left of it is as old as before.
+static void kept_shorten(struct ebbi_huge_record *kept, size_t bytes)
+{
+    kept->object += bytes;
+    kept->bytes -= bytes;
+    ebbi_huge_count(&ebbi_kept_bytes, 0, bytes);
+}
+
+void ebbi_kept_join(struct ebbi_huge_record *record, size_t bytes)
+{
+    ebbi_lock_take(&ebbi_arena_mutex);
+    struct ebbi_huge_record *rest;
+    while (record->bytes < bytes && record->back == 0 && (rest = record->rest) != NULL &&
+           rest->state == EBBI_HUGE_KEPT && rest->object == record->object + record->bytes) {
+        size_t more = ebbi_align_up(bytes - record->bytes, EBBI_GRANULE);
+        if (more < rest->bytes) {
+            kept_shorten(rest, more);
+            record->bytes += more;
+        } else {
+            kept_remove(rest);
+            record->bytes += rest->bytes;
+            record->back = rest->back;
+            record->rest = rest->rest;
+            ebbi_huge_record_drop(rest);
+        }
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
 size_t ebbi_kept_release_oldest(uint64_t freed_by_ms)

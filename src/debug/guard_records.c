@@ -21,7 +21,7 @@ static struct {
     uint32_t used, held, samples; // samples: of those that are used
     uint32_t held_first, held_last;
 } guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
-static uint16_t used_of[KINDS]; // how many of each kind are in use; under the lock
+static EBBI_SPARSE uint16_t used_of[KINDS]; // how many of each kind are in use; under the lock
 
 void ebbi_guard_lock(void) { ebbi_lock_take(&guards.lock); }
 void ebbi_guard_unlock(void) { ebbi_lock_drop(&guards.lock); }

@@ -250,11 +250,13 @@ size_t ebbi_large_bytes(const void *p)
     return bytes;
 }
 
+// What lies behind a mapping's object may be accessible, and is address space that nobody else wants.
+static bool may_lie_behind(void) { return !ebbi_large_is_limited() && !ebbi_check_is_on(); }
+
 // Of a mapping that has grown: not each step takes system calls, and what nobody touches is address space alone.
 static size_t room_behind(size_t bytes)
 {
-    bool may = bytes < EBBI_HUGE_MIN && !ebbi_large_is_limited() && !ebbi_check_is_on();
-    return may ? bytes / 8 : 0;
+    return bytes < EBBI_HUGE_MIN && may_lie_behind() ? bytes / 8 : 0;
 }
 
 void *ebbi_large_grow_out(const void *p, size_t old_bytes, size_t bytes)
@@ -290,7 +292,11 @@ static void *resize_huge(void *p, size_t bytes)
     if (bytes <= old_bytes && old_bytes - bytes <= room) {
         return p;
     }
-    return ebbi_huge_resize(p, bytes > old_bytes ? bytes + room : bytes);
+    void *to = ebbi_huge_resize(p, bytes > old_bytes ? bytes + room : bytes, may_lie_behind());
+    if (bytes < old_bytes) {
+        ebbi_purge_tick(NULL);
+    }
+    return to;
 }
 
 static void *resize_large(void *p, size_t bytes)

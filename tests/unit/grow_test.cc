@@ -115,44 +115,15 @@ TEST_F(Grow, SmallStepsTakeNoCall)
     ebb_free(b.bytes);
 }
 
-// Of what is cut and grown again and again the pages stay, and go back with the first cut after the delay.
-TEST_F(Grow, WhatSwingsIsNotCut)
-{
-    fake_os_clock(5000);
-    Block b = stuck(MiB);
-    grow(b, 4 * least);
-    grow(b, least);
-    EXPECT_EQ(least, ebb_malloc_usable_size(b.bytes)) << "the first time";
-    fake_os_clock(5499);
-    grow(b, 4 * least); // regretted within the delay
-    const std::size_t room = ebb_malloc_usable_size(b.bytes);
-    for (int i = 0; i < 3; i++) {
-        const std::size_t calls = fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE);
-        grow(b, least);
-        grow(b, 4 * least);
-        EXPECT_EQ(room, ebb_malloc_usable_size(b.bytes));
-        EXPECT_EQ(calls, fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE));
-    }
-    fake_os_clock(5999);
-    grow(b, least);
-    EXPECT_EQ(least, ebb_malloc_usable_size(b.bytes));
-    fake_os_clock(6499);
-    grow(b, 4 * least); // as late as that it is no swing
-    grow(b, least);
-    EXPECT_EQ(least, ebb_malloc_usable_size(b.bytes));
-    ebb_free(b.bytes);
-}
-
-TEST_F(Grow, WhatIsCutByMoreGoesBack)
+TEST_F(Grow, WhatIsCutByMoreIsItsNoMore)
 {
     Block b = stuck(MiB);
     grow(b, 8 * least);
-    const std::size_t held = fake_os_held_bytes();
     grow(b, 2 * least);
     EXPECT_EQ(2 * least, ebb_malloc_usable_size(b.bytes));
-    EXPECT_GE(held - 6 * least, fake_os_held_bytes());
     grow(b, EBBI_CLASS_MAX + 1);
     EXPECT_TRUE(ebbi_huge_is(b.bytes));
+    EXPECT_EQ(EBBI_CLASS_MAX + EBBI_GRANULE, ebb_malloc_usable_size(b.bytes));
     grow(b, EBBI_CLASS_MAX);
     EXPECT_NE(0U, ebbi_tag_class(ebbi_tag_of(b.bytes))) << "it is no mapping any more";
     ebb_free(b.bytes);
@@ -224,27 +195,6 @@ TEST_F(Grow, WhatIsKeptServesTheNext)
         EXPECT_EQ(round == 0, reserved < fake_os_count(FAKE_RESERVE)) << round;
         ebb_free(b.bytes);
     }
-}
-
-TEST_F(Grow, TheNextHasWhatItHadGrownTo)
-{
-    fake_os_clock(5000);
-    Block b = stuck(MiB);
-    grow(b, 3 * least);
-    const std::size_t had = ebb_malloc_usable_size(b.bytes);
-    ebb_free(b.bytes);
-    Block c = stuck(MiB), d = stuck(MiB);
-    const std::size_t calls = fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE);
-    grow(c, 2 * least);
-    EXPECT_EQ(had, ebb_malloc_usable_size(c.bytes));
-    grow(c, 2 * least + least / 8); // it is not cut to that, and a half of it more
-    grow(c, 3 * least);
-    EXPECT_EQ(calls, fake_os_count(FAKE_RESIZE) + fake_os_count(FAKE_MOVE));
-    ebb_free(c.bytes);
-    fake_os_clock_advance(1000);
-    grow(d, least); // less than half of it is left for others
-    EXPECT_EQ(least + least / 8, ebb_malloc_usable_size(d.bytes));
-    ebb_free(d.bytes);
 }
 
 TEST_F(Grow, WhereARegionOrADomainIsCurrentItIsCopied)

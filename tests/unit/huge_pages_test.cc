@@ -53,12 +53,12 @@ TEST_F(HugePages, StayWhereAnObjectIsResizedMovedAndKept)
 {
     Block b = huge(40 * MiB);
     fake_os_refuse(FAKE_RESIZE, 1, false);
-    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB, true));
     ASSERT_NE(nullptr, to);
     EXPECT_NE(b.bytes, to);
     EXPECT_EQ(0U, address(to) % unit_bytes) << "so that they move as they are";
     EXPECT_EQ(60 * MiB, asked_bytes());
-    ASSERT_EQ(to, ebbi_huge_resize(to, 50 * MiB));
+    ASSERT_EQ(to, ebbi_huge_resize(to, 50 * MiB, true));
     EXPECT_EQ(50 * MiB, asked_bytes());
     EXPECT_TRUE(ebbi_huge_keep(to));
     EXPECT_EQ(50 * MiB, asked_bytes());

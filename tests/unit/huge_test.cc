@@ -74,7 +74,7 @@ TEST_F(Huge, NothingCanBeTouchedBesideAnObject)
     }
     auto *p = live[2].bytes;
     for (std::size_t bytes : {34 * MiB, 33 * MiB, 70 * MiB, 35 * MiB}) {
-        p = static_cast<unsigned char *>(ebbi_huge_resize(p, bytes));
+        p = static_cast<unsigned char *>(ebbi_huge_resize(p, bytes, true));
         expect_gaps(p);
         fake_os_refuse(FAKE_RESIZE, bytes == 33 * MiB ? 1 : 100, false);
     }
@@ -122,7 +122,7 @@ TEST_F(Huge, WhereSomebodyIsTooCloseAnObjectMoves)
         if (!close.is_there)
             GTEST_SKIP() << "there is something else";
         Block b = close.object;
-        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 35 * MiB));
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 35 * MiB, true));
         ASSERT_NE(nullptr, to);
         EXPECT_NE(b.bytes, to);
         b.bytes = to;
@@ -140,7 +140,7 @@ TEST_F(Huge, AGapThatWasLostIsMadeUpForByTheNext)
         GTEST_SKIP() << "there is something else";
     Block b = close.object;
     fake_os_refuse(FAKE_MOVE, 1, true);
-    ASSERT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 34 * MiB));
+    ASSERT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 34 * MiB, true));
     EXPECT_TRUE(b.intact(256));
     fake_os_allow();
     EXPECT_TRUE(ebbi_huge_keep(b.bytes));
@@ -199,7 +199,7 @@ TEST_F(Huge, GrowsAndShrinksWithItsContents)
     Block b = huge(40 * MiB);
     const std::size_t held = fake_os_held_bytes() - 40 * MiB;
     for (std::size_t bytes : {80 * MiB, 41 * MiB, 200 * MiB, 33 * MiB}) {
-        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes));
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes, true));
         ASSERT_NE(nullptr, to);
         b.bytes = to;
         EXPECT_TRUE(b.intact(256));
@@ -216,7 +216,7 @@ TEST_F(Huge, MovesItsPagesWhenItCannotGrowInPlace)
     Block b = huge(40 * MiB);
     std::size_t held = fake_os_held_bytes();
     fake_os_refuse(FAKE_RESIZE, 1, true);
-    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+    auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB, true));
     ASSERT_NE(nullptr, to);
     EXPECT_NE(b.bytes, to);
     EXPECT_FALSE(ebbi_huge_is(b.bytes));
@@ -234,9 +234,9 @@ TEST_F(Huge, MovesWithWhatWasAdvisedOfItsPages)
     ASSERT_EQ(0, madvise(b.bytes, b.size, MADV_DONTFORK));
     for (bool in_place : {true, false}) {
         fake_os_refuse(FAKE_RESIZE, in_place ? 100 : 1, true);
-        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB));
+        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 60 * MiB, true));
         ASSERT_NE(nullptr, b.bytes);
-        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 40 * MiB));
+        b.bytes = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, 40 * MiB, true));
         ASSERT_NE(nullptr, b.bytes);
         EXPECT_TRUE(b.intact());
     }
@@ -266,11 +266,11 @@ TEST_F(Huge, ARefusedResizeLeavesTheObjectIntact)
         fake_os_limit(limited ? held + 30 * MiB : SIZE_MAX);
         fake_os_refuse(FAKE_RESIZE, 1, true);
         fake_os_refuse(FAKE_MOVE, 1, true);
-        EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 60 * MiB)) << limited;
+        EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 60 * MiB, true)) << limited;
         EXPECT_EQ(held, fake_os_held_bytes()) << limited;
         fake_os_allow();
         if (limited) {
-            EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 80 * MiB));
+            EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 80 * MiB, true));
         }
         EXPECT_EQ(held, fake_os_held_bytes()) << limited;
         EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
@@ -304,7 +304,7 @@ void grow_alone(std::size_t step, bool hindered)
         for (std::size_t n : {0, 1, 40, 4000})
             if (hindered)
                 hindrances.emplace_back(b.bytes, n);
-        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes));
+        auto *to = static_cast<unsigned char *>(ebbi_huge_resize(b.bytes, bytes, true));
         ASSERT_NE(nullptr, to) << bytes;
         b.bytes = to;
         ASSERT_EQ(0U, address(to) % EBBI_GRANULE);
@@ -332,9 +332,9 @@ TEST_F(Huge, GrowsWhereALimitHasNoRoomForBothPlaces)
 TEST_F(Huge, WhatIsLessThanAGranuleTooLongStays)
 {
     Block b = huge(40 * MiB);
-    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE + 1));
+    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE + 1, true));
     EXPECT_EQ(40 * MiB, ebbi_huge_bytes(b.bytes));
-    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE));
+    EXPECT_EQ(b.bytes, ebbi_huge_resize(b.bytes, 40 * MiB - EBBI_GRANULE, true));
     EXPECT_EQ(40 * MiB - EBBI_GRANULE, ebbi_huge_bytes(b.bytes));
     EXPECT_TRUE(ebbi_huge_free(b.bytes));
 }

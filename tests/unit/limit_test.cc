@@ -57,6 +57,24 @@ TEST_P(Limit, EveryGranuleOfTheFirstChunksIsUsable)
         ebb_free(blocks[i]);
 }
 
+// Instead of being kept: what is limited is the program's as well.
+TEST_P(Limit, WhatIsCutOffAMappingIsItsAtOnce)
+{
+    ebbi_large_begin();
+    ASSERT_EQ(GetParam() < 2 * GiB, ebbi_large_is_limited()); // by a 64th of it
+    if (!ebbi_large_is_limited())
+        return;
+    void *p = ebb_realloc(ebb_malloc(1), 9 * MiB);
+    ASSERT_TRUE(ebbi_huge_is(p));
+    const std::size_t held = fake_os_held_bytes();
+    p = ebb_realloc(p, 5 * MiB + 1);
+    EXPECT_EQ(5 * MiB + ebbi_os_page_size(), ebb_malloc_usable_size(p));
+    EXPECT_GE(held - 4 * MiB + 2 * EBBI_GRANULE, fake_os_held_bytes());
+    ebb_free(p);
+    fake_os_limit(SIZE_MAX);
+    ebbi_large_begin();
+}
+
 TEST_P(Limit, AnObjectMayTakeMostOfTheLimit)
 {
     std::size_t bytes = GetParam() / 10 * 7;
