@@ -50,8 +50,8 @@ EBB_EXPORT void *ebb_calloc(size_t count, size_t size) EBB_NOEXCEPT;
 
 // The block resized, moved if need be; its contents up to the smaller size are kept. NULL acts as
 // malloc; a size of 0 frees p and returns NULL. Large blocks grow into free neighbours or move by
-// page tables where they can. One that shrinks by less than a half may keep its size, and any
-// one whose smaller place is refused.
+// page tables where they can, and what is zero of them is not touched in new memory. One that
+// shrinks by less than a half may keep its size, and any one whose smaller place is refused.
 EBB_EXPORT void *ebb_realloc(void *p, size_t bytes) EBB_NOEXCEPT;
 
 // Frees a block; NULL is allowed; keeps errno. A second free of the block ends the process at once if

@@ -4,7 +4,10 @@
 #include "base/list.h"
 #include "base/probe.h"
 
+#define MOST_REFUSALS 16u // in a pass
+
 static size_t purged_bytes; // atomic
+static bool was_refused;    // the last one; atomic
 // Under the lock.
 static size_t purge_calls;
 static struct ebbi_free_span *purging; // in no list, while the kernel takes their pages
@@ -135,9 +138,9 @@ void ebbi_arena_count_purged(size_t bytes)
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
     uint64_t freed_by_ms = now_ms - ebbi_min(delay_ms, now_ms);
-    bool refused = false;
+    unsigned refusals = 0;
     ebbi_lock_take(&ebbi_arena_mutex);
-    while (limit_bytes >= EBBI_GRANULE && !refused) {
+    while (limit_bytes >= EBBI_GRANULE && refusals < MOST_REFUSALS) {
         bool is_due = ebbi_dirty_first != NULL && ebbi_dirty_first->freed_ms <= freed_by_ms;
         size_t bytes = ebbi_kept_release_oldest(is_due ? ebbi_dirty_first->freed_ms : freed_by_ms);
         if (bytes == 0 && !is_due) {
@@ -145,16 +148,19 @@ bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
         }
         if (bytes == 0) {
             bytes = purge_dirty_first(now_ms, limit_bytes);
-            refused = bytes == 0; // locked memory: not worth another try soon
+            refusals += bytes == 0; // locked memory: what is behind it may be not
         }
         ebbi_arena_count_purged(bytes);
         limit_bytes -= ebbi_min(limit_bytes, bytes);
     }
+    ebbi_store_relaxed(&was_refused, refusals > 0); // relaxed: a hint
     EBBI_ARENA_AUDIT();
-    bool more = (ebbi_dirty_first != NULL && !refused) || ebbi_kept_bytes > 0;
+    bool more = (ebbi_dirty_first != NULL && refusals == 0) || ebbi_kept_bytes > 0;
     ebbi_lock_drop(&ebbi_arena_mutex);
     return more;
 }
+
+bool ebbi_arena_was_refused(void) { return ebbi_load_relaxed(&was_refused); } // relaxed: a hint
 
 int ebbi_arena_init(enum ebbi_os_huge advice)
 {

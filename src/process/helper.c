@@ -21,6 +21,10 @@
 #define ASKED_MS                                                                                   \
     1000 // between looks at what another process may have asked for, while there is nothing to return
 
+#define RETRY_LEAST                                                                                \
+    2u // such looks, until what the OS has refused to take is offered again: each time in vain twice as many
+#define RETRY_MOST 64u
+
 static uint32_t threads; // of the program, but the first and the helper; atomic
 static uint32_t leaves;  // not 0: it is to end at once; atomic
 static uint32_t stays;   // not 0: the program has asked for it, whatever threads are seen; atomic
@@ -82,9 +86,9 @@ static void helper_nap(void)
     }
 }
 
-static void helper_idle(void)
+static void helper_idle(uint32_t looks)
 {
-    while (ebbi_helper_state() == EBBI_HELPER_IDLE) {
+    for (uint32_t i = 0; i < looks && ebbi_helper_state() == EBBI_HELPER_IDLE; i++) {
         uint32_t heard = ebbi_bell_listen();
         if (may_end() || must_end()) {
             break;
@@ -125,15 +129,17 @@ static bool helper_linger(const struct ebbi_pass *pass)
     return false;
 }
 
-static void helper_work(struct ebbi_pass *pass)
+static void helper_work(struct ebbi_pass *pass, uint32_t *retry)
 {
     EBBI_ASSERT(ebbi_helper_is_me());
     if (!ebbi_helper_state_move(EBBI_HELPER_NAPS, EBBI_HELPER_BUSY)) {
         return;
     }
     ebbi_purge_pass(pass);
+    bool refused = ebbi_arena_was_refused();
+    *retry = !refused ? RETRY_LEAST / 2 : *retry < RETRY_MOST ? *retry * 2 : RETRY_MOST;
     if (!pass->waiting && ebbi_helper_state_move(EBBI_HELPER_BUSY, EBBI_HELPER_IDLE)) {
-        helper_idle();
+        helper_idle(refused ? *retry : UINT32_MAX);
     } else {
         ebbi_helper_state_set(EBBI_HELPER_NAPS);
     }
@@ -143,6 +149,7 @@ static void helper_main(void)
 {
     struct ebbi_pass pass = {.parks = true, .heap_for_calls = ebbi_heap_get};
     bool ended = false;
+    uint32_t retry = RETRY_LEAST / 2;
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
         helper_nap();
@@ -150,7 +157,7 @@ static void helper_main(void)
         if (may_end() || must_end()) {
             ended = helper_linger(&pass);
         } else {
-            helper_work(&pass);
+            helper_work(&pass, &retry);
         }
     }
     // Nobody waits for an end that was not asked for, unless somebody has begun to.

@@ -149,9 +149,9 @@ TEST_F(Rest, ServesOthersAndIsThenTheirs)
 TEST_F(Rest, OfAKeptMappingTooIsKept)
 {
     ebb_free(huge(4 * unit_bytes).bytes);
-    Block &b =
-        live.emplace_back(static_cast<unsigned char *>(ebbi_huge_take(3 * unit_bytes, 1, false)),
-                          3 * unit_bytes, 0x36);
+    live.push_back(Block{static_cast<unsigned char *>(ebbi_huge_take(3 * unit_bytes, 1, false)),
+                         3 * unit_bytes, 0x36});
+    Block &b = live.back();
     ASSERT_NE(nullptr, b.bytes);
     b.fill();
     EXPECT_EQ(3 * unit_bytes, ebbi_huge_bytes(b.bytes));
