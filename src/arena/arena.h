@@ -160,7 +160,8 @@ void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules);
 
 // Returns free spans and kept mappings that have been free for delay_ms to the OS, oldest first. True when younger ones are left;
-// memory that the OS refuses to take (locked) is passed by, up to 16 spans of it, and not waited for. limit_bytes: stop after that much.
+// memory that the OS refuses to take (locked) is not waited for, and passed by, up to 16 spans of it, or with a limit none.
+// limit_bytes: stop after that much.
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes);
 bool ebbi_arena_was_refused(void); // the last one met such: a hint
 // Pages of objects, blocks and regions that have gone back since the start, in bytes; whoever returns some counts them.

@@ -4,7 +4,7 @@
 #include "base/list.h"
 #include "base/probe.h"
 
-#define MOST_REFUSALS 16u // in a pass
+#define MOST_REFUSALS 16u // in a pass; of who only makes room one
 
 static size_t purged_bytes; // atomic
 static bool was_refused;    // the last one; atomic
@@ -138,9 +138,9 @@ void ebbi_arena_count_purged(size_t bytes)
 bool ebbi_arena_purge(uint64_t now_ms, uint64_t delay_ms, size_t limit_bytes)
 {
     uint64_t freed_by_ms = now_ms - ebbi_min(delay_ms, now_ms);
-    unsigned refusals = 0;
+    unsigned refusals = 0, most = limit_bytes == SIZE_MAX ? MOST_REFUSALS : 1;
     ebbi_lock_take(&ebbi_arena_mutex);
-    while (limit_bytes >= EBBI_GRANULE && refusals < MOST_REFUSALS) {
+    while (limit_bytes >= EBBI_GRANULE && refusals < most) {
         bool is_due = ebbi_dirty_first != NULL && ebbi_dirty_first->freed_ms <= freed_by_ms;
         size_t bytes = ebbi_kept_release_oldest(is_due ? ebbi_dirty_first->freed_ms : freed_by_ms);
         if (bytes == 0 && !is_due) {
