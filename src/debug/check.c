@@ -266,9 +266,13 @@ static const char *written_in_vacant(const char *block, uint32_t state)
     if (freed && (uintptr_t)block / page == ((uintptr_t)end - 1) / page) {
         return block;
     }
-    return freed || has_blank_header(block)
-               ? first_written(block + EBBI_CHECKED_HEADER, end, ebbi_checked_canary(h))
-               : block;
+    if (!freed && !has_blank_header(block)) {
+        return block;
+    }
+    const char *content = block + EBBI_CHECKED_HEADER;
+    struct ebbi_range filled = freed ? ebbi_checked_filled(h) : range_of(content, content);
+    const char *written = first_written(filled.from, filled.to, EBBI_FILL);
+    return written != NULL ? written : first_written(filled.to, end, ebbi_checked_canary(h));
 }
 
 bool ebbi_check_is_vacant(const void *block)

@@ -18,7 +18,7 @@
 //     none leaves, by passes, at the exit.
 // C3  the held are held.h's.
 // C4  of a block that nobody has each byte behind the header is 0, the fill or its canary, and the header is of what was freed, or 0;
-//     but for pages that were returned. It is looked at when it is handed out for the first time, by passes in its slab, and at
+//     what a free filled is the fill, but for pages that were returned. It is looked at when it is handed out for the first time, by passes in its slab, and at
 //     the exit.
 // Blocks of regions are not checked here (debug/quarantine.h); those that are large or have no bytes are guard.h's.
 #ifndef EBB_DEBUG_CHECK_H

@@ -213,8 +213,10 @@ static EBBI_NOINLINE void *resize_slow(void *p, size_t bytes, ebbi_site site)
     if (EBBI_UNLIKELY(old_bytes == EBBI_NO_BLOCK)) {
         return refuse_pointer();
     }
-    return EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes, site)
-                                                  : resize_counted(p, old_bytes, bytes, site);
+    void *to = EBBI_LIKELY(ebbi_profile_round() == 0) ? resize_any(p, old_bytes, bytes, site)
+                                                      : resize_counted(p, old_bytes, bytes, site);
+    ebbi_serve(); // what is resized in its place, again and again, meets no other slow call
+    return to;
 }
 
 // While a profile is on: the bin of what is certainly no sample, as which it has been counted then; or 0.

@@ -142,6 +142,27 @@ TEST_F(Vacant, WhatWasFreed)
     ebbi_look();
 }
 
+// Of a block that spans pages, which may have been returned: there are zeros, but what a free filled holds no canary.
+TEST_F(Vacant, AByteOfItsCanaryInWhatWasFreed)
+{
+    const auto write_and_look_at = [](char *at, uint64_t canary) {
+        dies_quietly();
+        *at = static_cast<char>(ebbi_canary_at(canary, at));
+        ebbi_look();
+    };
+    std::vector<char *> blocks = freed(9000, 100);
+    char *p = blocks[0];
+    for (char *q : blocks)
+        p = q != blocks[0] && ebbi_slab_of(q) == ebbi_slab_of(blocks[0]) ? q : p;
+    ASSERT_NE(blocks[0], p);
+    const uint64_t canary = ebbi_checked_canary(reinterpret_cast<ebbi_checked *>(p - 48));
+    for (std::size_t at : {0U, 4567U, 8999U})
+        EXPECT_DEATH(write_and_look_at(p + at, canary), "use after free: written since") << at;
+    std::memset(p + 100, 0, 3000);
+    ebbi_look();
+    std::memset(p + 100, 0xDB, 3000);
+}
+
 TEST_F(Vacant, WhatWasFreedInASlabThatEnds)
 {
     const auto write_and_free_the_last = [](char *at, char *last) {

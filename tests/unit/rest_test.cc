@@ -132,6 +132,22 @@ TEST_F(Rest, WhatSwingsKeepsNoMoreThanItUses)
     EXPECT_EQ(0U, ebbi_kept_bytes);
 }
 
+// In a process of one thread as well, whose calls are resizes alone.
+TEST_F(Rest, ASwingLooksForWhatIsOld)
+{
+    void *p = ebb_realloc(ebb_malloc(1), 12 * unit_bytes);
+    p = ebb_realloc(p, 2 * unit_bytes);
+    const std::size_t old = ebbi_kept_bytes;
+    EXPECT_LE(9 * unit_bytes, old);
+    for (std::uint64_t now = 5010; now < 6500; now += 10) {
+        fake_os_clock(now);
+        p = ebb_realloc(p, 3 * unit_bytes);
+        p = ebb_realloc(p, 2 * unit_bytes);
+    }
+    EXPECT_GE(2 * unit_bytes, ebbi_kept_bytes) << "of " << old;
+    ebb_free(p);
+}
+
 TEST_F(Rest, ServesOthersAndIsThenTheirs)
 {
     Block &b = object(4);
