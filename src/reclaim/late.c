@@ -210,16 +210,28 @@ static bool is_in_the_way(void)
                : !ebbi_pin_is_none(me) && ebbi_clock_waits_for(&ebbi_clock, me);
 }
 
+// While the clock stands: whether nobody has given way for as long as that. On a busy machine each time costs a time slice.
+static bool is_time_again(void)
+{
+    static uint32_t gave_way_ms; // atomic
+    uint32_t now_ms = (uint32_t)ebbi_os_now_ms();
+    bool again = now_ms - ebbi_load_relaxed(&gave_way_ms) >= EBBI_CLOCK_STALL_MS; // relaxed: a hint
+    if (again) {
+        ebbi_store_relaxed(&gave_way_ms, now_ms); // relaxed: as above
+    }
+    return again;
+}
+
 // Whoever holds up the clock is most often a thread that lost its processor inside a pin: it is let
 // run, here or, by a nap that leaves this processor idle, from another's queue. One that has held it
 // up for long is waiting for something else; for the thread itself there is no use in waiting.
 void ebbi_give_way(bool naps)
 {
     ebbi_late_sweep();
-    if (is_in_the_way()) {
+    bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= EBBI_CLOCK_STALL_MS;
+    if (is_in_the_way() || (stalled && !is_time_again())) {
         return;
     }
-    bool stalled = ebbi_clock_stands_ms(&ebbi_clock) >= EBBI_CLOCK_STALL_MS;
     for (int i = 0; i < (stalled ? 1 : YIELDS); i++) {
         ebbi_os_yield();
         if (ebbi_clock_advance(&ebbi_clock, true)) {

@@ -13,6 +13,7 @@
 #include "support/slab_walk.h"
 
 #include "ebbtide/reclaim.h"
+#include "ebbtide/region.h"
 
 namespace {
 
@@ -122,6 +123,37 @@ TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
         ebb_retire(ebb_malloc(64));
     EXPECT_GT(fake_os_count(FAKE_YIELD), 0U);
     EXPECT_LT(fake_os_count(FAKE_YIELD), 50000U / 4) << "not at each retire";
+    step.arrive_and_wait();
+    reader.join();
+    ebb_reclaim();
+}
+
+// Whoever holds it up waits for something else: a time slice now and then, not one for each batch or region.
+TEST_F(Limbo, GivesWaySeldomWhileTheClockStands)
+{
+    std::barrier step(2);
+    std::thread reader([&] {
+        ebb_pin();
+        step.arrive_and_wait();
+        step.arrive_and_wait();
+        ebb_unpin();
+    });
+    step.arrive_and_wait();
+    fake_os_clock(100000);
+    for (int i = 0; i < 20000; i++)
+        ebb_retire(ebb_malloc(64));
+    for (std::uint64_t now = 101000; now <= 101200; now += 25) {
+        fake_os_clock(now);
+        const std::size_t before = fake_os_count(FAKE_YIELD);
+        for (int i = 0; i < 20000; i++)
+            ebb_retire(ebb_malloc(64));
+        for (int i = 0; i < 300; i++) {
+            ebb_region *region = ebb_region_open(nullptr);
+            std::memset(ebb_region_alloc(region, 100), 1, 100);
+            ebb_region_release(region);
+        }
+        EXPECT_EQ((now - 101000) % 50 == 0 ? 1U : 0U, fake_os_count(FAKE_YIELD) - before) << now;
+    }
     step.arrive_and_wait();
     reader.join();
     ebb_reclaim();
