@@ -25,7 +25,7 @@ static struct {
     bool excess; // atomic: too much is held, as of the last change
 } held_blocks = {.lock = EBBI_LOCK(ARENA)};
 
-static ptrdiff_t all_in_use; // atomic
+static ptrdiff_t all_in_use; // bytes, as asked for; atomic
 
 // One block in 16 stands for as many, and always the same ones do.
 void ebbi_held_count(const void *block, ptrdiff_t bytes)

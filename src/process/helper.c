@@ -21,8 +21,8 @@
 #define ASKED_MS                                                                                   \
     1000 // between looks at what another process may have asked for, while there is nothing to return
 
-#define RETRY_LEAST                                                                                \
-    2u // such looks, until what the OS has refused to take is offered again: each time in vain twice as many
+// Such looks until what the OS has refused to take is offered again: each time in vain twice as many.
+#define RETRY_LEAST 2u
 #define RETRY_MOST 64u
 
 static uint32_t threads; // of the program, but the first and the helper; atomic
@@ -137,9 +137,10 @@ static void helper_work(struct ebbi_pass *pass, uint32_t *retry)
     }
     ebbi_purge_pass(pass);
     bool refused = ebbi_arena_was_refused();
-    *retry = !refused ? RETRY_LEAST / 2 : *retry < RETRY_MOST ? *retry * 2 : RETRY_MOST;
+    uint32_t looks = refused ? *retry : UINT32_MAX;
+    *retry = !refused ? RETRY_LEAST : *retry < RETRY_MOST ? *retry * 2 : RETRY_MOST;
     if (!pass->waiting && ebbi_helper_state_move(EBBI_HELPER_BUSY, EBBI_HELPER_IDLE)) {
-        helper_idle(refused ? *retry : UINT32_MAX);
+        helper_idle(looks);
     } else {
         ebbi_helper_state_set(EBBI_HELPER_NAPS);
     }
@@ -149,7 +150,7 @@ static void helper_main(void)
 {
     struct ebbi_pass pass = {.parks = true, .heap_for_calls = ebbi_heap_get};
     bool ended = false;
-    uint32_t retry = RETRY_LEAST / 2;
+    uint32_t retry = RETRY_LEAST;
     ebbi_store_relaxed(&own_number, ebbi_os_thread_number()); // relaxed: for this thread
     while (!ended) {
         helper_nap();

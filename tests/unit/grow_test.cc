@@ -226,11 +226,10 @@ std::size_t resident_pages(void *p, std::size_t bytes)
 }
 
 // Of so many bytes, a few of which are written.
-Block hardly_touched(Block block)
+void touch_hardly(const Block &block)
 {
     for (const std::size_t at : {std::size_t{0}, block.size / 2 + 100, block.size - 1})
         block.bytes[at] = 3;
-    return block;
 }
 
 void expect_hardly_touched(const Block &block)
@@ -247,7 +246,7 @@ TEST_F(Grow, WhatIsZeroIsNotWrittenWhereAllIs)
     for (const std::size_t bytes : {3 * least / 4, 2 * least}) {
         Block b{static_cast<unsigned char *>(ebb_malloc(3 * MiB / 4)), 3 * MiB / 4, 0};
         behind.push_back(ebb_malloc(EBBI_GRANULE * 3));
-        hardly_touched(b);
+        touch_hardly(b);
         b.bytes = static_cast<unsigned char *>(ebb_realloc(b.bytes, bytes));
         EXPECT_EQ(bytes > least, ebbi_huge_is(b.bytes));
         EXPECT_GE(3U, resident_pages(b.bytes, bytes));
@@ -271,7 +270,7 @@ TEST_F(Grow, WhatIsZeroIsWrittenWhereSomethingWas)
         dirty.push_back(memset(grown, 0xEE, bytes + bytes / 8));
         for (void *p : dirty)
             ebb_free(p);
-        hardly_touched(b);
+        touch_hardly(b);
         b.bytes = static_cast<unsigned char *>(ebb_realloc(b.bytes, bytes));
         expect_hardly_touched(b);
         EXPECT_EQ(0xEE, b.bytes[bytes - 1]) << "it was no fresh memory";

@@ -106,16 +106,29 @@ TEST_F(Limbo, CountsBytesByBlockSize)
     EXPECT_EQ(0U, stats().retired_bytes);
 }
 
-TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
-{
-    std::barrier step(2);
-    std::thread reader([&] {
+// Pinned in another thread, from its construction to its destruction.
+class PinnedElsewhere {
+    std::barrier<> step{2};
+    std::thread reader{[this] {
         ebb_pin();
         step.arrive_and_wait();
         step.arrive_and_wait();
         ebb_unpin();
-    });
-    step.arrive_and_wait();
+    }};
+
+public:
+    PinnedElsewhere() { step.arrive_and_wait(); }
+    ~PinnedElsewhere()
+    {
+        step.arrive_and_wait();
+        reader.join();
+        ebb_reclaim();
+    }
+};
+
+TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
+{
+    const PinnedElsewhere reader;
     for (int i = 0; i < 1000; i++)
         ebb_retire(ebb_malloc(64));
     EXPECT_EQ(0U, fake_os_count(FAKE_YIELD)) << "a little";
@@ -123,22 +136,12 @@ TEST_F(Limbo, GivesWayWhileAPinHoldsBackMuch)
         ebb_retire(ebb_malloc(64));
     EXPECT_GT(fake_os_count(FAKE_YIELD), 0U);
     EXPECT_LT(fake_os_count(FAKE_YIELD), 50000U / 4) << "not at each retire";
-    step.arrive_and_wait();
-    reader.join();
-    ebb_reclaim();
 }
 
 // Whoever holds it up waits for something else: a time slice now and then, not one for each batch or region.
 TEST_F(Limbo, GivesWaySeldomWhileTheClockStands)
 {
-    std::barrier step(2);
-    std::thread reader([&] {
-        ebb_pin();
-        step.arrive_and_wait();
-        step.arrive_and_wait();
-        ebb_unpin();
-    });
-    step.arrive_and_wait();
+    const PinnedElsewhere reader;
     fake_os_clock(100000);
     for (int i = 0; i < 20000; i++)
         ebb_retire(ebb_malloc(64));
@@ -154,9 +157,6 @@ TEST_F(Limbo, GivesWaySeldomWhileTheClockStands)
         }
         EXPECT_EQ((now - 101000) % 50 == 0 ? 1U : 0U, fake_os_count(FAKE_YIELD) - before) << now;
     }
-    step.arrive_and_wait();
-    reader.join();
-    ebb_reclaim();
 }
 
 TEST_F(Limbo, GivesNoWayToItself)
