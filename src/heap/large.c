@@ -292,11 +292,7 @@ static void *resize_huge(void *p, size_t bytes)
     if (bytes <= old_bytes && old_bytes - bytes <= room) {
         return p;
     }
-    void *to = ebbi_huge_resize(p, bytes > old_bytes ? bytes + room : bytes, may_lie_behind());
-    if (bytes < old_bytes) {
-        ebbi_purge_tick(NULL);
-    }
-    return to;
+    return ebbi_huge_resize(p, bytes > old_bytes ? bytes + room : bytes, may_lie_behind());
 }
 
 static void *resize_large(void *p, size_t bytes)
@@ -325,6 +321,8 @@ void *ebbi_large_resize(void *p, size_t bytes)
     void *to = resize_large(p, bytes);
     if (to != NULL) {
         EBBI_PROBE3(large_resize, p, to, bytes);
+        // As a free: what is resized again and again may be all that is called.
+        ebbi_purge_tick(NULL);
     }
     return to;
 }

@@ -19,6 +19,7 @@
 #include "os/options.h"
 #include "os/wake.h"
 
+#define RETRY_MS 4000u // beyond the delay, until what the OS has refused to take is offered again
 #define SLABS_AT_ONCE 128 // per visit of a pass
 #define SLABS_A_CALL 4    // by amount: a free does not take long
 #define SPANS_KEPT ((size_t)32 << 20)
@@ -115,13 +116,17 @@ static void purge_slab(struct ebbi_owner *owner, struct ebbi_slab *slab)
     ebbi_arena_count_purged(bytes);
     ebbi_lock_take(&owner->lock);
     EBBI_ASSERT(slab->purging && slab->owner == owner);
-    ebbi_slab_carried_out(slab, &plan);
+    bool all = ebbi_slab_carried_out(slab, &plan);
     if (early) {
         size_t gone = ebbi_min(dirty, bytes / ebbi_slab_class(slab)->size);
         slab->early_blocks = (uint16_t)(slab->early_blocks + gone);
         slab->early_ms = owner->clock_ms;
     }
     note_pinned(owner, slab);
+    if (!all) {
+        slab->touched = owner->clock_ms + RETRY_MS;
+        ebbi_purge_note(owner, slab);
+    }
     ebbi_shelf_return(owner, slab);
 }
 

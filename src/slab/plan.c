@@ -157,12 +157,14 @@ size_t ebbi_slab_pinned(struct ebbi_slab *slab)
     return ebbi_min(may ? held - known : 0, others);
 }
 
-void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
+bool ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan)
 {
     uint64_t *dirty = ebbi_slab_dirty_pages(slab);
+    bool all = true;
     EBBI_ASSERT(plan->start == (uintptr_t)ebbi_span_start(&slab->head));
     for (unsigned i = 0; i < plan->count; i++) {
         const struct ebbi_slab_run *run = &plan->runs[i];
+        all &= run->done || !run->dirty;
         if (run->done) {
             EBBI_ASSERT(ebbi_slab_covers_free(slab, plan->start + run->from * ebbi_os_page_size(),
                                               plan->start + run->to * ebbi_os_page_size()));
@@ -170,4 +172,5 @@ void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *
         }
     }
     EBBI_SLAB_AUDIT(slab);
+    return all;
 }

@@ -160,7 +160,8 @@ struct ebbi_slab_plan {
 };
 void ebbi_slab_plan(struct ebbi_slab *slab, size_t stride, struct ebbi_slab_plan *plan);
 size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan); // bytes; no lock needed
-void ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
+// False: the OS has refused to take some of it.
+bool ebbi_slab_carried_out(struct ebbi_slab *slab, const struct ebbi_slab_plan *plan);
 // Bytes of free memory that a block in use keeps from going back: on each page that it lies on, its share by bytes of
 // all that lie there. Under the owner's lock; what is in a magazine is in use.
 size_t ebbi_slab_kept_by(const struct ebbi_slab *slab, const void *block);

@@ -148,6 +148,28 @@ TEST_F(Rest, ASwingLooksForWhatIsOld)
     ebb_free(p);
 }
 
+// An object in a span too, whatever it was that was freed.
+TEST_F(Rest, ASwingInASpanLooksForWhatIsOld)
+{
+    std::vector<void *> freed;
+    for (int i = 0; i < 36; i++)
+        freed.push_back(ebb_malloc(MiB));
+    void *p = ebb_malloc(12 * MiB); // with room behind it from then on
+    for (void *each : freed)
+        ebb_free(each);
+    p = ebb_realloc(p, 2 * MiB);
+    EXPECT_FALSE(ebbi_huge_is(p));
+    const std::size_t dirty = ebbi_arena_dirty_bytes();
+    EXPECT_LE(30 * MiB, dirty);
+    for (std::uint64_t now = 5010; now < 6500; now += 10) {
+        fake_os_clock(now);
+        p = ebb_realloc(p, 12 * MiB);
+        p = ebb_realloc(p, 2 * MiB);
+    }
+    EXPECT_GE(12 * MiB, ebbi_arena_dirty_bytes()) << "of " << dirty;
+    ebb_free(p);
+}
+
 TEST_F(Rest, ServesOthersAndIsThenTheirs)
 {
     Block &b = object(4);

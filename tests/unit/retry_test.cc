@@ -5,6 +5,12 @@
 
 #include "support/engine.h"
 
+extern "C" {
+#define _Static_assert static_assert
+#include "process/process.h"
+#undef _Static_assert
+}
+
 namespace {
 
 using namespace unit;
@@ -56,6 +62,42 @@ TEST_F(Retry, APassEndsWhereAllIs)
     (void)ebbi_arena_purge(100600, 0, 20 * MiB); // by a free, of which there may be many
     EXPECT_EQ(before + 33, fake_os_count(FAKE_PURGE));
     EXPECT_LE(40 * MiB, ebbi_arena_dirty_bytes());
+}
+
+// Of slabs whose blocks are free for the most part.
+TEST_F(Retry, PagesOfSlabsAreOfferedAgain)
+{
+    fake_os_clock(100000);
+    fake_os_threaded(false);
+    std::vector<void *> blocks;
+    for (int i = 0; i < 20000; i++)
+        blocks.push_back(std::memset(ebb_malloc(500), 1, 500));
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 100 != 0)
+            ebb_free(blocks[i]);
+    ebbi_flush_all(ebbi_heap_get());
+    const auto pass_at = [](std::uint64_t now_ms) {
+        fake_os_clock(now_ms);
+        struct ebbi_pass pass = {};
+        pass.delay_ms = 500;
+        const std::size_t before = ebbi_arena_purged_bytes();
+        ebbi_purge_pass(&pass);
+        return ebbi_arena_purged_bytes() - before;
+    };
+    fake_os_refuse(FAKE_PURGE, 1, true);
+    std::size_t gone = 0;
+    for (std::uint64_t now_ms = 101000; now_ms < 102000; now_ms += 250)
+        gone += pass_at(now_ms);
+    EXPECT_EQ(0U, gone);
+    EXPECT_LT(100U, fake_os_refused(FAKE_PURGE));
+    const std::size_t refused = fake_os_refused(FAKE_PURGE);
+    for (std::uint64_t now_ms = 102000; now_ms < 105000; now_ms += 250)
+        gone += pass_at(now_ms);
+    EXPECT_GE(refused + 20, fake_os_refused(FAKE_PURGE)) << "spans alone, as often as that";
+    fake_os_allow();
+    for (std::uint64_t now_ms = 105500; now_ms < 108000; now_ms += 250)
+        gone += pass_at(now_ms);
+    EXPECT_LT(5 * MiB, gone);
 }
 
 TEST_F(Retry, TheHelperOffersItAgain)
