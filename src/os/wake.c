@@ -4,10 +4,10 @@
 
 #include "os/os.h"
 
-static uint32_t helper_state;
-static uint32_t bell; // counts; what the helper waits on
-static uint32_t gather_wanted;
-uint32_t ebbi_pass_wanted;
+static EBBI_ATOMIC(uint32_t) helper_state;
+static EBBI_ATOMIC(uint32_t) bell; // counts; what the helper waits on
+static EBBI_ATOMIC(uint32_t) gather_wanted;
+EBBI_ATOMIC(uint32_t) ebbi_pass_wanted;
 
 uint32_t ebbi_helper_state(void) { return ebbi_load_relaxed(&helper_state); } // relaxed: see wake.h
 
@@ -61,20 +61,24 @@ bool ebbi_helper_is_there(void) { return ebbi_helper_state() >= EBBI_HELPER_IDLE
 
 void ebbi_helper_kick(void)
 {
-    switch (ebbi_helper_state()) {
-    case EBBI_HELPER_NONE:
-        (void)ebbi_helper_state_move(EBBI_HELPER_NONE, EBBI_HELPER_WANTED);
-        break;
-    case EBBI_HELPER_IDLE:
-        if (ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS)) {
-            ebbi_bell_ring();
+    for (bool told = false; !told;) { // again where the state has changed meanwhile
+        switch (ebbi_helper_state()) {
+        case EBBI_HELPER_NONE:
+            told = ebbi_helper_state_move(EBBI_HELPER_NONE, EBBI_HELPER_WANTED);
+            break;
+        case EBBI_HELPER_IDLE:
+            told = ebbi_helper_state_move(EBBI_HELPER_IDLE, EBBI_HELPER_NAPS);
+            if (told) {
+                ebbi_bell_ring();
+            }
+            break;
+        case EBBI_HELPER_BUSY:
+            told = ebbi_helper_state_move(EBBI_HELPER_BUSY, EBBI_HELPER_KICKED);
+            break;
+        default:
+            told = true;
+            break;
         }
-        break;
-    case EBBI_HELPER_BUSY:
-        (void)ebbi_helper_state_move(EBBI_HELPER_BUSY, EBBI_HELPER_KICKED);
-        break;
-    default:
-        break;
     }
 }
 

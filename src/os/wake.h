@@ -49,7 +49,7 @@ bool ebbi_gather_claim(void);
 
 void ebbi_nap(uint32_t ms); // the calling thread, that long
 
-extern EBBI_HIDDEN uint32_t ebbi_pass_wanted; // atomic
+extern EBBI_HIDDEN EBBI_ATOMIC(uint32_t) ebbi_pass_wanted;
 // Without a helper: whoever leaves a slow call next is to make a pass over all memory.
 EBBI_INLINE bool ebbi_pass_is_wanted(void)
 {

@@ -202,7 +202,7 @@ TEST(Options, AShorterDelayHoldsAtOnce)
     ask(option, number_of("EBB_PURGE_DELAY_MS"), 3600000);
     EXPECT_EQ(0, answer());
     std::atomic<bool> over{false};
-    ebb_helper_start();
+    ASSERT_EQ(0, ebb_helper_start());
     std::thread sleeper([&] { over.wait(false); });
     std::vector<void *> blocks;
     for (int i = 0; i < 20000; i++)
