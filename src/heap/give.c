@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: blocks go home as bits, into the local bitmaps of the slabs whose lock is held and, grouped by
 // word, into the remote bitmaps of all others.
+#include <string.h>
+
 #include "heap/slabs.h"
 
 #define GROUPS 64 // remembered at a time: one for each bit of `used`
@@ -62,64 +64,137 @@ static void collect_group(struct groups *groups, struct ebbi_slab *slab, struct 
     *group = (struct group){slab, run.mask, run.word};
 }
 
-static void give_home(struct ebbi_owner *owner, struct ebbi_slab *slab, struct ebbi_word_run run,
-                      size_t bytes)
+// What has come home of a granule of the owner's, in bits, and is not counted yet.
+#define HOMES 16 // at a time
+struct home {
+    struct ebbi_slab *slab;
+    uintptr_t first_block; // the slab's, as is the next one
+    uint64_t *local;
+    unsigned count, first_word;
+};
+
+struct homes {
+    struct ebbi_owner *owner;
+    struct ebbi_division by;  // the class of all of them
+    size_t counted;           // blocks, of the class
+    uint32_t granules[HOMES]; // the number of each; 0: none
+    struct home at[HOMES];
+};
+
+// Below 2^48.
+static uint32_t granule_number(const void *p)
 {
-    ebbi_assert_held(&owner->lock);
-    ebbi_slab_give(slab, run);
-    owner->dirty_bytes += bytes;
-    slab->touched = owner->clock_ms;
-    if (!slab->purge_queued) {
-        ebbi_purge_note(owner, slab);
-    }
-    ebbi_shelf_settle(owner, slab);
+    return (uint32_t)((uintptr_t)p >> EBBI_GRANULE_SHIFT);
 }
 
-// How many of them went home.
-EBBI_INLINE size_t give_run(struct ebbi_owner *owner, struct ebbi_slab *slab,
-                            struct ebbi_word_run run, size_t size, struct groups *groups)
+static struct home home_of(struct ebbi_slab *slab)
 {
-    if (slab->owner != owner) {
-        collect_group(groups, slab, run);
+    return (struct home){slab, slab->first_block, slab->local, 0, slab->first_word};
+}
+
+static void give_home(struct home *home, struct ebbi_word_run run)
+{
+    ebbi_slab_give_bits(home->slab, home->local, run);
+    home->count += run.count;
+    home->first_word = run.word < home->first_word ? run.word : home->first_word;
+}
+
+static void settle_home(struct homes *homes, const struct home *home)
+{
+    struct ebbi_owner *owner = homes->owner;
+    ebbi_assert_held(&owner->lock);
+    ebbi_slab_count_given(home->slab, home->count, home->first_word);
+    homes->counted += home->count;
+    owner->dirty_bytes += home->count * homes->by.size;
+    home->slab->touched = owner->clock_ms;
+    if (!home->slab->purge_queued) {
+        ebbi_purge_note(owner, home->slab);
+    }
+    ebbi_shelf_settle(owner, home->slab);
+}
+
+static void settle_homes(struct homes *homes)
+{
+    for (unsigned n = 0; n < HOMES; n++) {
+        if (homes->granules[n] != 0) {
+            settle_home(homes, &homes->at[n]);
+            homes->granules[n] = 0;
+        }
+    }
+    if (homes->counted > 0) {
+        unsigned class_number = homes->by.class_number;
+        ebbi_owner_count_out(homes->owner, class_number, -(int64_t)homes->counted);
+        homes->owner->shelves[class_number].dirty_blocks += (uint32_t)homes->counted;
+        homes->counted = 0;
+    }
+}
+
+static void open_home(struct homes *homes, struct ebbi_slab *slab, const void *p)
+{
+    unsigned n = granule_number(p) % HOMES;
+    if (homes->granules[n] != 0) {
+        settle_home(homes, &homes->at[n]);
+    }
+    homes->granules[n] = granule_number(p);
+    homes->at[n] = home_of(slab);
+}
+
+// The blocks from the first on that go home together: most often one.
+static struct ebbi_word_run run_at(const struct ebbi_division *by, const struct ebbi_slab *slab,
+                                   uintptr_t first_block, void *const *blocks, void *const *end)
+{
+    if (blocks + 1 < end && ebbi_slab_is_near(by, blocks[0], blocks[1])) {
+        return ebbi_slab_word_run(slab, blocks, (size_t)(end - blocks));
+    }
+    return ebbi_slab_single_run(slab, first_block, by, blocks[0]);
+}
+
+// The first block lies in a granule that is not at hand. How many go; 0: it is at hand now.
+static unsigned give_first(struct homes *homes, struct groups *groups, void **blocks, void **end)
+{
+    struct ebbi_slab *slab = ebbi_slab_alive_of(blocks[0]);
+    if (slab->class_number != homes->by.class_number) {
+        settle_homes(homes);
+        homes->by = ebbi_division_of(slab->class_number);
+    }
+    bool is_own = slab->owner == homes->owner;
+    if (is_own && slab->head.granules == 1) {
+        open_home(homes, slab, blocks[0]);
         return 0;
     }
-    give_home(owner, slab, run, run.count * size);
-    return run.count;
-}
-
-static void count_home(struct ebbi_owner *owner, unsigned class_number, size_t home)
-{
-    if (home > 0) {
-        ebbi_owner_count_out(owner, class_number, -(int64_t)home);
-        owner->shelves[class_number].dirty_blocks += (uint32_t)home;
+    struct ebbi_word_run run = run_at(&homes->by, slab, slab->first_block, blocks, end);
+    if (is_own) { // each of its granules has few blocks
+        struct home home = home_of(slab);
+        give_home(&home, run);
+        settle_home(homes, &home);
+    } else {
+        collect_group(groups, slab, run);
     }
+    return run.count;
 }
 
 void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
     struct groups groups;
     groups.used = 0;
-    struct ebbi_division by = {.class_number = 0}; // of the class of the last block: mostly of all
-    size_t home = 0;
-    void **end = blocks + count;
-    while (blocks < end) {
-        struct ebbi_slab *slab = ebbi_slab_alive_of(blocks[0]);
-        if (slab->class_number != by.class_number) {
-            count_home(owner, by.class_number, home);
-            home = 0;
-            by = ebbi_division_of(slab->class_number);
-        }
-        if (blocks + 1 < end && ebbi_slab_is_near(&by, blocks[0], blocks[1])) {
-            struct ebbi_word_run run = ebbi_slab_word_run(slab, blocks, (size_t)(end - blocks));
-            home += give_run(owner, slab, run, by.size, &groups);
+    struct homes homes;
+    homes.owner = owner;
+    homes.by = (struct ebbi_division){.class_number = 0}; // none yet; mostly that of all
+    homes.counted = 0;
+    memset(homes.granules, 0, sizeof homes.granules);
+    for (void **end = blocks + count; blocks < end;) {
+        unsigned n = granule_number(blocks[0]) % HOMES;
+        if (EBBI_LIKELY(homes.granules[n] == granule_number(blocks[0]))) {
+            struct home *home = &homes.at[n];
+            struct ebbi_word_run run =
+                run_at(&homes.by, home->slab, home->first_block, blocks, end);
+            give_home(home, run);
             blocks += run.count;
         } else {
-            struct ebbi_word_run run = ebbi_slab_single_run(slab, &by, blocks[0]);
-            home += give_run(owner, slab, run, by.size, &groups);
-            blocks++;
+            blocks += give_first(&homes, &groups, blocks, end);
         }
     }
-    count_home(owner, by.class_number, home);
+    settle_homes(&homes);
     for (; groups.used != 0; groups.used &= groups.used - 1) {
         send(&groups.at[ebbi_lowest_bit(groups.used)]);
     }

@@ -40,10 +40,10 @@
 #define EBBI_ARRAYS (EBBI_CLASS_COUNT + EBBI_TRAYS) // magazines by class, then trays
 _Static_assert(EBBI_ARRAYS <= 128, "a bit for each in two words");
 #define EBBI_ENTERED 32
-#define EBBI_SLOT_SIZES 9 // arrays of 1 << 0 .. 1 << 8 slots
+#define EBBI_SLOT_SIZES 11 // arrays of 1 << 0 .. 1 << 10 slots
 #define EBBI_LEAST_SLOTS 16
 #define EBBI_FIRST_ARRAYS 4 // of the least size, among the fields
-#define EBBI_SLOTS 3456     // for all others
+#define EBBI_SLOTS 3456     // for all others, but of a heap that is hot (magazine.c)
 
 typedef void *ebbi_slot; // a slot of a magazine
 
@@ -154,6 +154,8 @@ struct ebbi_heap {
     uint64_t arrays[2];                // bit n: magazines[n] has an array
     void **slot_free[EBBI_SLOT_SIZES]; // arrays at hand
     void **slot_next, **slot_end;      // fresh ones
+    void *more_slots;                  // a granule of its own for them; NULL: none
+    uint32_t refused_ms;               // when the OS had none
     uint32_t entered_count;            // enters of regions that have not been left
     void *first_slots[EBBI_FIRST_ARRAYS][EBBI_LEAST_SLOTS]
         __attribute__((aligned(EBBI_CACHE_LINE)));

@@ -6,6 +6,9 @@
 // empty, and while it only fills it comes to STEADY_BYTES: blocks that come in and are not asked for are
 // better off in their slabs. A tray grows by its fills to STEADY_SLOTS, of at most STEADY_BYTES.
 //
+// Beyond 32 KiB of blocks and 256 slots grow arrays of a heap that is hot alone, to 64 KiB and 1,024: what it allocates and
+// frees in batches then meets no slow path. For these it has one more granule of slots, for as long as it lives.
+//
 // A heap is hot for a while after its refills and flushes have taken a part of its thread's time that larger arrays
 // would save. A thread that mostly waits is not: what it caches is asked for rarely, and costs as much memory.
 //
@@ -25,6 +28,7 @@
 //     more than it may keep, turns a hand over the charged arrays, now and then: one that has had no refill or flush since
 //     the hand came by goes home, so that others have room (the clock of page replacement).
 #include "heap/blocks.h"
+#include "heap/lately.h"
 #include "os/options.h"
 
 #define STEADY_SLOTS 64    // as far as growth by refills alone goes, or to
@@ -40,10 +44,14 @@
 #define HOT_EVENTS 200u   // a millisecond: refills and flushes that take a fiftieth of it, or more
 #define HOT_WITHIN_MS 20u // who comes by less often may have waited for a processor
 #define HOT_FOR_MS 500u
-#define TURN_PART 16   // of refusals: as many as an array costs that goes home and is wanted again
-#define TRAY_FILLS 4   // in a row, until a tray grows
-#define GROW_AFTER 2   // refills in a row
-#define SHRINK_AFTER 8 // flushes in a row
+#define CALM_SLOTS 256u // of a heap that is not hot
+#define BELOW_SLOTS 8   // a line: free looks at what lies below an array
+#define TURN_PART 16    // of refusals: as many as an array costs that goes home and is wanted again
+#define TRAY_FILLS 4    // in a row, until a tray grows
+#define GROW_AFTER 2    // refills in a row
+#define SHRINK_AFTER 8  // flushes in a row
+
+_Static_assert(BELOW_SLOTS >= EBBI_LATELY - 1, "one of them is the array's own");
 
 static unsigned log2_of(size_t slots) { return ebbi_highest_bit(slots); }
 
@@ -74,10 +82,21 @@ static bool is_hot(const struct ebbi_heap *heap)
     return heap->hot_ms != 0 && heap->slow_ms - heap->hot_ms <= HOT_FOR_MS;
 }
 
+// Of a heap that is not hot, and of what only fills.
+static size_t calm_slots(const struct ebbi_class *c)
+{
+    return ebbi_min(ebbi_max(c->slots / 2, ebbi_min(c->slots, 32)), CALM_SLOTS);
+}
+
+static size_t most_slots(const struct ebbi_heap *heap, const struct ebbi_class *c)
+{
+    return is_hot(heap) ? c->slots : calm_slots(c);
+}
+
 static size_t steady_slots(const struct ebbi_heap *heap, const struct ebbi_class *c)
 {
     size_t bytes = is_hot(heap) ? STEADY_HOT : STEADY_BYTES;
-    return ebbi_max(first_slots(c), ebbi_min(bytes / c->size, c->slots));
+    return ebbi_max(first_slots(c), ebbi_min(bytes / c->size, calm_slots(c)));
 }
 
 static size_t most_shared(const struct ebbi_heap *heap)
@@ -185,7 +204,7 @@ size_t ebbi_magazines_charge(const struct ebbi_heap *heap)
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
     EBBI_ASSERT(slots > 0 && slots < (size_t)1 << EBBI_SLOT_SIZES && (slots & (slots - 1)) == 0);
-    EBBI_ASSERT(array >= heap->first_slots[0] && array + slots <= heap->slot_end);
+    EBBI_ASSERT(array >= heap->first_slots[0] || heap->more_slots != NULL);
     array[0] = heap->slot_free[log2_of(slots)];
     heap->slot_free[log2_of(slots)] = array;
 }
@@ -216,14 +235,43 @@ static void **array_split(struct ebbi_heap *heap, size_t slots)
     return array;
 }
 
+static bool wants_more_slots(const struct ebbi_heap *heap)
+{
+    return heap->more_slots == NULL && is_hot(heap) &&
+           heap->slow_ms - heap->refused_ms > HOT_FOR_MS;
+}
+
+// What is left of the first part becomes arrays.
+static void open_more_slots(struct ebbi_heap *heap)
+{
+    void **more = ebbi_own_take();
+    if (more == NULL) {
+        heap->refused_ms = heap->slow_ms;
+        return;
+    }
+    while (heap->slot_next < heap->slot_end) {
+        size_t slots = (size_t)1 << log2_of((size_t)(heap->slot_end - heap->slot_next));
+        slots = ebbi_min(slots, (size_t)1 << (EBBI_SLOT_SIZES - 1));
+        array_give(heap, heap->slot_next, slots);
+        heap->slot_next += slots;
+    }
+    heap->more_slots = more;
+    heap->slot_next = more + BELOW_SLOTS;
+    heap->slot_end = more + EBBI_GRANULE / sizeof(void *);
+}
+
 static void **array_take(struct ebbi_heap *heap, size_t slots)
 {
-    bool fresh = (size_t)(heap->slot_end - heap->slot_next) >= slots;
-    if (heap->slot_free[log2_of(slots)] != NULL || !fresh) {
+    if (heap->slot_free[log2_of(slots)] != NULL) {
+        return array_split(heap, slots);
+    }
+    if ((size_t)(heap->slot_end - heap->slot_next) < slots && wants_more_slots(heap)) {
+        open_more_slots(heap);
+    }
+    if ((size_t)(heap->slot_end - heap->slot_next) < slots) {
         return array_split(heap, slots);
     }
     void **array = heap->slot_next;
-    EBBI_ASSERT(array + slots <= heap->slot_end);
     heap->slot_next += slots;
     return array;
 }
@@ -335,7 +383,7 @@ bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number)
 static bool wants_more(const struct ebbi_heap *heap, const struct ebbi_class *c,
                        const struct ebbi_magazine *m, bool turned)
 {
-    return m->slots < c->slots &&
+    return m->slots < most_slots(heap, c) &&
            (turned ||
             (m->streak >= GROW_AFTER && m->slots < ebbi_max(STEADY_SLOTS, steady_slots(heap, c))));
 }
@@ -349,7 +397,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
     m->streak = turned ? 1 : (uint8_t)ebbi_min(m->streak + 1u, 255u);
     m->flushed = flush;
     m->busy = true;
-    bool too_large = flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(heap, c);
+    bool too_large = m->slots > most_slots(heap, c) ||
+                     (flush && m->streak >= SHRINK_AFTER && m->slots > steady_slots(heap, c));
     if (too_large || (m->slots > first_slots(c) && ebbi_magazines_owe(heap))) {
         (void)resize(heap, class_number, m->slots / (size_t)2);
     } else if (flush ? m->slots * (size_t)2 <= steady_slots(heap, c) // and is not halved for it

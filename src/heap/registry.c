@@ -189,6 +189,9 @@ static void unlink_heap(struct ebbi_heap *heap)
 void ebbi_heap_end(struct ebbi_heap *heap)
 {
     EBBI_ASSERT(heap->lends || heap->charged_bytes == 0);
+    if (heap->more_slots != NULL) {
+        ebbi_own_give(heap->more_slots);
+    }
     ebbi_own_give((void *)ebbi_align_down((uintptr_t)heap, EBBI_GRANULE));
 }
 

@@ -5,67 +5,12 @@
 #include <set>
 
 #include "support/arena_walk.h"
+#include "support/magazines.h"
 #include "support/slab_walk.h"
 
 namespace {
 
 using namespace unit;
-
-struct Heap : Fake {
-    ebbi_heap *heap = nullptr;
-
-    void SetUp() override
-    {
-        Fake::SetUp();
-        fake_os_clock(1000);
-        fake_os_threaded(false);
-        heap = ebbi_heap_get();
-        ASSERT_NE(nullptr, heap);
-    }
-
-    static ebbi_owner *owner_of(ebbi_heap *heap, unsigned class_number)
-    {
-        ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
-        ebbi_unlock_owner(heap, owner);
-        return owner;
-    }
-
-    ebbi_magazine &magazine(std::size_t bytes) { return heap->magazines[ebbi_class_for(bytes)]; }
-
-    // Both ways, again and again.
-    static void fill_and_empty(std::size_t bytes, int count)
-    {
-        std::vector<void *> blocks;
-        for (int round = 0; round < 40; round++) {
-            for (int i = 0; i < count; i++)
-                blocks.push_back(ebb_malloc(bytes));
-            for (void *p : blocks)
-                ebb_free(p);
-            blocks.clear();
-        }
-    }
-
-    // Of EBB_CACHE, before a magazine has grown.
-    static void set_cache(const char *bytes)
-    {
-        setenv("EBB_CACHE", bytes, 1);
-        ebbi_options_read();
-    }
-
-    // Of a class that has room for it.
-    static std::size_t first_slots(const ebbi_class &c)
-    {
-        const std::size_t fitting = std::bit_floor(std::max<std::size_t>(8 * KiB / c.size, 2));
-        return std::min<std::size_t>({c.slots, 16, fitting});
-    }
-
-    std::size_t in_magazine(std::size_t bytes)
-    {
-        unsigned c = ebbi_class_for(bytes);
-        void **top = heap->fast.top[ebbi_class_bin(c, heap->lane)];
-        return static_cast<std::size_t>(top - heap->magazines[c].base) - 1;
-    }
-};
 
 TEST_F(Heap, TheFirstBlockOfAClassFillsHalfAMagazine)
 {
@@ -311,100 +256,6 @@ TEST_F(Heap, ASweepEmptiesWhatNobodyUses)
         ebb_free(blocks[i]);
     EXPECT_GE(heap->events, 2048U) << "two sweeps";
     EXPECT_EQ(0U, magazine(777).slots);
-}
-
-struct Hot : Heap {
-    std::uint32_t now = 1000;
-
-    void SetUp() override
-    {
-        Heap::SetUp();
-        set_cache("1m");
-        tell_time(1, 0);
-    }
-
-    // So many refills and flushes, and so much later one more.
-    void tell_time(std::uint32_t later, std::uint32_t events)
-    {
-        heap->events += events;
-        fake_os_clock(now += later);
-        ebbi_magazines_tell_time(heap, now);
-    }
-
-    bool is_hot()
-    {
-        std::vector<void *> blocks(2000);
-        for (void *&p : blocks)
-            p = ebb_malloc(16384);
-        ebbi_flush_all(heap);
-        for (void *p : blocks)
-            ebb_free(p); // its magazine only fills
-        const unsigned slots = magazine(16384).slots;
-        return slots == 8;
-    }
-};
-
-TEST_F(Hot, LargeBlocksLeaveAPartOfTheBudgetToOthers)
-{
-    tell_time(1, 20 * 200);
-    std::vector<void *> blocks;
-    for (int round = 0; round < 20; round++) {
-        for (int i = 0; i < 40; i++)
-            for (unsigned c = ebbi_class_for(2049); c < EBBI_CLASS_EMPTY; c++)
-                blocks.push_back(ebb_malloc(ebbi_classes[c].size));
-        for (void *p : blocks)
-            ebb_free(p);
-        blocks.clear();
-    }
-    EXPECT_LT(512 * KiB, heap->charged_bytes);
-    EXPECT_GE(768 * KiB, heap->charged_bytes);
-    fill_and_empty(64, 300);
-    EXPECT_EQ(256U, magazine(64).slots);
-}
-
-TEST_F(Hot, AHeapIsHotOnceItsRefillsAndFlushesComeFastEnough)
-{
-    EXPECT_FALSE(is_hot());
-    tell_time(4, 4 * 200 - 1 - (heap->events - heap->slow_events));
-    EXPECT_FALSE(is_hot());
-    tell_time(1, 0);
-    tell_time(4, 4 * 200 - (heap->events - heap->slow_events));
-    EXPECT_TRUE(is_hot());
-}
-
-TEST_F(Hot, WhatComesSinglyCountsAsRefillsAndFlushesDo)
-{
-    set_cache("0");
-    const std::uint32_t before = heap->events;
-    std::vector<void *> blocks(1000);
-    for (void *&p : blocks)
-        p = ebb_malloc(16384);
-    EXPECT_EQ(before + 1000, heap->events);
-    for (void *p : blocks)
-        ebb_free(p);
-    EXPECT_EQ(before + 2000, heap->events);
-}
-
-// A thread that had to wait for a processor did nothing meanwhile.
-TEST_F(Hot, WhatComesAfterAPauseIsMeasuredByTwentyMilliseconds)
-{
-    tell_time(1000, 20 * 200 - 1 - (heap->events - heap->slow_events));
-    EXPECT_FALSE(is_hot());
-    tell_time(1, 0);
-    tell_time(1000, 20 * 200 - (heap->events - heap->slow_events));
-    EXPECT_TRUE(is_hot());
-}
-
-TEST_F(Hot, AHeapIsHotForHalfASecondAndNoLonger)
-{
-    tell_time(1, 0);
-    tell_time(1, 1000);
-    tell_time(500, 0);
-    EXPECT_TRUE(is_hot());
-    tell_time(1, 0);
-    tell_time(1, 1000);
-    tell_time(501, 0);
-    EXPECT_FALSE(is_hot());
 }
 
 TEST_F(Heap, EverySlabIsWholeAfterRandomUse)

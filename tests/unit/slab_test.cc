@@ -148,7 +148,7 @@ TEST_F(Slab, ARunEndsAtWhatCannotBe)
     auto give = [&](std::vector<void *> all) {
         for (std::size_t i = 0; i < all.size();) {
             auto run = run_at(slab, &all[i], all.size() - i);
-            ebbi_slab_give(slab, run);
+            give_run(slab, run);
             i += run.count;
         }
     };
@@ -194,7 +194,8 @@ TEST_F(Slab, WhatAnotherThreadEndsMeanwhileHasNoBlock)
     EXPECT_DEATH((void)ebbi_slab_block(slab, blocks[0]), "double free");
     EXPECT_DEATH((void)ebbi_slab_word_run(slab, blocks, 2), "double free");
     ebbi_division none = ebbi_division_of(0);
-    EXPECT_DEATH((void)ebbi_slab_single_run(slab, &none, blocks[0]), "double free");
+    EXPECT_DEATH((void)ebbi_slab_single_run(slab, slab->first_block, &none, blocks[0]),
+                 "double free");
     slab->class_number = static_cast<std::uint16_t>(whole);
 }
 
