@@ -32,7 +32,8 @@ inline constexpr bool plain_block =
 } // namespace detail
 
 // After the grace period: destroys the object and frees its block, which is one of make (or, where
-// ~T does nothing, any block of Ebbtide). Never throws where ~T does nothing. NULL is allowed.
+// ~T does nothing and T has no virtual functions, any block of Ebbtide; then it never throws). NULL is
+// allowed.
 template <typename T> void retire(T *p) noexcept(detail::plain_block<T>)
 {
     if constexpr (detail::plain_block<T>)

@@ -75,6 +75,9 @@ struct destroyer {
 };
 
 template <typename T> class region_allocator;
+namespace detail {
+template <typename T> class either_allocator;
+}
 
 // ---- memory resources ----------------------------------------------------------------------------
 
@@ -92,9 +95,9 @@ public:
     bool is_open() const noexcept { return region_ != nullptr; } // false: the heap
 
     // An object that the region destroys at its end, newest first; never by hand. A T that uses a pmr
-    // or region allocator gets the region's as its last argument. The block of a T without a destructor
-    // stays through a close until it is freed. std::invalid_argument where there is a destructor to call
-    // and no end at which to call it: in the heap.
+    // or region allocator gets the region's as its last argument, and so do members of pairs and tuples.
+    // The block of a T without a destructor stays through a close until it is freed. std::invalid_argument
+    // where there is a destructor to call and no end at which to call it: in the heap.
     template <typename T, typename... Args> T *make(Args &&...args)
     {
         if constexpr (std::is_trivially_destructible_v<T>) {
@@ -110,7 +113,7 @@ public:
     {
         static_assert(!std::is_array_v<T>, "for arrays: std::pmr::vector");
         std::unique_ptr<void, detail::freer> block(allocate(sizeof(T), alignof(T)));
-        construct(static_cast<T *>(block.get()), std::forward<Args>(args)...);
+        construct(static_cast<std::remove_cv_t<T> *>(block.get()), std::forward<Args>(args)...);
         return std::unique_ptr<T, destroyer>(static_cast<T *>(block.release()));
     }
 
@@ -163,7 +166,7 @@ private:
         if (region_ == nullptr)
             detail::throw_invalid("ebb::region_ref: the region has ended");
         auto made = make_unique<T>(std::forward<Args>(args)...);
-        if (ebb_region_cleanup(region_, end, made.get()) != 0) {
+        if (ebb_region_cleanup(region_, end, detail::address_of(made.get())) != 0) {
             if (errno == EINVAL)
                 detail::throw_invalid("ebb::region_ref: the region is closed");
             detail::throw_bad_alloc();
@@ -173,11 +176,9 @@ private:
 
     template <typename T, typename... Args> void construct(T *p, Args &&...args)
     {
-        if constexpr (std::uses_allocator_v<T, region_allocator<std::byte>>)
-            std::scoped_allocator_adaptor<region_allocator<T>>(allocator<T>())
-                .construct(p, std::forward<Args>(args)...);
-        else
-            std::pmr::polymorphic_allocator<T>(this).construct(p, std::forward<Args>(args)...);
+        std::scoped_allocator_adaptor<detail::either_allocator<T>>(
+            detail::either_allocator<T>(*this))
+            .construct(p, std::forward<Args>(args)...);
     }
 };
 

@@ -5,9 +5,11 @@
 #include <map>
 #include <memory_resource>
 #include <new>
+#include <queue>
 #include <scoped_allocator>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <vector>
 
@@ -41,6 +43,8 @@ inline constexpr bool
         true;
 static_assert(can_promote<Point> && can_promote<std::pmr::string> && can_promote<Texts>);
 static_assert(!can_promote<std::string> && !can_promote<std::vector<int>>);
+static_assert(!can_promote<std::tuple<int, int>> && !can_promote<std::tuple<Text>>);
+static_assert(!can_promote<std::priority_queue<int, std::pmr::vector<int>>>);
 
 ebb_region *home(const Numbers &numbers) { return ebb_region_of(numbers.data()); }
 
@@ -57,6 +61,30 @@ TEST_F(AllocatorCxx, EqualIsTheSameRegion)
     EXPECT_TRUE(ebb::region_allocator<int>() == ebb::heap().allocator());
     EXPECT_EQ(one.get(), home(first));
     EXPECT_EQ(two.get(), home(second));
+}
+
+// Whichever allocator a member wants, and whatever it lies in.
+TEST_F(AllocatorCxx, MembersOfWhatIsMadeAreInTheRegionToo)
+{
+    const char *text = "longer than any string that needs no block of its own";
+    const auto is_in = [&](const auto &string) {
+        return ebb_region_of(string.data()) == one.get();
+    };
+    const auto *pair = one.make<std::pair<Text, std::pmr::string>>(text, text);
+    EXPECT_TRUE(is_in(pair->first) && is_in(pair->second));
+    const auto *tuple = one.make<std::tuple<std::pmr::string, int, Text>>(text, 1, text);
+    EXPECT_TRUE(is_in(std::get<0>(*tuple)) && is_in(std::get<2>(*tuple)));
+    const auto *nested = one.make<std::pair<std::tuple<std::pmr::string>, Text>>(text, text);
+    EXPECT_TRUE(is_in(std::get<0>(nested->first)) && is_in(nested->second));
+    auto *texts = one.make<std::pmr::vector<std::pmr::string>>();
+    EXPECT_TRUE(is_in(texts->emplace_back(text)) && is_in(*texts));
+    auto *lines = one.make<Texts>();
+    EXPECT_TRUE(is_in(lines->emplace_back(text)) && is_in(*lines));
+    EXPECT_TRUE(is_in(*one.make<const std::pmr::string>(text)));
+    EXPECT_TRUE(is_in(*one.make<const Text>(text)));
+    EXPECT_EQ(std::string(text), *one.make<std::string>(text));
+    EXPECT_EQ(7, *one.make<const int>(7));
+    EXPECT_EQ(7, *one.make_unique<const int>(7));
 }
 
 TEST_F(AllocatorCxx, ACopyLeavesTheRegion)

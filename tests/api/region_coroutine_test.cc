@@ -268,6 +268,28 @@ TEST(RegionCoroutine, MemberCoroutinesToo)
     EXPECT_EQ(Places{region.get()}, places);
 }
 
+// The object that comes first is the closure, which is not complete yet.
+TEST(RegionCoroutine, LambdasToo)
+{
+    ebb::region region;
+    Places places;
+    const auto plain = [](ebb::region &, Places &noted) -> Plain {
+        noted.push_back(where_malloc_goes());
+        co_return;
+    };
+    const auto scoped = [&places](ebb::region &) -> Task {
+        places.push_back(where_malloc_goes());
+        co_return;
+    };
+    Plain first = plain(region, places);
+    Task second = scoped(region);
+    EXPECT_EQ(region.get(), ebb_region_of(first.owned.handle.address()));
+    EXPECT_EQ(region.get(), ebb_region_of(second.owned.handle.address()));
+    first.resume();
+    second.resume();
+    EXPECT_EQ((Places{nullptr, region.get()}), places);
+}
+
 TEST(RegionCoroutine, TasksOfTwoRegionsInterleave)
 {
     ebb::region one("one"), two("two");

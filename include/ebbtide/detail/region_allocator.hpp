@@ -65,6 +65,33 @@ bool operator!=(const region_allocator<T> &a, const region_allocator<U> &b) noex
     return !(a == b);
 }
 
+namespace detail {
+
+// What an object is made with: a region allocator, and wherever one of pmr is wanted that of the region.
+template <typename T> class either_allocator : public region_allocator<T> {
+public:
+    explicit either_allocator(region_ref &of) noexcept : region_allocator<T>(of), resource_(&of) {}
+    template <typename U>
+    either_allocator(const either_allocator<U> &other) noexcept
+        : region_allocator<T>(other), resource_(other.resource())
+    {
+    }
+    template <typename U> operator std::pmr::polymorphic_allocator<U>() const noexcept
+    {
+        return resource_;
+    }
+    std::pmr::memory_resource *resource() const noexcept { return resource_; }
+
+private:
+    std::pmr::memory_resource *resource_;
+};
+
+template <typename T, typename = void> inline constexpr bool names_allocator = false;
+template <typename T>
+inline constexpr bool names_allocator<T, std::void_t<typename T::allocator_type>> = true;
+
+} // namespace detail
+
 // ---- promote -------------------------------------------------------------------------------------
 
 namespace detail {
@@ -73,7 +100,8 @@ template <typename T>
 inline constexpr bool is_region_aware = std::uses_allocator_v<T, region_allocator<std::byte>>;
 template <typename T>
 inline constexpr bool is_pmr = std::uses_allocator_v<T, std::pmr::polymorphic_allocator<std::byte>>;
-template <typename T> inline constexpr bool is_container = is_region_aware<T> || is_pmr<T>;
+template <typename T>
+inline constexpr bool is_container = names_allocator<T> && (is_region_aware<T> || is_pmr<T>);
 template <typename T>
 inline constexpr bool is_plain =
     std::is_trivially_copyable_v<T> && !std::is_pointer_v<T> && !std::is_array_v<T>;

@@ -11,7 +11,6 @@
 #ifndef EBB_DETAIL_REGION_COROUTINE_HPP
 #define EBB_DETAIL_REGION_COROUTINE_HPP
 
-#include <concepts>
 #include <coroutine>
 
 #include <ebbtide/region.hpp>
@@ -28,8 +27,15 @@ template <typename Place> void resume_in(const Place &place, std::coroutine_hand
 
 namespace detail {
 
+void takes_region(const region_ref *); // declared alone
+
+// Asked by pointers, as a closure is not complete where its own coroutine is made; and by a call, as gcc 12
+// finds no inherited constructor by a trait.
 template <typename T>
-concept no_region = !std::derived_from<std::remove_cvref_t<T>, region_ref>;
+concept no_region = !requires
+{
+    takes_region(std::declval<std::remove_cvref_t<T> *>());
+};
 
 // The awaiter of an awaitable, as co_await finds it.
 template <typename A> decltype(auto) awaiter_of(A &&awaitable)
