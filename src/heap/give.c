@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer heap: blocks go home as bits, into the local bitmaps of the slabs whose lock is held and, grouped by
 // word, into the remote bitmaps of all others.
-#include <string.h>
-
 #include "heap/slabs.h"
 
 #define GROUPS 64 // remembered at a time: one for each bit of `used`
@@ -67,18 +65,16 @@ static void collect_group(struct groups *groups, struct ebbi_slab *slab, struct 
 // What has come home of a granule of the owner's, in bits, and is not counted yet.
 #define HOMES 16 // at a time
 struct home {
-    struct ebbi_slab *slab;
-    uintptr_t first_block; // the slab's, as is the next one
-    uint64_t *local;
-    unsigned count, first_word;
+    struct ebbi_slab *slab; // NULL: none
+    uint32_t granule;
+    uint16_t count, first_word;
 };
 
 struct homes {
     struct ebbi_owner *owner;
-    struct ebbi_division by;  // the class of all of them
-    size_t counted;           // blocks, of the class
-    uint32_t granules[HOMES]; // the number of each; 0: none
-    struct home at[HOMES];
+    struct ebbi_division by; // the class of all of them, mostly that of all blocks
+    size_t counted;          // blocks, of the class
+    struct home at[HOMES];   // by granule
 };
 
 // Below 2^48.
@@ -87,38 +83,34 @@ static uint32_t granule_number(const void *p)
     return (uint32_t)((uintptr_t)p >> EBBI_GRANULE_SHIFT);
 }
 
-static struct home home_of(struct ebbi_slab *slab)
-{
-    return (struct home){slab, slab->first_block, slab->local, 0, slab->first_word};
-}
-
 static void give_home(struct home *home, struct ebbi_word_run run)
 {
-    ebbi_slab_give_bits(home->slab, home->local, run);
-    home->count += run.count;
-    home->first_word = run.word < home->first_word ? run.word : home->first_word;
+    ebbi_slab_give_bits(home->slab, run);
+    home->count = (uint16_t)(home->count + run.count);
+    home->first_word = (uint16_t)ebbi_min(home->first_word, run.word);
 }
 
 static void settle_home(struct homes *homes, const struct home *home)
 {
     struct ebbi_owner *owner = homes->owner;
+    struct ebbi_slab *slab = home->slab;
     ebbi_assert_held(&owner->lock);
-    ebbi_slab_count_given(home->slab, home->count, home->first_word);
+    ebbi_slab_count_given(slab, home->count, home->first_word);
     homes->counted += home->count;
     owner->dirty_bytes += home->count * homes->by.size;
-    home->slab->touched = owner->clock_ms;
-    if (!home->slab->purge_queued) {
-        ebbi_purge_note(owner, home->slab);
+    slab->touched = owner->clock_ms;
+    if (!slab->purge_queued) {
+        ebbi_purge_note(owner, slab);
     }
-    ebbi_shelf_settle(owner, home->slab);
+    ebbi_shelf_settle(owner, slab);
 }
 
 static void settle_homes(struct homes *homes)
 {
     for (unsigned n = 0; n < HOMES; n++) {
-        if (homes->granules[n] != 0) {
+        if (homes->at[n].slab != NULL) {
             settle_home(homes, &homes->at[n]);
-            homes->granules[n] = 0;
+            homes->at[n].slab = NULL;
         }
     }
     if (homes->counted > 0) {
@@ -129,24 +121,28 @@ static void settle_homes(struct homes *homes)
     }
 }
 
+static struct home home_of(struct ebbi_slab *slab, const void *p)
+{
+    return (struct home){slab, granule_number(p), 0, slab->first_word};
+}
+
 static void open_home(struct homes *homes, struct ebbi_slab *slab, const void *p)
 {
-    unsigned n = granule_number(p) % HOMES;
-    if (homes->granules[n] != 0) {
-        settle_home(homes, &homes->at[n]);
+    struct home *home = &homes->at[granule_number(p) % HOMES];
+    if (home->slab != NULL) {
+        settle_home(homes, home);
     }
-    homes->granules[n] = granule_number(p);
-    homes->at[n] = home_of(slab);
+    *home = home_of(slab, p);
 }
 
 // The blocks from the first on that go home together: most often one.
 static struct ebbi_word_run run_at(const struct ebbi_division *by, const struct ebbi_slab *slab,
-                                   uintptr_t first_block, void *const *blocks, void *const *end)
+                                   void *const *blocks, void *const *end)
 {
     if (blocks + 1 < end && ebbi_slab_is_near(by, blocks[0], blocks[1])) {
         return ebbi_slab_word_run(slab, blocks, (size_t)(end - blocks));
     }
-    return ebbi_slab_single_run(slab, first_block, by, blocks[0]);
+    return ebbi_slab_single_run(slab, by, blocks[0]);
 }
 
 // The first block lies in a granule that is not at hand. How many go; 0: it is at hand now.
@@ -162,9 +158,9 @@ static unsigned give_first(struct homes *homes, struct groups *groups, void **bl
         open_home(homes, slab, blocks[0]);
         return 0;
     }
-    struct ebbi_word_run run = run_at(&homes->by, slab, slab->first_block, blocks, end);
+    struct ebbi_word_run run = run_at(&homes->by, slab, blocks, end);
     if (is_own) { // each of its granules has few blocks
-        struct home home = home_of(slab);
+        struct home home = home_of(slab, blocks[0]);
         give_home(&home, run);
         settle_home(homes, &home);
     } else {
@@ -177,17 +173,11 @@ void ebbi_give_blocks(struct ebbi_owner *owner, void **blocks, size_t count)
 {
     struct groups groups;
     groups.used = 0;
-    struct homes homes;
-    homes.owner = owner;
-    homes.by = (struct ebbi_division){.class_number = 0}; // none yet; mostly that of all
-    homes.counted = 0;
-    memset(homes.granules, 0, sizeof homes.granules);
+    struct homes homes = {.owner = owner}; // of no class yet
     for (void **end = blocks + count; blocks < end;) {
-        unsigned n = granule_number(blocks[0]) % HOMES;
-        if (EBBI_LIKELY(homes.granules[n] == granule_number(blocks[0]))) {
-            struct home *home = &homes.at[n];
-            struct ebbi_word_run run =
-                run_at(&homes.by, home->slab, home->first_block, blocks, end);
+        struct home *home = &homes.at[granule_number(blocks[0]) % HOMES];
+        if (EBBI_LIKELY(home->slab != NULL && home->granule == granule_number(blocks[0]))) {
+            struct ebbi_word_run run = run_at(&homes.by, home->slab, blocks, end);
             give_home(home, run);
             blocks += run.count;
         } else {

@@ -240,7 +240,7 @@ struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *cons
     uint64_t size = by.size;
     uint64_t magic = by.magic;
     EBBI_ASSERT(count > 1);
-    unsigned word = ebbi_slab_block_by(slab, slab->first_block, &by, blocks[0]) / 64;
+    unsigned word = ebbi_slab_block_by(slab, &by, blocks[0]) / 64;
     uintptr_t start = slab->first_block + (uint64_t)word * 64 * size;
     uint64_t bytes = ebbi_min(by.blocks - word * (uint64_t)64, 64) * size;
     size_t i = ordered(blocks, ebbi_min(count, 64), size, start, bytes);

@@ -225,11 +225,11 @@ EBBI_INLINE uint64_t ebbi_slab_block_around(const struct ebbi_slab *slab, const 
     return ebbi_division_at(&by, (uintptr_t)p - slab->first_block);
 }
 
-// As ebbi_slab_block, of a slab that lives, whose first block that is.
-EBBI_INLINE unsigned ebbi_slab_block_by(const struct ebbi_slab *slab, uintptr_t first_block,
+// As ebbi_slab_block, of a slab that lives.
+EBBI_INLINE unsigned ebbi_slab_block_by(const struct ebbi_slab *slab,
                                         const struct ebbi_division *by, const void *p)
 {
-    uint64_t offset = (uintptr_t)p - first_block;
+    uint64_t offset = (uintptr_t)p - slab->first_block;
     uint64_t block = ebbi_division_at(by, offset);
     if (EBBI_UNLIKELY(block >= by->blocks || block * by->size != offset)) {
         ebbi_slab_report_no_block(slab, p);
@@ -243,7 +243,7 @@ EBBI_INLINE unsigned ebbi_slab_block(const struct ebbi_slab *slab, const void *p
     if (EBBI_UNLIKELY(!ebbi_slab_lives(slab))) {
         ebbi_slab_report_no_block(slab, p);
     }
-    return ebbi_slab_block_by(slab, slab->first_block, &by, p);
+    return ebbi_slab_block_by(slab, &by, p);
 }
 
 // As ebbi_slab_of; aborts where the slab is gone.
@@ -283,26 +283,23 @@ EBBI_INLINE bool ebbi_slab_is_near(const struct ebbi_division *by, const void *p
 struct ebbi_word_run ebbi_slab_word_run(const struct ebbi_slab *slab, void *const *blocks,
                                         size_t count);
 EBBI_INLINE struct ebbi_word_run ebbi_slab_single_run(const struct ebbi_slab *slab,
-                                                      uintptr_t first_block,
                                                       const struct ebbi_division *by, const void *p)
 {
-    unsigned block = ebbi_slab_block_by(slab, first_block, by, p);
+    unsigned block = ebbi_slab_block_by(slab, by, p);
     return (struct ebbi_word_run){(uint64_t)1 << (block % 64), block / 64, 1};
 }
 
-// Gives blocks back to their own slab, under the owner's lock: the bits of each run, in its local bitmap, and then the
-// counts of all of them.
-EBBI_INLINE void ebbi_slab_give_bits(const struct ebbi_slab *slab, uint64_t *local,
-                                     struct ebbi_word_run run)
+// Gives blocks back to their own slab, under the owner's lock: the bits of each run, and then the counts of all of them.
+EBBI_INLINE void ebbi_slab_give_bits(struct ebbi_slab *slab, struct ebbi_word_run run)
 {
-    uint64_t before = local[run.word];
+    uint64_t before = slab->local[run.word];
     if (EBBI_UNLIKELY((before & run.mask) != 0)) {
         ebbi_slab_report_free_bits(slab, run.word, before & run.mask);
     }
-    local[run.word] = before | run.mask;
+    slab->local[run.word] = before | run.mask;
 }
 
-// first_word: the lowest of the words.
+// first_word: the lowest of theirs.
 EBBI_INLINE void ebbi_slab_count_given(struct ebbi_slab *slab, unsigned count, unsigned first_word)
 {
     EBBI_ASSERT(slab->free_count + count <= ebbi_slab_class(slab)->blocks);

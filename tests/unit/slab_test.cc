@@ -194,8 +194,7 @@ TEST_F(Slab, WhatAnotherThreadEndsMeanwhileHasNoBlock)
     EXPECT_DEATH((void)ebbi_slab_block(slab, blocks[0]), "double free");
     EXPECT_DEATH((void)ebbi_slab_word_run(slab, blocks, 2), "double free");
     ebbi_division none = ebbi_division_of(0);
-    EXPECT_DEATH((void)ebbi_slab_single_run(slab, slab->first_block, &none, blocks[0]),
-                 "double free");
+    EXPECT_DEATH((void)ebbi_slab_single_run(slab, &none, blocks[0]), "double free");
     slab->class_number = static_cast<std::uint16_t>(whole);
 }
 

@@ -24,12 +24,12 @@ inline ebbi_word_run run_at(ebbi_slab *slab, void *const *blocks, std::size_t co
     ebbi_division by = ebbi_division_of(slab->class_number);
     bool several = count > 1 && ebbi_slab_is_near(&by, blocks[0], blocks[1]);
     return several ? ebbi_slab_word_run(slab, blocks, count)
-                   : ebbi_slab_single_run(slab, slab->first_block, &by, blocks[0]);
+                   : ebbi_slab_single_run(slab, &by, blocks[0]);
 }
 
 inline void give_run(ebbi_slab *slab, ebbi_word_run run)
 {
-    ebbi_slab_give_bits(slab, slab->local, run);
+    ebbi_slab_give_bits(slab, run);
     ebbi_slab_count_given(slab, run.count, run.word);
 }
 
