@@ -23,6 +23,7 @@ from ebbtide_lab.results import journal
 from ebbtide_lab.results.model import Sample
 from ebbtide_lab.scenarios import model
 from ebbtide_lab.scenarios.model import Scenario
+from ebbtide_lab.show.console import LOG_COLUMNS, open_console
 
 CMAKE = find_root() / "CMakeLists.txt"
 
@@ -307,3 +308,17 @@ def test_a_verb_that_lacks_a_package_says_so_and_the_others_go_on(
     done = CliRunner().invoke(main, ["profile", "--tree", "heap.pb"])
     assert "ebb profile lacks a Python package, or a newer one" in fault_of(done)
     assert "snapshot" in CliRunner().invoke(main, ["--help"]).output
+
+
+def test_no_columns_are_as_many_as_a_log_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stdout__", None)
+    for columns, width in {"0": LOG_COLUMNS, "": LOG_COLUMNS, "20": 20}.items():
+        monkeypatch.setenv("COLUMNS", columns)
+        assert open_console().width == width
+    monkeypatch.delenv("COLUMNS")
+    assert open_console().width == LOG_COLUMNS
+
+
+@pytest.mark.parametrize("verb", ["status", "top", "trim", "options", "snapshot", "export"])
+def test_what_is_no_pid_is_called_one(verb: str) -> None:
+    assert "'abc' is not a valid PID" in CliRunner().invoke(main, [verb, "abc"]).output

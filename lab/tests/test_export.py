@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -34,6 +34,7 @@ from ebbtide_lab.base.layout import find_root
 from ebbtide_lab.cli import export
 from ebbtide_lab.cli.main import main
 from ebbtide_lab.inspect import control, processes, scraping
+from ebbtide_lab.inspect.control import NoAnswer
 from ebbtide_lab.inspect.heap import Heap, SizeClass
 from ebbtide_lab.inspect.processes import Found, Listing
 from ebbtide_lab.inspect.scraping import REASONS, Round, Seen, Watch
@@ -243,6 +244,35 @@ def test_one_that_does_not_answer_does_not_hold_up_the_others(
         monkeypatch.setattr(control, "ANSWERS_WITHIN_S", 0.2)
         monkeypatch.setattr(scraping, "WITHIN_S", 0)
         assert failures(watch.round())["too_slow"] >= 1
+
+
+def test_who_answers_is_seen_however_many_do_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    silent, answering = set(range(1, 31)), {31, 32}
+    looks: list[int] = []
+
+    def look(pid: int) -> str:
+        looks.append(pid)
+        if pid in silent:
+            time.sleep(0.3)
+            raise NoAnswer(f"process {pid} does not answer")
+        return f"process {pid}"
+
+    monkeypatch.setattr(scraping, "MOST_AT_ONCE", 4)
+    monkeypatch.setattr(scraping, "WITHIN_S", 0.45)
+    monkeypatch.setattr(processes, "everywhere", lambda: listing(*silent, *answering))
+    with closing(Watch(None)) as watch:
+        monkeypatch.setattr(watch, "_target", lambda pid: pid)
+        monkeypatch.setattr(scraping, "_seen", lambda pid: Seen(cast("Heap", look(pid)), None))
+        rounds = []
+        for _ in range(8):
+            rounds.append([each.heap for each in watch.round().seen])
+            while watch._looks:
+                time.sleep(0.01)
+    assert rounds[0] == []
+    assert rounds[-3:] == [["process 31", "process 32"]] * 3
+    assert silent <= set(looks), "those that never answer are asked, too"
 
 
 def test_two_rounds_at_once_share_their_looks(

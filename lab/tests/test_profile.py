@@ -187,6 +187,19 @@ def test_inlined_calls_are_frames_of_their_own(tmp_path: Path) -> None:
     assert [each["name"] for each in found["frames"]] == ["main", "outer", "inner"]
 
 
+def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    maker = Maker()
+    mapping = maker.mapping(0x1000, 0x1000, 0, "/tmp/st\x1b[31mx")
+    at = [maker.named("one\x1b]0;two\x07"), maker.location(0x1234, mapping)]
+    maker.sample(at, (1, 64, 1, 64))
+    file = maker.write(tmp_path / "heap.pb")
+    for arguments in ([], ["--tree"]):
+        text = CliRunner().invoke(main, ["profile", str(file), *arguments]).output
+        assert "one\ufffd]0;two\ufffd" in text
+        assert "st\ufffd[31mx" in text
+        assert not {"\x1b", "\x07"} & set(text)
+
+
 def test_names_with_marks_are_shown_as_they_are(tmp_path: Path) -> None:
     maker = Maker()
     maker.stack(f"main {HOSTILE}", MIB)

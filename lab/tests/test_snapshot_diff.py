@@ -239,6 +239,12 @@ def test_a_file_is_replaced_whole_or_not_at_all(
     assert path.read_text() == "new"
 
 
+@pytest.mark.parametrize("folder", ["/", ".", ".."])
+def test_a_folder_is_no_file(folder: str) -> None:
+    done = CliRunner().invoke(main, ["snapshot", str(os.getpid()), "-o", folder])
+    assert (done.exit_code, "is a directory" in done.output) == (2, True)
+
+
 def test_what_is_no_file_is_written_and_not_replaced(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -6,8 +6,10 @@ import fcntl
 import os
 import pty
 import re
+import select
 import signal
 import struct
+import subprocess
 import sys
 import termios
 from collections.abc import Iterator
@@ -152,13 +154,15 @@ def test_without_a_terminal_another_verb_is_named() -> None:
     assert "ebb top needs a terminal; ebb status --watch does without" in fault(os.getpid())
 
 
+TOP_CODE = "from ebbtide_lab.cli.main import main; main()"
+
+
 def on_a_terminal(pid: int, environment: dict[str, str]) -> Iterator[bytes]:
     """What `ebb top` writes there; it is told to leave when all of its screen is there."""
-    code = "from ebbtide_lab.cli.main import main; main()"
     child, terminal = pty.fork()
     if child == 0:
         os.environ.update(environment, TERM="xterm-256color")
-        os.execv(sys.executable, [sys.executable, "-c", code, "top", str(pid)])
+        os.execv(sys.executable, [sys.executable, "-c", TOP_CODE, "top", str(pid)])
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     seen = b""
     try:
@@ -185,6 +189,31 @@ def test_it_runs_on_a_terminal_in_colour_and_without(
     assert b"blocks in use" in seen
     colours = re.findall(rb"\x1b\[[\d;]*[34]8;[25];", seen)
     assert bool(colours) != bool(environment)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    far, near = pty.openpty()  # `near` can be looked at behind the end
+    before = termios.tcgetattr(near)
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        command = [sys.executable, "-c", TOP_CODE, "top", str(pid)]
+        environment = {**os.environ, "TERM": "xterm-256color"}
+        top = subprocess.Popen(command, stdin=near, stdout=near, stderr=near, env=environment)
+        seen = b""
+        while b"Help" not in seen:
+            seen += os.read(far, 65536)
+        assert termios.tcgetattr(near) != before
+        top.send_signal(number)
+        while top.poll() is None or select.select([far], [], [], 0)[0]:
+            if select.select([far], [], [], 0.1)[0]:
+                seen += os.read(far, 65536)
+    assert top.returncode == -number
+    assert termios.tcgetattr(near) == before
+    assert seen.rfind(b"\x1b[?1049l") > seen.rfind(b"\x1b[?1049h")
+    os.close(far)
+    os.close(near)
 
 
 # --- the pictures of the documentation ------------------------------------------------

@@ -7,6 +7,7 @@ from dataclasses import asdict
 
 import click
 
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import stalls
 from ebbtide_lab.machine import doctor, noise
@@ -30,7 +31,7 @@ EXIT_STALLED = 1
     show_default=True,
     help="How long to measure the noise; Ctrl-C leaves it out.",
 )
-@click.option("--pid", type=click.IntRange(1), help="Examine this process instead.")
+@click.option("--pid", type=Pid(), help="Examine this process instead.")
 @click.option(
     "--stall-ms",
     type=click.IntRange(1),

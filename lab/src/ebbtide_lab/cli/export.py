@@ -16,6 +16,7 @@ from prometheus_client.exposition import ThreadingWSGIServer
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.files import replace_text
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect.scraping import Watch
 from ebbtide_lab.measure import interrupts
@@ -33,7 +34,7 @@ FILE_NAME = "ebbtide.prom"
 
 
 @click.command("export")
-@click.argument("pid", type=click.IntRange(1), required=False)
+@click.argument("pid", type=Pid(), required=False)
 @click.option(
     "--all", "is_all", is_flag=True, help="All processes that have Ebbtide, at each time."
 )

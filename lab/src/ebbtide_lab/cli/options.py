@@ -6,6 +6,7 @@ from dataclasses import asdict
 
 import click
 
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.inspect import options
 from ebbtide_lab.inspect.options import Option
 from ebbtide_lab.show.console import open_console
@@ -13,7 +14,7 @@ from ebbtide_lab.show.options import print_options
 
 
 @click.command("options")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Pid())
 @click.argument("assignment", metavar="[NAME=VALUE]", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def options_command(pid: int, assignment: str | None, as_json: bool) -> None:

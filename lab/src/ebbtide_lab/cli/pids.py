@@ -4,9 +4,20 @@
 import re
 from pathlib import Path
 
+import click
+
 from ebbtide_lab.base.errors import LabError
 
 PID = re.compile(r"[1-9][0-9]{0,9}")
+
+
+class Pid(click.IntRange):
+    """An argument or option: of a process."""
+
+    name = "PID"
+
+    def __init__(self) -> None:
+        super().__init__(1)
 
 
 def pid_of(given: Path) -> int | None:

@@ -6,17 +6,18 @@ from pathlib import Path
 import click
 
 from ebbtide_lab.base.files import replace_text, write_new
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.inspect import heap, snapshots
 
 STDOUT = "-"
 
 
 @click.command("snapshot")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Pid())
 @click.option(
     "-o",
     "out",
-    type=click.Path(path_type=Path),
+    type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
     help="Where to; - is standard output (default: PID-DATE-TIME.ebb.json).",
 )

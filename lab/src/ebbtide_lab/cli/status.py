@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.live import Live
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap import Subject
@@ -19,7 +20,7 @@ from ebbtide_lab.show.status import Look, print_status, render_status
 
 
 @click.command("status")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Pid())
 @click.option("--json", "as_json", is_flag=True, help="Print JSON objects, one a line, instead.")
 @click.option(
     "--watch",

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """ebb top: a running process on a terminal, second by second."""
 
+import os
+import signal
 import sys
 from importlib import import_module
 from types import ModuleType
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.cli.ranges import FloatRange
 from ebbtide_lab.inspect import lifetimes
 from ebbtide_lab.inspect.heap import Subject
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @click.command("top")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Pid())
 @click.option(
     "--interval",
     type=FloatRange(0.2, 3600),
@@ -46,7 +49,11 @@ def top_command(pid: int, interval: float) -> None:
     except BaseException:
         subject.close()
         raise
-    top(first, subject, lambda: _sampler(pid), interval).run()
+    app = top(first, subject, lambda: _sampler(pid), interval)
+    app.run()
+    if app.ended_by:
+        signal.signal(app.ended_by, signal.SIG_DFL)
+        os.kill(os.getpid(), app.ended_by)
 
 
 def _has_terminal() -> bool:

@@ -5,6 +5,7 @@ import json
 
 import click
 
+from ebbtide_lab.cli.pids import Pid
 from ebbtide_lab.inspect import board, control, lifetimes
 from ebbtide_lab.inspect.control import Control
 from ebbtide_lab.inspect.image import Process, told
@@ -12,7 +13,7 @@ from ebbtide_lab.show.status import human_bytes
 
 
 @click.command("trim")
-@click.argument("pid", type=click.IntRange(1))
+@click.argument("pid", type=Pid())
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead.")
 def trim_command(pid: int, as_json: bool) -> None:
     """Ask the process PID, which has Ebbtide loaded, to give back all memory that is free in it.

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ebbtide_lab.base.errors import LabError
-from ebbtide_lab.inspect.image import Memory, Process, Torn, shown, text_of, torn_reason
+from ebbtide_lab.base.text import shown
+from ebbtide_lab.inspect.image import Memory, Process, Torn, text_of, torn_reason
 
 LIBRARY = "libebbtide"
 NOTE = struct.pack("<III8s", 8, 8, 1, b"Ebbtide")  # bytes of owner and content, type, owner

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.text import shown
 
 DELETED = " (deleted)"
 ELF_HEAD = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
@@ -29,11 +30,6 @@ ENDED = ("", "Z", "X")  # states: gone, not waited for, just going
 
 class Torn(Exception):
     """What was read was changed or taken away meanwhile: worth another attempt."""
-
-
-def shown(text: str) -> str:
-    """What a process says goes to a terminal, which is not to obey it."""
-    return "".join(each if each.isprintable() else "\ufffd" for each in text)
 
 
 def text_of(content: bytes) -> str:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.text import shown
 from ebbtide_lab.inspect import board
-from ebbtide_lab.inspect.image import Process, Torn, shown
+from ebbtide_lab.inspect.image import Process, Torn
 from ebbtide_lab.inspect.labels import NO_REST, Label, Rest, Table
 
 

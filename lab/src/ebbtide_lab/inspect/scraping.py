@@ -64,7 +64,9 @@ class Watch:
         self._lock = Lock()  # of what follows
         self._targets: dict[int, Subject] = {}
         self._looks: dict[int, Future[Seen]] = {}
-        self._failed: set[int] = set()  # the last time
+        self._seen: set[int] = set()  # the last time
+        self._rounds = 0
+        self._begun: dict[int, int] = {}  # the round in which it was looked at last
         self._is_closed = False
         self._pool = ThreadPoolExecutor(MOST_AT_ONCE)
         if pid is not None:
@@ -95,13 +97,17 @@ class Watch:
         )
 
     def _begin(self, pids: set[int]) -> dict[int, Future[Seen]]:
-        """Those that failed the last time come last: they may hold up who waits behind them."""
+        """Those that were seen the last time come first, and then who has waited longest: who does
+        not answer holds up those behind until the round is over.
+        """
         with self._lock:
             if self._is_closed:
                 return {}
             self._close_all_but(pids | self._looks.keys())
-            self._failed &= pids
-            for pid in sorted(pids, key=lambda each: each in self._failed):
+            self._seen &= pids
+            self._rounds += 1
+            self._begun = {pid: self._begun.get(pid, 0) for pid in pids}
+            for pid in sorted(pids, key=lambda each: (each not in self._seen, self._begun[each])):
                 if pid not in self._looks:
                     self._looks[pid] = self._pool.submit(self._look, pid)
             return {pid: self._looks[pid] for pid in pids}
@@ -109,13 +115,16 @@ class Watch:
     def _end(self, pid: int, look: Future[Seen]) -> Seen | str:
         """What was seen, or why not. One that has not even begun is not waited for any more."""
         with self._lock:
-            if look.cancel() and self._looks.get(pid) is look:
+            has_begun = not look.cancel()
+            if not has_begun and self._looks.get(pid) is look:
                 del self._looks[pid]
             found = _outcome(pid, look)
-            if isinstance(found, str):
-                self._failed.add(pid)
+            if has_begun:
+                self._begun[pid] = self._rounds
+            if isinstance(found, Seen):
+                self._seen.add(pid)
             else:
-                self._failed.discard(pid)
+                self._seen.discard(pid)
         return found
 
     def _look(self, pid: int) -> Seen:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.layout import Layout
-from ebbtide_lab.inspect.image import shown
+from ebbtide_lab.base.text import shown
 from ebbtide_lab.measure.process import ExitError, finish
 
 TOOL = "ebb-trace"

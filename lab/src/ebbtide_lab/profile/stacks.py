@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 
+from ebbtide_lab.base.text import shown
 from ebbtide_lab.profile.binary import Binary, NoBinaryError, demangled
 from ebbtide_lab.profile.recorded import Labels, Location, Mapping, Recorded, Sample, load
 
@@ -138,7 +139,8 @@ class _Names:
         for each in locations:
             if each.lines:
                 if each.lines[0].file:
-                    found[each] = f"{PurePath(each.lines[0].file).name}:{each.lines[0].number}"
+                    file = shown(PurePath(each.lines[0].file).name)
+                    found[each] = f"{file}:{each.lines[0].number}"
                 continue
             binary, address = self._place(each)
             if binary is not None and address is not None:
@@ -150,12 +152,13 @@ class _Names:
 
     def _look(self, location: Location) -> Frames:
         mapping = location.mapping
-        module = PurePath(mapping.file).name if mapping else ""
+        module = shown(PurePath(mapping.file).name) if mapping else ""
         if location.lines:
-            return tuple(Frame(demangled(each.name) or "?", module) for each in location.lines)
+            names = (shown(demangled(each.name)) for each in location.lines)
+            return tuple(Frame(each or "?", module) for each in names)
         binary, address = self._place(location)
         name = binary.function(address) if binary is not None and address is not None else ""
-        return (Frame(name or _unknown(location, module), module),)
+        return (Frame(shown(name) or _unknown(location, module), module),)
 
     def _place(self, location: Location) -> tuple[Binary | None, int | None]:
         """The file, and the address as its symbols count."""

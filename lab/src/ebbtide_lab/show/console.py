@@ -2,6 +2,7 @@
 """The terminal, or what stands in for it."""
 
 import os
+import shutil
 import sys
 
 from rich.console import Console
@@ -10,5 +11,8 @@ LOG_COLUMNS = 140  # width of the tables when they go to a file and COLUMNS says
 
 
 def open_console() -> Console:
-    told = sys.stdout.isatty() or "COLUMNS" in os.environ
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdigit() and int(columns) == 0:  # rich would take it at its word
+        return Console(width=shutil.get_terminal_size((LOG_COLUMNS, 0)).columns)
+    told = sys.stdout.isatty() or columns
     return Console() if told else Console(width=LOG_COLUMNS)

@@ -11,10 +11,15 @@ from ebbtide_lab.show.units import ABSENT
 PINS_SHOWN = 20
 
 
+def take_part(found: Stalls) -> str:
+    number = found.participants
+    return "1 thread takes part" if number == 1 else f"{number} threads take part"
+
+
 def print_stalls(found: Stalls, pid: int, stall_ms: int, console: Console) -> None:
     console.print(
         f"Process {pid}: epoch {found.epoch}, {found.waiting_bytes} bytes wait to be freed, "
-        f"{found.participants} threads take part, {len(found.pins)} of them inside a pin."
+        f"{take_part(found)}, {len(found.pins)} of them inside a pin."
     )
     if found.pins:
         console.print(_table(found.pins, stall_ms))

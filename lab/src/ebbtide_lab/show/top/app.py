@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """The screen of `ebb top`."""
 
+import asyncio
 import os
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
@@ -31,6 +33,7 @@ TABS = {
     "stacks": "Stacks",
 }
 OVER, ODD = Style(color="red", bold=True), Style(color="yellow", bold=True)
+ENDS = (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 PROFILED = "sampled: some 2 ns a malloc, and off again when you leave"
 
 
@@ -93,6 +96,7 @@ class Top(App[None]):
         self._shown = self._latest = Seen(first)
         self._history = History()
         self._history.add(first)
+        self.ended_by = 0  # a signal, or 0
         self._mark: Heap | None = None
         self._compares = self._is_frozen = False
         self._trouble = self._over = self._wanted = ""
@@ -108,8 +112,15 @@ class Top(App[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
+        for number in ENDS:
+            asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
         self._grid.focus()
         self._feed.start()
+
+    def _end_by(self, number: int) -> None:
+        """The terminal is as it was before the process ends."""
+        self.ended_by = number
+        self.exit()
 
     def on_unmount(self) -> None:
         self._feed.stop()

@@ -12,6 +12,7 @@ from ebbtide_lab.inspect.labels import Label
 from ebbtide_lab.inspect.stalls import Pin, Stalls
 from ebbtide_lab.show import columns
 from ebbtide_lab.show.columns import Column
+from ebbtide_lab.show.stalls import take_part
 from ebbtide_lab.show.status import human_age, human_bytes, share
 from ebbtide_lab.show.units import ABSENT
 
@@ -255,7 +256,7 @@ def stalls(found: Stalls | None) -> Sheet:
     if found is None:
         return Sheet(STALLS, [], "reading", 4)
     note = (
-        f"{found.participants} threads take part in reclamation, {len(found.pins)} inside a pin;"
+        f"{take_part(found)} in reclamation, {len(found.pins)} inside a pin;"
         f" {human_bytes(found.waiting_bytes)} wait"
     )
     return Sheet(STALLS, [_pin_row(each) for each in found.pins], note, 4)
