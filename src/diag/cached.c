@@ -41,9 +41,12 @@ static void add_heap_blocks(struct ebbi_heap *heap, void *context)
 // Beside samples of a profile, in no magazine.
 static void add_held_blocks(struct ebbi_cached *cached)
 {
-    void *held[EBBI_LOANS];
+    struct ebbi_live_block used[EBBI_LOANS];
     for (uint32_t place = 1; place != 0;) {
-        add_blocks(cached, held, ebbi_live_held(held, &place));
+        size_t count = ebbi_live_used(used, &place);
+        for (size_t i = 0; i < count; i++) {
+            add_blocks(cached, &used[i].held, used[i].held != NULL);
+        }
     }
 }
 

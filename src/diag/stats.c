@@ -127,6 +127,19 @@ static void add_sheet(struct snapshot *snapshot, const struct ebbi_sheet *sheet)
     s->resident_pinned += resident - ebbi_min(use.bytes, resident);
 }
 
+// What lies around the object in its span has come with it, by huge pages or a guarded block's.
+static void add_large(struct snapshot *snapshot, const struct ebbi_large *large, size_t bytes)
+{
+    struct ebb_stats *s = snapshot->stats;
+    uintptr_t start = (uintptr_t)ebbi_span_start(&large->head);
+    size_t resident = ebbi_resident_in(start, bytes);
+    size_t of_object = ebbi_resident_in(start + large->shift, large->bytes);
+    s->live_blocks++;
+    s->live_bytes += ebbi_large_room(large);
+    s->resident_live += resident;
+    snapshot->rounding += resident - ebbi_min(ebbi_min(of_object, large->bytes), resident);
+}
+
 static void add_granules(struct ebbi_chunk *chunk, void *context)
 {
     struct snapshot *snapshot = context;
@@ -144,9 +157,7 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
             break;
         case EBBI_SPAN_LARGE:
             s->large_bytes += bytes;
-            s->live_blocks++;
-            s->live_bytes += ebbi_large_room(ebbi_large_in(span));
-            s->resident_live += ebbi_resident_in(start, bytes);
+            add_large(snapshot, ebbi_large_in(span), bytes);
             break;
         case EBBI_SPAN_SHEET:
             add_sheet(snapshot, ebbi_sheet_in(span));

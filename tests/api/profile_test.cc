@@ -179,9 +179,17 @@ TEST_F(Profile, CountsEachBlockOnce)
     ebb_stats_get(&stats);
     ebb_snapshot_get(&snapshot);
     EXPECT_NEAR(count, static_cast<double>(stats.live_blocks - before.live_blocks), 20);
-    EXPECT_NEAR(0, static_cast<double>(snapshot.live_bytes - snapshot_before.live_bytes),
-                20 * bytes)
-        << "of classes: samples are objects of their own";
+    const auto grown = [&](std::size_t ebb_snapshot::*of) {
+        return static_cast<double>(snapshot.*of) - static_cast<double>(snapshot_before.*of);
+    };
+    EXPECT_NEAR(count * 12352, grown(&ebb_snapshot::live_bytes), 20 * bytes);
+    EXPECT_NEAR(0, grown(&ebb_snapshot::span_bytes), support::MiB) << "though samples have spans";
+    for (std::size_t i = 0; i < 50; i++) // nothing is held in their stead
+        blocks.push_back(second(100000));
+    snapshot_before = snapshot;
+    ebb_snapshot_get(&snapshot);
+    EXPECT_NEAR(50 * 100000, grown(&ebb_snapshot::span_bytes), 300000);
+    EXPECT_NEAR(0, grown(&ebb_snapshot::live_bytes), 300000);
     for (void *p : blocks)
         ebb_free(p);
 }

@@ -183,6 +183,29 @@ TEST(Stats, RoundingIsToldApart)
     release(blocks);
 }
 
+// Whatever lies behind an object in its span, touched by the program or come with a huge page.
+TEST(Stats, LargeObjectsAreRoundedToo)
+{
+    constexpr std::size_t bytes = 131100, count = 200;
+    ebb_stats before, during;
+    ebb_stats_get(&before);
+    std::vector<void *> objects;
+    std::size_t usable = 0;
+    for (std::size_t i = 0; i < count; i++) {
+        objects.push_back(ebb_malloc(bytes));
+        const std::size_t all = ebb_malloc_usable_size(objects.back());
+        std::memset(objects.back(), 1, all);
+        usable += all;
+    }
+    ebb_stats_get(&during);
+    ASSERT_LT(count * bytes * 5 / 4, usable);
+    expect_near(during.resident_live - before.resident_live, count * bytes, MiB, "live");
+    expect_near(during.resident_rounding - before.resident_rounding, usable - count * bytes, MiB,
+                "rounding");
+    for (void *p : objects)
+        ebb_free(p);
+}
+
 TEST(Stats, FreeBlocksBesideLiveOnesArePinned)
 {
     std::vector<void *> blocks = fill(32 * MiB, 256);
