@@ -160,10 +160,10 @@ struct ebb_class_stats {
 
 // The accounts of the heap, class by class, in bytes unless named otherwise: what it has handed out, whether the
 // program has touched it or not. What ebb_stats says of resident pages it says nothing of, and costs no pause. Samples of a
-// profile count as the blocks that they would be otherwise, or by their bytes as spans; what they take beyond that, a page
-// each at most while they are no larger, is in no account. Guarded blocks have spans of their own, and count as those; with
-// EBB_CHECK=1 what is held back is live. Slabs of which no page can be free, as few of their blocks are, are not looked at;
-// in huge pages, what is free stays until it is an eighth of a slab, and is pinned as well.
+// profile count as spans, by their bytes; what they take beyond that, up to their page's end, is in no account. Guarded
+// blocks have spans of their own, and count as those; with EBB_CHECK=1 what is held back is live. Freed large objects that a
+// thread keeps are cached, and spans as well. Slabs of which no page can be free, as few of their blocks are, are not looked
+// at; in huge pages, what is free stays until it is an eighth of a slab, and is pinned as well.
 #define EBB_SNAPSHOT_CLASSES 96
 struct ebb_snapshot {
     uint64_t taken_ms;   // when, CLOCK_MONOTONIC_COARSE

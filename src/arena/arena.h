@@ -96,7 +96,8 @@ struct ebbi_large {
     struct ebbi_large *next; // of those that a heap keeps, or frees
     uint32_t shift;          // bytes from the span's start to the object
     uint32_t guard;          // 0, or its record (debug/guard.h)
-    unsigned char unused[24];
+    bool sampled;            // by a profile: a block of a class otherwise
+    unsigned char unused[23];
     struct ebbi_note note;
 };
 _Static_assert(sizeof(struct ebbi_large) <= EBBI_HEADER, "a header holds a large object's");

@@ -41,12 +41,9 @@ static void add_heap_blocks(struct ebbi_heap *heap, void *context)
 // Beside samples of a profile, in no magazine.
 static void add_held_blocks(struct ebbi_cached *cached)
 {
-    struct ebbi_live_block used[EBBI_LOANS];
+    void *held[EBBI_LOANS];
     for (uint32_t place = 1; place != 0;) {
-        size_t count = ebbi_live_used(used, &place);
-        for (size_t i = 0; i < count; i++) {
-            add_blocks(cached, &used[i].held, used[i].held != NULL);
-        }
+        add_blocks(cached, held, ebbi_live_held(held, &place));
     }
 }
 

@@ -178,6 +178,9 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
     }
     bool is_sample = ebbi_sampler_count(&mine->fast.sampler, round, bytes);
     if (is_sample && bytes <= EBBI_CLASS_MAX) {
+        if (ebbi_tag_class(ebbi_tag_of(p)) != 0 && !ebbi_check_is_on()) {
+            ebbi_stay_slow(p); // had it been freed, it would be held in its sample's stead
+        }
         void *to = ebbi_sample_make(mine, bytes, 1, false, site);
         if (to != NULL) {
             memcpy(to, p, ebbi_min(old_bytes, bytes));

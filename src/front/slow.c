@@ -138,6 +138,7 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
         p = large_object(bytes, align, zero);
     }
     if (p != NULL) {
+        ebbi_large_sampled(p);
         void *held = hold_beside(bytes, align);
         if (!ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread,
                               held)) {

@@ -131,6 +131,8 @@ void *ebbi_large_alloc(size_t bytes, size_t align, bool zero, struct ebbi_label 
 void *ebbi_large_again(struct ebbi_heap *heap, size_t bytes);
 void ebbi_large_free(void *p);
 void ebbi_large_free_tagged(void *p); // whose tag was just seen to be that of one
+void ebbi_large_sampled(void *p);     // by a profile, just allocated: its span counts by its bytes
+size_t ebbi_large_samples_rounding(void); // of these, what spans have beyond the bytes
 // False, as it has reported: it has been retired. what: the program does with it.
 bool ebbi_large_check_retired(const void *p, const struct ebbi_note *note, const char *what);
 size_t ebbi_large_bytes(const void *p); // reports when p is no large object, EBBI_NO_BLOCK then

@@ -26,6 +26,36 @@ static size_t granules_for(size_t bytes)
     return (bytes + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
 }
 
+static size_t
+    samples_bytes; // by which spans of samples are longer than these; atomic, wraps around
+
+static size_t rounding_of(const struct ebbi_large *large)
+{
+    return ((size_t)large->head.granules << EBBI_GRANULE_SHIFT) - large->bytes;
+}
+
+void ebbi_large_sampled(void *p)
+{
+    struct ebbi_large *large = ebbi_tag_of(p) == EBBI_TAG_LARGE ? ebbi_large_of(p) : NULL;
+    if (large != NULL && large->guard == 0 && large->bytes <= EBBI_CLASS_MAX) {
+        large->sampled = true;
+        (void)ebbi_fetch_add_relaxed(&samples_bytes, rounding_of(large)); // relaxed: a sum
+    }
+}
+
+static void sampled_no_more(struct ebbi_large *large)
+{
+    if (EBBI_UNLIKELY(large->sampled)) {
+        large->sampled = false;
+        (void)ebbi_fetch_sub_relaxed(&samples_bytes, rounding_of(large)); // relaxed: a sum
+    }
+}
+
+size_t ebbi_large_samples_rounding(void)
+{
+    return ebbi_load_relaxed(&samples_bytes); // relaxed: a sum
+}
+
 static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
 {
     EBBI_ASSERT(large->head.state == EBBI_SPAN_LARGE);
@@ -37,6 +67,7 @@ static void *begin_object(struct ebbi_large *large, size_t bytes, bool zero)
     large->note.region = NULL;
     large->note.sample = large->note.sample_live = 0;
     large->shift = large->guard = 0;
+    large->sampled = false;
     if (zero && !large->head.zeroed) {
         memset(start, 0, bytes);
     }
@@ -236,6 +267,7 @@ void ebbi_large_free_tagged(void *p)
         return;
     }
     EBBI_PROBE2(large_free, p, large->bytes);
+    sampled_no_more(large);
     give_span(large);
 }
 
@@ -307,7 +339,7 @@ static void *resize_large(void *p, size_t bytes)
     if (large == NULL) {
         return resize_huge(p, bytes);
     }
-    if (large->guard != 0 || bytes >= EBBI_HUGE_MIN ||
+    if (large->guard != 0 || large->sampled || bytes >= EBBI_HUGE_MIN ||
         !ebbi_span_resize(&large->head, granules_for(bytes))) {
         return NULL;
     }

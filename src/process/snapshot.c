@@ -73,21 +73,17 @@ static void add_heap_accounts(struct ebbi_heap *heap, void *context)
     s->cached_bytes += spare_bytes(heap);
 }
 
-// What spans of samples of a profile are longer than these. What is held in a sample's stead is counted for it, as a block
-// of its class; the other small ones are spans, of as many bytes as they have.
-static size_t rounding_of_samples(void)
+// What is held beside samples of a profile is not the program's.
+static void add_held(struct ebb_snapshot *s)
 {
-    struct ebbi_live_block used[EBBI_LOANS];
-    size_t bytes = 0;
+    void *held[EBBI_LOANS];
     for (uint32_t place = 1; place != 0;) {
-        size_t count = ebbi_live_used(used, &place);
+        size_t count = ebbi_live_held(held, &place);
         for (size_t i = 0; i < count; i++) {
-            size_t span = ebbi_align_up(ebbi_max(used[i].bytes, 1), EBBI_GRANULE);
-            bool is_small = used[i].bytes <= EBBI_CLASS_MAX;
-            bytes += used[i].held != NULL ? span : is_small ? span - used[i].bytes : 0;
+            unsigned c = ebbi_tag_class(ebbi_tag_of(held[i]));
+            row_of(s, c)->cached_blocks += c != 0;
         }
     }
-    return bytes;
 }
 
 static void sum_up(struct ebb_snapshot *s)
@@ -116,10 +112,11 @@ void ebbi_snapshot_take(struct ebb_snapshot *s)
     memset(s, 0, sizeof *s);
     ebbi_heaps_each(add_heap_accounts, s);
     ebbi_depots_each(add_owner, s);
+    add_held(s);
     sum_up(s);
     ebbi_arena_totals(&totals);
     s->span_bytes = totals.used_bytes - ebbi_min(totals.used_bytes, s->slab_bytes);
-    s->span_bytes -= ebbi_min(s->span_bytes, rounding_of_samples());
+    s->span_bytes -= ebbi_min(s->span_bytes, ebbi_large_samples_rounding());
     s->huge_bytes = totals.huge_bytes;
     s->huge_count = totals.huge_count;
     s->dirty_span_bytes = totals.dirty_bytes;

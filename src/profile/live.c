@@ -56,15 +56,14 @@ size_t ebbi_live_places(void)
     return places;
 }
 
-size_t ebbi_live_used(struct ebbi_live_block used[EBBI_LOANS], uint32_t *place)
+size_t ebbi_live_held(void *held[EBBI_LOANS], uint32_t *place)
 {
     size_t count = 0;
     uint32_t at = *place;
     ebbi_profile_lock();
     for (uint32_t end = next_stride(place); at < end; at++) {
-        const struct ebbi_live *live = &ebbi_live_table.at[at];
-        if (live->entry != 0) {
-            used[count++] = (struct ebbi_live_block){live->bytes, live->held};
+        if (ebbi_live_table.at[at].held != NULL) {
+            held[count++] = ebbi_live_table.at[at].held;
         }
     }
     ebbi_profile_unlock();

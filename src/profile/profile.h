@@ -212,12 +212,8 @@ struct ebbi_loan {
 #define EBBI_LOANS 64u
 // Lends what some places from *place on hold, and moves that on; 0: there are no more. Returns how many.
 size_t ebbi_live_lend(struct ebbi_loan loans[EBBI_LOANS], uint32_t *place);
-// Those that are in use, and what they hold, which stays there: hints. Places, and returns, as above.
-struct ebbi_live_block {
-    size_t bytes;
-    void *held; // NULL: nothing, or it is lent
-};
-size_t ebbi_live_used(struct ebbi_live_block used[EBBI_LOANS], uint32_t *place);
+// What they hold, which stays there: a hint. Places, and returns, as above.
+size_t ebbi_live_held(void *held[EBBI_LOANS], uint32_t *place);
 size_t ebbi_live_places(void); // that have been used
 // What stays with the borrower, as its sample has ended: NULL, or to be freed.
 void *ebbi_live_return(const struct ebbi_loan *loan);

@@ -140,6 +140,19 @@ TEST_F(Heap, AClassWithoutAnArrayUsesItsBlocksAgain)
     }
 }
 
+TEST_F(Heap, AReallocOfAFreedBlockIsReportedWithoutAnArrayToo)
+{
+    set_cache("0");
+    for (const std::size_t bytes : {1000U, 5000U, 40000U, 100000U}) {
+        void *p = ebb_malloc(bytes);
+        ebb_free(p);
+        ASSERT_EQ(0U, magazine(bytes).slots);
+        EXPECT_DEATH(ebb_realloc(p, bytes), "double free|is free already") << bytes;
+        EXPECT_DEATH(ebb_realloc(p, bytes - 8), "double free|is free already") << bytes;
+        EXPECT_DEATH(ebb_free(p), "double free") << bytes;
+    }
+}
+
 // As when the heap was parked meanwhile, see src/heap/park.c.
 TEST_F(Heap, APopIsTakenBackWhateverItsSize)
 {
