@@ -343,6 +343,9 @@ void *ebbi_huge_resize(void *p, size_t bytes, bool keeps_rest)
     struct ebbi_huge_record *record = unlink_record(p);
     EBBI_ASSERT(record != NULL);
     bool resized = fit_record(record, bytes, keeps_rest);
+    if (!resized && record->bytes > old_bytes) { // joined for nothing
+        (void)cut_off(record, old_bytes);
+    }
     void *object = link_record(record);
     return resized ? object : NULL;
 }

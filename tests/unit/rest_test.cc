@@ -170,6 +170,23 @@ TEST_F(Rest, ASwingInASpanLooksForWhatIsOld)
     ebb_free(p);
 }
 
+TEST_F(Rest, AGrowthThatIsRefusedChangesNothing)
+{
+    Block &b = object(4);
+    ASSERT_TRUE(resize(b, 2 * unit_bytes));
+    const std::size_t kept = ebbi_kept_bytes, bytes = ebbi_huge_bytes(b.bytes);
+    ASSERT_LT(0U, kept);
+    for (fake_call call : {FAKE_RESIZE, FAKE_MOVE, FAKE_RESERVE, FAKE_MAP})
+        fake_os_refuse(call, 1, true);
+    EXPECT_EQ(nullptr, ebbi_huge_resize(b.bytes, 40 * unit_bytes, true));
+    EXPECT_EQ(bytes, ebbi_huge_bytes(b.bytes));
+    EXPECT_EQ(kept, ebbi_kept_bytes);
+    fake_os_allow();
+    EXPECT_TRUE(b.intact(b.size));
+    EXPECT_TRUE(resize(b, 4 * unit_bytes)) << "it joins what is kept, as before";
+    EXPECT_EQ(0U, ebbi_kept_bytes);
+}
+
 TEST_F(Rest, ServesOthersAndIsThenTheirs)
 {
     Block &b = object(4);
