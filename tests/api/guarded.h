@@ -28,13 +28,14 @@ inline bool is(const void *p, std::size_t bytes)
            (support::address(p) + (bytes + 15) / 16 * 16) % page == 0;
 }
 
-// One of that size, which is no block's. Gives up after a minute: NULL.
+// One of that size, which is no block's: guards come where a magazine is empty, so more are asked for than any holds.
+// Gives up after a minute: NULL.
 inline char *make(std::size_t bytes, std::size_t align = 16)
 {
     std::vector<void *> others;
     void *found = nullptr;
     for (int i = 0; i < 60000 && found == nullptr; i++) {
-        for (int one = 0; one < 300 && found == nullptr; one++) {
+        for (int one = 0; one < 1100 && found == nullptr; one++) {
             void *p = ebb_aligned_alloc(align, bytes);
             if (ebb_malloc_usable_size(p) == bytes)
                 found = p;
