@@ -127,17 +127,20 @@ static void add_sheet(struct snapshot *snapshot, const struct ebbi_sheet *sheet)
     s->resident_pinned += resident - ebbi_min(use.bytes, resident);
 }
 
-// What lies around the object in its span has come with it, by huge pages or a guarded block's.
+// What lies around the object in its span has come with it, by huge pages or a guarded block's. Its thread may not have said
+// yet what it is.
 static void add_large(struct snapshot *snapshot, const struct ebbi_large *large, size_t bytes)
 {
     struct ebb_stats *s = snapshot->stats;
     uintptr_t start = (uintptr_t)ebbi_span_start(&large->head);
     size_t resident = ebbi_resident_in(start, bytes);
-    size_t of_object = ebbi_resident_in(start + large->shift, large->bytes);
+    size_t shift = ebbi_min(large->shift, bytes);
+    size_t asked = ebbi_min(large->bytes, bytes - shift);
+    size_t of_object = ebbi_resident_in(start + shift, asked);
     s->live_blocks++;
     s->live_bytes += ebbi_large_room(large);
     s->resident_live += resident;
-    snapshot->rounding += resident - ebbi_min(ebbi_min(of_object, large->bytes), resident);
+    snapshot->rounding += resident - ebbi_min(ebbi_min(of_object, asked), resident);
 }
 
 static void add_granules(struct ebbi_chunk *chunk, void *context)

@@ -311,9 +311,9 @@ void ebbi_heap_check(struct ebbi_heap *heap, void *p)
     heap = heap_for(heap, bin);
     bool is_own = ebbi_class_bin(class_number, heap->lane) == bin;
     const struct ebbi_magazine *m = &heap->magazines[is_own ? class_number : ebbi_tray_number(bin)];
-    if (is_own || (m->slots != 0 && m->bin == bin)) {
+    if (m->slots != 0 && m->bin == bin) {
         check_in(heap, m, p);
-    } else {
+    } else { // what has been freed went home at once, or by the outbox
         check_block(heap, heap->outbox, heap->outbox_count, p);
     }
 }

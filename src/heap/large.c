@@ -26,8 +26,8 @@ static size_t granules_for(size_t bytes)
     return (bytes + EBBI_GRANULE - 1) >> EBBI_GRANULE_SHIFT;
 }
 
-static size_t
-    samples_bytes; // by which spans of samples are longer than these; atomic, wraps around
+// By which spans of samples are longer than these; wraps around.
+static size_t samples_bytes; // atomic
 
 static size_t rounding_of(const struct ebbi_large *large)
 {

@@ -201,10 +201,18 @@ size_t ebbi_magazines_charge(const struct ebbi_heap *heap)
     return sum;
 }
 
+static bool has_slots(const struct ebbi_heap *heap, void **array, size_t slots)
+{
+    void **more = heap->more_slots;
+    return (array >= heap->first_slots[0] && array + slots <= heap->slots + EBBI_SLOTS) ||
+           (more != NULL && array >= more + BELOW_SLOTS &&
+            array + slots <= more + EBBI_GRANULE / sizeof *more);
+}
+
 static void array_give(struct ebbi_heap *heap, void **array, size_t slots)
 {
     EBBI_ASSERT(slots > 0 && slots < (size_t)1 << EBBI_SLOT_SIZES && (slots & (slots - 1)) == 0);
-    EBBI_ASSERT(array >= heap->first_slots[0] || heap->more_slots != NULL);
+    EBBI_ASSERT(has_slots(heap, array, slots));
     array[0] = heap->slot_free[log2_of(slots)];
     heap->slot_free[log2_of(slots)] = array;
 }
@@ -272,6 +280,7 @@ static void **array_take(struct ebbi_heap *heap, size_t slots)
         return array_split(heap, slots);
     }
     void **array = heap->slot_next;
+    EBBI_ASSERT(has_slots(heap, array, slots));
     heap->slot_next += slots;
     return array;
 }

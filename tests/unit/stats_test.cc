@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Statistics when the OS refuses their scratch memory.
+// Statistics when the OS refuses their scratch memory, and of what is not there yet.
 #include "support/engine.h"
 
 namespace {
@@ -30,6 +30,24 @@ TEST(Stats, TheScratchMemoryIsGivenBack)
     ebb_stats_get(&s);
     EXPECT_EQ(held, fake_os_held_bytes());
     EXPECT_GE(fake_os_count(FAKE_MAP), 1U);
+}
+
+// Its thread has the span, and has not written yet what lies there: another's header was there before.
+TEST(Stats, AnObjectThatIsJustBegunIsNoLongerThanItsSpan)
+{
+    void *p = ebb_malloc(200000);
+    struct ebbi_large *large = ebbi_large_of(p);
+    const std::size_t bytes = large->bytes;
+    for (const std::size_t stale : {std::size_t{1} << 52, SIZE_MAX}) {
+        large->bytes = stale;
+        large->shift = static_cast<std::uint32_t>(stale);
+        ebb_stats stats;
+        ebb_stats_get(&stats);
+        EXPECT_GT(64 * unit::MiB, stats.resident_live + stats.resident_rounding);
+    }
+    large->bytes = bytes;
+    large->shift = 0;
+    ebb_free(p);
 }
 
 } // namespace

@@ -112,7 +112,7 @@ class Top(App[None]):
         yield Footer(show_command_palette=False, compact=True)
 
     def on_mount(self) -> None:
-        for number in ENDS:
+        for number in (each for each in ENDS if signal.getsignal(each) != signal.SIG_IGN):
             asyncio.get_running_loop().add_signal_handler(number, self._end_by, number)
         self._grid.focus()
         self._feed.start()
