@@ -74,6 +74,7 @@ struct homes {
     struct ebbi_owner *owner;
     struct ebbi_division by; // the class of all of them, mostly that of all blocks
     size_t counted;          // blocks, of the class
+    unsigned open;           // homes that are of a slab
     struct home at[HOMES];   // by granule
 };
 
@@ -107,10 +108,11 @@ static void settle_home(struct homes *homes, const struct home *home)
 
 static void settle_homes(struct homes *homes)
 {
-    for (unsigned n = 0; n < HOMES; n++) {
-        if (homes->at[n].slab != NULL) {
-            settle_home(homes, &homes->at[n]);
-            homes->at[n].slab = NULL;
+    for (struct home *home = homes->at; homes->open > 0; home++) {
+        if (home->slab != NULL) {
+            settle_home(homes, home);
+            home->slab = NULL;
+            homes->open--;
         }
     }
     if (homes->counted > 0) {
@@ -131,6 +133,8 @@ static void open_home(struct homes *homes, struct ebbi_slab *slab, const void *p
     struct home *home = &homes->at[granule_number(p) % HOMES];
     if (home->slab != NULL) {
         settle_home(homes, home);
+    } else {
+        homes->open++;
     }
     *home = home_of(slab, p);
 }
