@@ -283,8 +283,10 @@ def test_a_snapshot_of_a_process_is_read_again(
         named = ebb("snapshot", pid, "-o", tmp_path / "one.json")
         unnamed = ebb("snapshot", pid)
         printed = ebb("snapshot", pid, "-o", "-")
-        assert "cannot write" in fault("snapshot", pid, "-o", tmp_path)
+        folder = ebb("snapshot", pid, "-o", tmp_path)
         assert "cannot write" in fault("snapshot", pid, "-o", tmp_path / "none" / "x")
+    assert folder.exit_code == 2, folder.output
+    assert "is a directory" in folder.output
     assert named.output == f"Wrote {tmp_path / 'one.json'}.\n"
     assert snapshots.read(tmp_path / "one.json") == looked[0]
     assert looked[0].pid == pid

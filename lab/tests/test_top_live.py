@@ -77,7 +77,7 @@ def test_a_running_process_is_watched_until_it_ends(
             await pilot.press("3")
             await until(pilot, lambda: rows(app)[0].split()[:2] == [str(pid), "program"])
             await pilot.press("4")
-            await until(pilot, lambda: shows(app, "take part in reclamation"))
+            await until(pilot, lambda: shows(app, "1 thread takes part in reclamation"))
             os.kill(pid, signal.SIGKILL)
             await until(pilot, lambda: shows(app, f"Process {pid} has ended."))
             await pilot.press("q")
