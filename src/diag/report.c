@@ -189,7 +189,7 @@ static void at_exit(void *unused)
 static void look_at_exit(void *unused)
 {
     (void)unused;
-    if (ebbi_threads_hold()) {
+    if (ebbi_threads_await()) {
         ebbi_look_alone();
         ebbi_threads_go_on();
     } else {

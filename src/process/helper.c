@@ -18,6 +18,7 @@
 #define LINGER_MS 200
 #define SHORT_MS 1000 // who asks for a longer delay has it
 #define GONE_YIELDS 1000
+#define LAST_STEPS_MS 100
 #define ASKED_MS                                                                                   \
     1000 // between looks at what another process may have asked for, while there is nothing to return
 
@@ -370,6 +371,16 @@ bool ebbi_threads_hold(void)
         ebbi_threads_go_on();
     }
     return alone;
+}
+
+bool ebbi_threads_await(void)
+{
+    bool held = ebbi_threads_hold();
+    for (unsigned ms = 0; !held && seen && no_threads() && ms < LAST_STEPS_MS; ms++) {
+        ebbi_nap(1);
+        held = ebbi_threads_hold();
+    }
+    return held;
 }
 
 void ebbi_threads_go_on(void) { (void)ebbi_helper_state_move(EBBI_HELPER_HELD, EBBI_HELPER_NAPS); }

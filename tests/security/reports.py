@@ -131,6 +131,10 @@ class Reports(Files):
                 self.assertEqual({"address": done.block, "bytes": size}, report["block"])
                 self.check_event(report["allocated"], done.threads[0])
 
+    def test_a_thread_on_its_last_steps_is_waited_for(self) -> None:
+        _, report = self.one("overflow_beside_last_steps", SMALL, CHECKS)
+        self.assertEqual("overflow", report["kind"])
+
     def test_but_not_beside_other_threads(self) -> None:
         done = run("overflow_beside_thread", SMALL, CHECKS, self.file)
         self.assertEqual((OWN_STATUS, []), (done.code, done.reports))

@@ -4,6 +4,7 @@
 // EBB_CHECK=log, and a look whether the heap is sound afterwards. Exit status 7: it has come to its end.
 #define _GNU_SOURCE
 #include <errno.h>
+#include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -27,6 +28,7 @@ enum {
 static _Thread_local char *volatile block;
 static size_t bytes;
 static char foreign[64];
+static pthread_key_t ending;
 
 // ---- kinds -------------------------------------------------------------------------------------
 
@@ -63,6 +65,32 @@ static void overflow_beside_thread(void)
     overflow_kept();
     if (pthread_create(&thread, NULL, sleep_on, NULL) != 0)
         exit(USAGE);
+}
+
+// The thread has ended for the library, as for who joins it, but not yet for the kernel.
+static void end_slowly(void *times)
+{
+    if (--*(int *)times > 0)
+        pthread_setspecific(ending, times);
+    else
+        usleep(30000);
+}
+
+static void *end_at_last(void *unused)
+{
+    static int times = PTHREAD_DESTRUCTOR_ITERATIONS;
+    pthread_setspecific(ending, &times);
+    return unused;
+}
+
+static void overflow_beside_last_steps(void)
+{
+    pthread_t thread;
+    pthread_key_create(&ending, end_slowly);
+    overflow_kept();
+    if (pthread_create(&thread, NULL, end_at_last, NULL) != 0 || pthread_detach(thread) != 0)
+        exit(USAGE);
+    usleep(10000);
 }
 
 // None: the children end at once, in which threads of the parent have blocks half made.
@@ -132,6 +160,7 @@ static const struct kind {
     {"overflow_kept", overflow_kept, 0},
     {"underflow_kept", underflow_kept, 0},
     {"overflow_beside_thread", overflow_beside_thread, 0},
+    {"overflow_beside_last_steps", overflow_beside_last_steps, 0},
     {"fork_beside_threads", fork_beside_threads, 0},
 };
 
