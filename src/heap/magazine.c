@@ -237,7 +237,7 @@ static void **array_split(struct ebbi_heap *heap, size_t slots)
         return NULL;
     }
     void **array = heap->slot_free[found];
-    EBBI_ASSERT(array < heap->slot_end && slots <= (size_t)1 << found);
+    EBBI_ASSERT(slots <= (size_t)1 << found && has_slots(heap, array, (size_t)1 << found));
     heap->slot_free[found] = (void **)array[0];
     array_give_above(heap, array, slots, (size_t)1 << found);
     return array;

@@ -2,6 +2,7 @@
 // Layer heap: a heap whose refills and flushes come fast, and what it may cache for it.
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "support/magazines.h"
 #include "support/slab_walk.h"
@@ -159,6 +160,27 @@ TEST_F(Hot, NoArrayBeginsAtTheGranulesFirstSlots)
     for (const int left : {8, 4, 2, 1}) // what the first part had, to its end
         EXPECT_EQ(heap->slots + EBBI_SLOTS - 2 * left + 1,
                   heap->slot_free[std::bit_width(unsigned(left)) - 1]);
+}
+
+// Where another heap has ended there.
+TEST_F(Hot, MoreSlotsMayLieBelowTheHeap)
+{
+    set_cache("16m");
+    void *below = ebbi_own_take();
+    std::thread([&] {
+        heap = ebbi_heap_get();
+        ASSERT_LT(below, static_cast<void *>(heap));
+        ebbi_own_give(below);
+        tell_time(1, 20 * 200);
+        heap->slot_next = heap->slot_end - 15;
+        std::fill(std::begin(heap->slot_free), std::end(heap->slot_free), nullptr);
+        ebb_free(ebb_malloc(64));
+        ASSERT_EQ(below, heap->more_slots);
+        ebb_free(ebb_malloc(16384)); // what the first part had left
+        EXPECT_LE(heap->slots, magazine(16384).base);
+        EXPECT_GE(heap->slots + EBBI_SLOTS, magazine(16384).base + magazine(16384).slots);
+        ebbi_magazines_audit(heap);
+    }).join();
 }
 
 // More slabs than a flush remembers at a time, each of which comes up again and again.
