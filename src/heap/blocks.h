@@ -12,7 +12,8 @@ void ebbi_magazine_adapt(struct ebbi_heap *heap, unsigned class_number, bool flu
 bool ebbi_magazine_ensure(struct ebbi_heap *heap, unsigned class_number); // false: not now
 void ebbi_magazines_tell_time(struct ebbi_heap *heap, uint32_t now_ms);   // of a refill or flush
 bool ebbi_magazines_owe(const struct ebbi_heap *heap); // it has more than it may keep
-unsigned ebbi_magazines_turn(struct ebbi_heap *heap);  // the class that is to go home next; 0: none
+unsigned ebbi_magazines_hand(struct ebbi_heap *heap);  // the class that is to go home next; 0: none
+unsigned ebbi_magazines_turn(struct ebbi_heap *heap);  // the same, at one in so many calls
 void ebbi_magazines_lend(struct ebbi_heap *heap);      // nobody uses them; under own.lock
 void ebbi_magazines_lend_no_more(struct ebbi_heap *heap);   // its thread does
 size_t ebbi_magazines_charge(const struct ebbi_heap *heap); // what charged_bytes is to be
@@ -46,7 +47,9 @@ bool ebbi_held_rest(void);                   // what EBB_CHECK holds is free; tr
 void ebbi_flush_all(struct ebbi_heap *heap); // and the outbox
 void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from); // of the arrays from this one on
 void ebbi_flush_foreign(struct ebbi_heap *heap);             // the outbox, and trays
-void ebbi_flush_turn(struct ebbi_heap *heap);                // one that stood still makes room
+void ebbi_flush_quiet(
+    struct ebbi_heap *heap); // of a thread that was parked: what it seems not to need
+void ebbi_flush_turn(struct ebbi_heap *heap); // one that stood still makes room
 // Its thread ends: everything that is free goes home.
 void ebbi_heap_rest(struct ebbi_heap *heap);
 

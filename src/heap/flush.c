@@ -6,6 +6,8 @@
 #include "heap/lately.h"
 
 #define ONLY_FREES 3 // flushes in a row
+#define QUIET_FOREIGN 2
+#define QUIET_MOST 8 // arrays at once
 
 // Behind the lock. Class 0: of several.
 static void tell_flush(unsigned class_number, size_t count)
@@ -153,6 +155,25 @@ static void flush_from(struct ebbi_heap *heap, unsigned from)
 void ebbi_flush_all(struct ebbi_heap *heap) { flush_from(heap, 1); }
 
 void ebbi_flush_foreign(struct ebbi_heap *heap) { flush_from(heap, EBBI_CLASS_COUNT); }
+
+// Without a refill or flush since the last time its arrays are more than enough, or just so: one array
+// goes, and where that one is not wanted back until the next time two, and so on.
+void ebbi_flush_quiet(struct ebbi_heap *heap)
+{
+    bool quiet = heap->events == heap->quiet_events;
+    heap->quiet_events = heap->events;
+    heap->quiet = quiet ? (uint8_t)ebbi_min(heap->quiet + 1u, QUIET_MOST) : 0;
+    if (heap->quiet == QUIET_FOREIGN) {
+        ebbi_flush_foreign(heap);
+    }
+    unsigned class_number = 1;
+    for (unsigned i = 0; i < heap->quiet && class_number != 0; i++) {
+        class_number = ebbi_magazines_hand(heap);
+        if (class_number != 0) {
+            flush_class(heap, class_number);
+        }
+    }
+}
 
 void ebbi_flush_idle(struct ebbi_heap *heap, unsigned from)
 {

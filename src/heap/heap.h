@@ -116,10 +116,12 @@ struct ebbi_heap {
     // The thread's alone, unless it is said.
     uint32_t events;       // refills and flushes
     uint32_t swept_events; // of these, those before the last sweep
+    uint32_t quiet_events; // those before its thread was unparked last
     uint32_t slow_events;  // those before slow_ms
     uint32_t slow_ms;      // when the last one was
     uint32_t hot_ms;       // when there were many; 0: never
     uint16_t lane;
+    uint8_t quiet;       // how often in a row there were none in between
     uint8_t exit_rounds; // of the thread's destructors
     uint8_t turns;       // that were asked for, modulo 256; see magazine.c
     uint8_t hand;        // the class where the next one goes on

@@ -440,11 +440,8 @@ bool ebbi_magazines_owe(const struct ebbi_heap *heap)
     return part != 0 && ebbi_load_relaxed(&shared.bytes) > bound_of(heap, part);
 }
 
-unsigned ebbi_magazines_turn(struct ebbi_heap *heap)
+unsigned ebbi_magazines_hand(struct ebbi_heap *heap)
 {
-    if (++heap->turns % TURN_PART != 0) {
-        return 0;
-    }
     for (unsigned i = 0; i < 2 * EBBI_CLASS_COUNT; i++) {
         heap->hand = heap->hand % (EBBI_CLASS_COUNT - 1u) + 1;
         struct ebbi_magazine *m = &heap->magazines[heap->hand];
@@ -456,6 +453,11 @@ unsigned ebbi_magazines_turn(struct ebbi_heap *heap)
         }
     }
     return 0;
+}
+
+unsigned ebbi_magazines_turn(struct ebbi_heap *heap)
+{
+    return ++heap->turns % TURN_PART == 0 ? ebbi_magazines_hand(heap) : 0;
 }
 
 size_t ebbi_magazine_count(const struct ebbi_heap *heap, unsigned number)

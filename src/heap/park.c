@@ -68,6 +68,9 @@ EBBI_NOINLINE void ebbi_unpark(struct ebbi_heap *heap)
         ebbi_source_set(&heap->fast);
     }
     ebbi_lock_drop(&heap->own.lock);
+    if (heap->inside == 1) { // else amid a call, which may have an array in hand
+        ebbi_flush_quiet(heap);
+    }
     ebbi_helper_kick(); // so that it is parked again
 }
 

@@ -98,6 +98,7 @@ static inline void ebbi_magazines_lend(struct ebbi_heap *heap)
 static inline void ebbi_magazines_lend_no_more(struct ebbi_heap *heap) { heap->lends($) = 0; }
 static inline void ebbi_heap_prepare(struct ebbi_fast *) {} // the stage has
 static inline void *ebbi_malloc_slow(size_t, ebbi_site) { return nullptr; }
+void ebbi_flush_quiet(struct ebbi_heap *heap);
 void *ebbi_malloc_empty(size_t bytes, ebbi_site site);
 void ebbi_free_slow(void *p, ebbi_site site);
 static inline void ebbi_free_given_slow(void *p, size_t, size_t, ebbi_site site)
