@@ -11,7 +11,8 @@
 // errno = ENOMEM and has changed nothing; sizes above PTRDIFF_MAX always fail. A pointer into a block,
 // or from elsewhere, ends the process by abort() after one line on stderr that starts with "ebbtide: ",
 // the program's name and its process: "ebbtide: redis-server[1234]: double free: ...". So does a block
-// that is free already when it is freed or resized, as far as ebb_free says; or retired, mostly later.
+// that is free already when it is freed or resized, as far as ebb_free says (where it is resized in its place, at
+// that call or never); or retired, mostly later.
 //
 // None of them creates a thread, takes a lock of libc, or is a point of cancellation. A signal handler
 // that calls one which it has interrupted is told so, in the same way, instead of waiting for itself.
@@ -112,16 +113,17 @@ EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
 // live; blocks that wait for a grace period are live until it is over. What running threads do in the
 // meantime may be missed.
 struct ebb_stats {
-    size_t resident;      // VmRSS; the sum of our own items where /proc cannot be read
-    size_t resident_live; // pages' parts under what the program asked for
+    size_t resident; // VmRSS; the sum of our own items where /proc cannot be read
     size_t
-        resident_rounding;  // parts that rounding up to block sizes added (an estimate by sampling)
-    size_t resident_cached; // parts under blocks in magazines
-    size_t resident_pinned; // parts under free blocks of part-full slabs
-    size_t resident_free;   // free spans, not yet returned
+        resident_live; // pages' parts under what the program asked for, or once did of an object that realloc has cut
+    size_t
+        resident_rounding; // parts that rounding up to block sizes added (an estimate by sampling), and behind large objects
+    size_t resident_cached;   // parts under blocks in magazines
+    size_t resident_pinned;   // parts under free blocks of part-full slabs
+    size_t resident_free;     // free spans, not yet returned
     size_t resident_metadata; // headers, bitmaps, heaps
     size_t resident_other;    // not ours: code, stacks, files, other mappings
-    size_t live_bytes;        // blocks and large objects in use, by their full size
+    size_t live_bytes;        // blocks and large objects in use, by their usable size
     size_t live_blocks;       // their number
     size_t cached_bytes;      // in magazines, by their full size, on untouched pages too
     size_t slab_bytes;        // address space of slabs
@@ -173,9 +175,9 @@ struct ebb_snapshot {
     size_t
         dirty_bytes; // of them, freed since their pages were looked at, if they ever are: see below
     size_t
-        pinned_bytes;  // of them, at most, left there then, as blocks in use lie on the same pages
-    size_t slab_bytes; // address space of slabs
-    size_t span_bytes; // other spans: large objects, regions, the allocator's own
+        pinned_bytes; // of them, at most, left there then, as blocks in use or in caches lie on the same pages
+    size_t slab_bytes;       // address space of slabs
+    size_t span_bytes;       // other spans: large objects, regions, the allocator's own
     size_t dirty_span_bytes; // free spans and kept mappings, not yet returned
     size_t huge_bytes;       // mappings of huge objects
     size_t huge_count;       // number

@@ -49,8 +49,18 @@ static bool is_plain(void)
     return source == NULL || (source->region == NULL && source->own.label == NULL);
 }
 
+// A block that was free already may have made way for the new one, with all of its slab: its free would take that.
+static void *moved(void *to, void *p, unsigned tag)
+{
+    if (EBBI_UNLIKELY(ebbi_tag_of(p) != tag)) {
+        ebbi_slab_report_gone(p);
+    }
+    return to;
+}
+
 static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
+    unsigned tag = ebbi_tag_of(p);
     const struct ebbi_heap *source = ebbi_source_get();
     const struct ebb_region *region = source != NULL ? source->region : NULL;
     size_t room = ebbi_check_is_on() ? bytes : room_to_grow(region, old_bytes, bytes);
@@ -62,7 +72,7 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
     if (to == NULL) {
         return NULL;
     }
-    ebbi_large_copy(to, p, ebbi_min(old_bytes, bytes));
+    ebbi_large_copy(moved(to, p, tag), p, ebbi_min(old_bytes, bytes));
     ebbi_free_at(p, site);
     return to;
 }
@@ -305,11 +315,12 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
         return p;
     }
     int saved = errno;
+    unsigned tag = ebbi_tag_of(p);
     size_t room = room_to_grow(region, old_bytes, bytes);
     void *to = ebbi_region_malloc(region, room);
     to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
     if (to != NULL) {
-        memcpy(to, p, ebbi_min(old_bytes, bytes));
+        memcpy(moved(to, p, tag), p, ebbi_min(old_bytes, bytes));
         ebbi_free(p, EBBI_BY_ANY);
     } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
         errno = saved;

@@ -206,12 +206,12 @@ void ebbi_heap_rest(struct ebbi_heap *heap)
 }
 
 // A block in use starts at p, as far as can be seen: it is not among the `count` blocks that were freed
-// before it, of which the newest few are looked at, nor has it gone home to an owner that can be asked.
+// before it, of which the newest few are looked at, nor on its way home, nor has it got there where the owner can be asked.
 static void check_block(struct ebbi_heap *heap, void *const *freed, size_t count, void *p)
 {
     const struct ebbi_slab *slab = ebbi_slab_of(p);
     unsigned block = ebbi_slab_block(slab, p);
-    bool is_free = false;
+    bool is_free = ebbi_slab_is_given(slab, block);
     for (size_t i = 1; i <= EBBI_LATELY && i <= count; i++) {
         is_free |= freed[count - i] == p;
     }

@@ -203,6 +203,20 @@ bool ebbi_os_is_threaded(void)
 #endif
 }
 
+bool ebbi_os_first_has_ended(void)
+{
+    char text[64]; // "number (name) state ...", a name of 15 bytes at most
+    size_t length = 0;
+    if (ebbi_os_call_begins()) {
+        length = read_small_file("/proc/self/stat", text, sizeof text);
+        ebbi_os_call_ends();
+    }
+    while (length > 0 && text[length - 1] != ')') {
+        length--;
+    }
+    return length > 0 && length + 1 < sizeof text && text[length + 1] == 'Z';
+}
+
 size_t ebbi_os_resident_bytes(void)
 {
     char text[128];

@@ -87,6 +87,8 @@ uint32_t ebbi_os_process_number(void);
 uint32_t ebbi_os_thread_number(void); // of the calling thread, as the kernel and its tools name it
 // Of a thread of the process, as it is now; 0: it is no more, or there is no way to ask. Opens a file: for statistics alone.
 size_t ebbi_os_thread_name(uint32_t number, char *name, size_t size);
+// The process's first thread has done its last step, and others go on. Opens a file.
+bool ebbi_os_first_has_ended(void);
 bool ebbi_os_is_first_thread(void); // the calling thread is the process's first
 void ebbi_os_yield(void);           // the rest of the time slice; below a filter a moment of it
 

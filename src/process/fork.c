@@ -62,12 +62,19 @@ static bool holds_a_lock(void)
     return holds;
 }
 
+// Checks are to look at what the child has in use, which they don't where anybody was at work.
+static bool forks_alone(void)
+{
+    return ebbi_check_is_on() && ebbi_threads_are_seen() ? ebbi_threads_await()
+                                                         : ebbi_threads_hold();
+}
+
 static void prepare(void)
 {
     // A thread whose end has been seen is counted no more: there may be others beside it.
     bool may_be_alone = ebbi_current() != &ebbi_heap_gone;
     // relaxed: set by this thread or of no matter
-    if (ebbi_load_relaxed(&ebbi_dying) || (may_be_alone && ebbi_threads_hold())) {
+    if (ebbi_load_relaxed(&ebbi_dying) || (may_be_alone && forks_alone())) {
         takes_locks = false;
         return;
     }

@@ -351,12 +351,21 @@ void ebbi_threads_first_ends(void)
     last_ends();
 }
 
-bool ebbi_threads_hold(void)
+// One that ends, behind its last destructor that we see or as a helper, may be in a call all the same.
+static bool nobody_else(bool helper_is_there)
+{
+    uint32_t count = ebbi_os_thread_count();
+    uint32_t gone =
+        ebbi_load_relaxed(&first_gone) != 0 && ebbi_os_first_has_ended(); // relaxed: its own
+    return count <= 1 + helper_is_there + gone && (seen || count != 0);
+}
+
+static bool hold(void)
 {
     if (!ebbi_os_is_threaded()) {
         return true;
     }
-    if (!seen || !no_threads()) {
+    if (seen && !no_threads()) {
         return false;
     }
     uint32_t before = ebbi_helper_state();
@@ -365,20 +374,21 @@ bool ebbi_threads_hold(void)
         (before >= EBBI_HELPER_BUSY || !ebbi_helper_state_move(before, EBBI_HELPER_HELD))) {
         return false;
     }
-    // One that ends, behind its last destructor that we see or as a helper, may be in a call all the same.
-    bool alone = ebbi_os_thread_count() <= (is_there ? 2u : 1u);
+    bool alone = nobody_else(is_there);
     if (!alone) {
         ebbi_threads_go_on();
     }
     return alone;
 }
 
+bool ebbi_threads_hold(void) { return (seen || !ebbi_os_is_threaded()) && hold(); }
+
 bool ebbi_threads_await(void)
 {
-    bool held = ebbi_threads_hold();
-    for (unsigned ms = 0; !held && seen && no_threads() && ms < LAST_STEPS_MS; ms++) {
+    bool held = hold();
+    for (unsigned ms = 0; !held && (!seen || no_threads()) && ms < LAST_STEPS_MS; ms++) {
         ebbi_nap(1);
-        held = ebbi_threads_hold();
+        held = hold();
     }
     return held;
 }

@@ -85,7 +85,7 @@ void ebbi_threads_less(void);
 void ebbi_threads_first_ends(void);
 // True: certainly no other thread uses the heap, nor does the helper until ebbi_threads_go_on.
 bool ebbi_threads_hold(void);
-// Waits before, for a tenth of a second at most, where there is none but one on its last steps, or the helper in a pass.
+// Waits before, for a tenth of a second at most, where there may be none but one on its last steps, or the helper in a pass.
 bool ebbi_threads_await(void);
 void ebbi_threads_go_on(void);
 // A destructor ends this thread: another helper may start, if it is one.

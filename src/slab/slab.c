@@ -381,6 +381,12 @@ void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uin
     ebbi_slab_report_double_free((void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
 }
 
+void ebbi_slab_report_gone(const void *p)
+{
+    ebbi_report_said(misuse_of("double free", p, 0, 0),
+                     "%p, and all blocks around it, were free already", p);
+}
+
 void ebbi_slab_report_late_free(const struct ebbi_slab *slab)
 {
     ebbi_report_said((struct ebbi_report){.kind = {"double free"}},

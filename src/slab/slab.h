@@ -194,6 +194,8 @@ EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
 // Returns where the process goes on, as ebbi_misuse does; the next one, of a free, never.
 void ebbi_slab_misuse_no_block(const struct ebbi_slab *slab, const void *p, const char *what);
 EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p);
+// Of a block whose slab has ended, and made way for something else.
+EBBI_NORETURN void ebbi_slab_report_gone(const void *p);
 // What the owner's pending list says of this slab can only come from a block that was freed twice.
 EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 
@@ -271,6 +273,13 @@ struct ebbi_word_run {
     unsigned word;
     unsigned count;
 };
+
+// Whether somebody has given it, and the owner has not seen it yet. A block in use never is. Any thread.
+EBBI_INLINE bool ebbi_slab_is_given(const struct ebbi_slab *slab, unsigned block)
+{
+    // relaxed: whoever has the block has it from behind the exchange that took the bit
+    return (ebbi_load_relaxed(&ebbi_slab_remote(slab)[block / 64]) >> (block % 64) & 1) != 0;
+}
 
 // Whether two blocks lie so near to each other that they may well be of one word.
 EBBI_INLINE bool ebbi_slab_is_near(const struct ebbi_division *by, const void *p, const void *other)

@@ -73,6 +73,7 @@ static void many(size_t size, long backwards)
 
 // Threads are there before the first free, for their start might be given the block, rightly.
 static char *victim;
+static size_t victim_size;
 static atomic_int turn, stays;
 
 static void *frees_in_turn(void *mine)
@@ -126,6 +127,29 @@ static void reallocates(size_t size, long larger)
         return;
     record->kept[record->kept_count++] = q;
     memset(q, 0x3c, size);
+}
+
+enum { TOGETHER = 21 };
+
+static void *makes(void *blocks)
+{
+    for (int i = 0; i < TOGETHER; i++)
+        MUST((((char **)blocks)[i] = malloc(victim_size)) != NULL, "no memory");
+    return NULL;
+}
+
+// realloc of the first of many that are free, to a smaller class: it may need what these leave.
+static void replaces(size_t size, long unused)
+{
+    (void)unused;
+    char *blocks[TOGETHER];
+    victim_size = size;
+    pthread_join(start(makes, blocks), NULL);
+    for (int i = 0; i < TOGETHER; i++)
+        free(blocks[i]);
+    char *q = realloc(blocks[0], size / 3);
+    for (int i = 0; q != NULL && i < 64; i++)
+        MUST(malloc(size / 3) != q, "what realloc gave is another's");
 }
 
 static void measures(size_t size, long unused)
@@ -200,6 +224,13 @@ static void try_at_once(const struct misuse *misuse)
         try_misuse(misuse, large, 0, 1);
 }
 
+static void try_replaces(const struct misuse *misuse)
+{
+    static const size_t long_ones[] = {60000, 100000, 131072, 0};
+    for (int i = 0; i < 15; i++)
+        try_misuse(misuse, long_ones, 0, 0);
+}
+
 int main(int argc, char **argv)
 {
     static const struct misuse list[] = {{"twice", twice},
@@ -209,6 +240,7 @@ int main(int argc, char **argv)
                                          {"many", many},
                                          {"two_threads", two_threads},
                                          {"reallocates", reallocates},
+                                         {"replaces", replaces},
                                          {"measures", measures},
                                          {"after_trim", after_trim},
                                          {"by_fork", by_fork},
@@ -220,6 +252,8 @@ int main(int argc, char **argv)
     const struct misuse *misuse = find_misuse(list, argv[1]);
     if (misuse->run == at_once)
         try_at_once(misuse);
+    else if (misuse->run == replaces)
+        try_replaces(misuse);
     else
         try_misuse(misuse, sizes, argc > 2 ? atol(argv[2]) : 0, 0);
     return pass("one owner each");

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Reports as lines of JSON in the file of EBB_CHECK_REPORT: `reports.py PROGRAM LIBRARY`.
+"""Reports as lines of JSON in the file of EBB_CHECK_REPORT: `reports.py PROGRAM LIBRARY WITH_IT`.
 
-PROGRAM is reports/misuse.c. Exit status: 0; 1 when a test failed; 2 for bad usage."""
+PROGRAM is reports/misuse.c, and WITH_IT the same with the library in it. Exit status: 0; 1 when a test failed; 2 for bad usage."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HARMLESS = {
 }
 
 Report = dict[str, object]
-program, library = "", ""
+program, library, with_it = "", "", ""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,8 @@ def start(
     command: list[str], settings: dict[str, str], path: str
 ) -> subprocess.CompletedProcess[bytes]:
     environment = {key: value for key, value in os.environ.items() if not key.startswith("EBB_")}
-    environment |= settings | {"LD_PRELOAD": library, "EBB_CHECK_REPORT": path}
+    environment |= settings | {"EBB_CHECK_REPORT": path}
+    environment["LD_PRELOAD"] = "" if command[0] == with_it else library
     return subprocess.run(
         command, env=environment, capture_output=True, check=False, timeout=LIMIT_S
     )
@@ -134,6 +135,20 @@ class Reports(Files):
     def test_a_thread_on_its_last_steps_is_waited_for(self) -> None:
         _, report = self.one("overflow_beside_last_steps", SMALL, CHECKS)
         self.assertEqual("overflow", report["kind"])
+
+    def test_whoever_ends_the_process(self) -> None:
+        for how, times in (("last", 3), ("child", 50)):
+            for _ in range(times):
+                Path(self.file).unlink(missing_ok=True)
+                done = start([program, "overflow_kept", str(SMALL), how], CHECKS, self.file)
+                kinds = [report["kind"] for report in read(self.file)]
+                self.assertEqual(["overflow"], kinds, (how, done))
+
+    def test_with_the_library_in_the_program(self) -> None:
+        for kind in ("overflow", "underflow"):
+            done = run(f"{kind}_kept", SMALL, CHECKS, self.file, command=with_it)
+            self.assertEqual([kind], [report["kind"] for report in done.reports], done)
+            Path(self.file).unlink()
 
     def test_but_not_beside_other_threads(self) -> None:
         done = run("overflow_beside_thread", SMALL, CHECKS, self.file)
@@ -293,11 +308,11 @@ class Logs(Files):
 
 
 def main() -> int:
-    global program, library
-    if len(sys.argv) != 3:
+    global program, library, with_it
+    if len(sys.argv) != 4:
         print(__doc__, file=sys.stderr)
         return 2
-    program, library = sys.argv[1:]
+    program, library, with_it = sys.argv[1:]
     tests = unittest.defaultTestLoader.loadTestsFromModule(sys.modules[__name__])
     return 0 if unittest.TextTestRunner().run(tests).wasSuccessful() else 1
 

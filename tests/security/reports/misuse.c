@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // One kind of misuse, the library preloaded: `misuse KIND BYTES`. The first thread allocates, a second one frees, a third one
 // misuses; their numbers, and the block's address, are on stdout before that. `misuse KIND BYTES alone|threads|fork`: thousands, for
-// EBB_CHECK=log, and a look whether the heap is sound afterwards. Exit status 7: it has come to its end.
+// EBB_CHECK=log, and a look whether the heap is sound afterwards. `misuse KIND BYTES last|child`: the last thread ends the
+// process, or it is a child of fork that comes to its end. Exit status 7: it has come to its end.
 #define _GNU_SOURCE
 #include <errno.h>
 #include <limits.h>
@@ -207,6 +208,49 @@ static void run_once(const struct kind *kind)
     in_thread(misuse_it, &step);
 }
 
+static void *end_soon(void *unused)
+{
+    usleep(20000);
+    return unused;
+}
+
+static void end_as_last(void)
+{
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, end_soon, NULL) != 0)
+        exit(USAGE);
+    pthread_exit(NULL);
+}
+
+static void *end_at_once(void *unused)
+{
+    free(malloc(10));
+    return unused;
+}
+
+// Behind threads that have been joined.
+static void end_in_child(void)
+{
+    int status = 0;
+    pthread_t threads[20];
+    for (int i = 0; i < 20; i++)
+        pthread_create(&threads[i], NULL, end_at_once, NULL);
+    for (int i = 0; i < 20; i++)
+        pthread_join(threads[i], NULL);
+    pid_t child = fork();
+    if (child == 0)
+        exit(OWN_STATUS);
+    _exit(waitpid(child, &status, 0) == child && WIFSIGNALED(status) ? OWN_STATUS : UNSOUND);
+}
+
+static void run_to_end(const struct kind *kind, const char *how)
+{
+    run_once(kind);
+    if (strcmp(how, "last") == 0)
+        end_as_last();
+    end_in_child();
+}
+
 // ---- thousands -----------------------------------------------------------------------------------
 
 // Blocks that are filled, kept and looked at: nobody else has them.
@@ -254,6 +298,8 @@ static void run_threads(const struct kind *kind)
 static void run_loop(const struct kind *kind, const char *how)
 {
     int status = 0;
+    if (strcmp(how, "last") == 0 || strcmp(how, "child") == 0)
+        run_to_end(kind, how);
     run_many((void *)kind);
     if (strcmp(how, "threads") == 0)
         run_threads(kind);

@@ -368,6 +368,7 @@ void ebbi_os_join_thread(uintptr_t handle)
 }
 
 bool ebbi_os_is_own_thread(void *(*run)(void *)) { return real_os_is_own_thread(run); }
+bool ebbi_os_first_has_ended(void) { return real_os_first_has_ended(); }
 bool ebbi_os_is_first_thread(void) { return real_os_is_first_thread(); }
 void ebbi_os_streams_lock(void) { real_os_streams_lock(); }
 void ebbi_os_streams_unlock(void) { real_os_streams_unlock(); }

@@ -39,6 +39,7 @@
 #define ebbi_os_wake real_os_wake
 #define ebbi_os_start_thread real_os_start_thread
 #define ebbi_os_may_look real_os_may_look
+#define ebbi_os_first_has_ended real_os_first_has_ended
 #define ebbi_os_is_first_thread real_os_is_first_thread
 #define ebbi_os_join_thread real_os_join_thread
 #define ebbi_os_leave_thread real_os_leave_thread

@@ -44,6 +44,7 @@ bool real_os_membarrier(void);
 void real_os_wait(uint32_t *word, uint32_t expected, uint32_t timeout_ms);
 void real_os_wake(uint32_t *word, int how_many);
 uintptr_t real_os_start_thread(const struct ebbi_os_thread *thread);
+bool real_os_first_has_ended(void);
 bool real_os_is_first_thread(void);
 void real_os_join_thread(uintptr_t handle);
 void real_os_leave_thread(uintptr_t handle);
