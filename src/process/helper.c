@@ -360,7 +360,7 @@ static bool nobody_else(bool helper_is_there)
     return count <= 1 + helper_is_there + gone && (seen || count != 0);
 }
 
-static bool hold(void)
+static bool hold_helper(void)
 {
     if (!ebbi_os_is_threaded()) {
         return true;
@@ -381,14 +381,14 @@ static bool hold(void)
     return alone;
 }
 
-bool ebbi_threads_hold(void) { return (seen || !ebbi_os_is_threaded()) && hold(); }
+bool ebbi_threads_hold(void) { return (seen || !ebbi_os_is_threaded()) && hold_helper(); }
 
 bool ebbi_threads_await(void)
 {
-    bool held = hold();
+    bool held = hold_helper();
     for (unsigned ms = 0; !held && (!seen || no_threads()) && ms < LAST_STEPS_MS; ms++) {
         ebbi_nap(1);
-        held = hold();
+        held = hold_helper();
     }
     return held;
 }
