@@ -14,6 +14,7 @@ void ebbi_magazines_tell_time(struct ebbi_heap *heap, uint32_t now_ms);   // of 
 bool ebbi_magazines_owe(const struct ebbi_heap *heap); // it has more than it may keep
 unsigned ebbi_magazines_hand(struct ebbi_heap *heap);  // the class that is to go home next; 0: none
 unsigned ebbi_magazines_turn(struct ebbi_heap *heap);  // the same, at one in so many calls
+void ebbi_magazines_extend(struct ebbi_heap *heap);    // it lacks slots; no lock is held
 void ebbi_magazines_lend(struct ebbi_heap *heap);      // nobody uses them; under own.lock
 void ebbi_magazines_lend_no_more(struct ebbi_heap *heap);   // its thread does
 size_t ebbi_magazines_charge(const struct ebbi_heap *heap); // what charged_bytes is to be

@@ -94,6 +94,9 @@ static bool flush(struct ebbi_heap *heap, unsigned class_number, void *p)
     if (!has_array) {
         ebbi_flush_turn(heap);
     }
+    if (EBBI_UNLIKELY(heap->lacks_slots)) {
+        ebbi_magazines_extend(heap);
+    }
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_purge_tick(heap);
     return has_array;
@@ -157,12 +160,16 @@ void ebbi_flush_all(struct ebbi_heap *heap) { flush_from(heap, 1); }
 void ebbi_flush_foreign(struct ebbi_heap *heap) { flush_from(heap, EBBI_CLASS_COUNT); }
 
 // Without a refill or flush since the last time its arrays are more than enough, or just so: one array
-// goes, and where that one is not wanted back until the next time two, and so on.
+// goes, then two, and so on. Where more than half as many were wanted back it begins anew.
 void ebbi_flush_quiet(struct ebbi_heap *heap)
 {
-    bool quiet = heap->events == heap->quiet_events;
+    uint32_t wanted = heap->events - heap->quiet_events;
     heap->quiet_events = heap->events;
-    heap->quiet = quiet ? (uint8_t)ebbi_min(heap->quiet + 1u, QUIET_MOST) : 0;
+    if (wanted == 0) {
+        heap->quiet = (uint8_t)ebbi_min(heap->quiet + 1u, QUIET_MOST);
+    } else if (wanted > heap->quiet / 2u) {
+        heap->quiet = 0;
+    }
     if (heap->quiet == QUIET_FOREIGN) {
         ebbi_flush_foreign(heap);
     }

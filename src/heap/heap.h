@@ -132,6 +132,7 @@ struct ebbi_heap {
     bool amid;           // its thread is between ebbi_lock_owner and ebbi_unlock_owner
     bool counted;        // its thread, among those that helper.c counts
     bool has_regions;    // its thread may own some
+    bool lacks_slots;    // it is hot, and may have more
     bool lends;          // what its magazines are charged; under own.lock, as `parked` is changed
     bool had_regions;    // never destroyed: ebbi_sheet_owner_revoke may still look at it
     uint32_t

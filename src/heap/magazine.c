@@ -250,13 +250,9 @@ static bool wants_more_slots(const struct ebbi_heap *heap)
 }
 
 // What is left of the first part becomes arrays.
-static void open_more_slots(struct ebbi_heap *heap)
+static void open_more_slots(struct ebbi_heap *heap, void **more)
 {
-    void **more = ebbi_own_take();
-    if (more == NULL) {
-        heap->refused_ms = heap->slow_ms;
-        return;
-    }
+    ebbi_assert_held(&heap->own.lock);
     while (heap->slot_next < heap->slot_end) {
         size_t slots = (size_t)1 << log2_of((size_t)(heap->slot_end - heap->slot_next));
         slots = ebbi_min(slots, (size_t)1 << (EBBI_SLOT_SIZES - 1));
@@ -268,15 +264,28 @@ static void open_more_slots(struct ebbi_heap *heap)
     heap->slot_end = more + EBBI_GRANULE / sizeof(void *);
 }
 
+// Behind the lock under which they were missed: a granule may cost a system call, and who forks waits for the lock.
+void ebbi_magazines_extend(struct ebbi_heap *heap)
+{
+    EBBI_ASSERT(heap->lacks_slots);
+    heap->lacks_slots = false;
+    void *more = ebbi_own_take();
+    ebbi_lock_take(&heap->own.lock);
+    if (more != NULL) {
+        open_more_slots(heap, more);
+    } else {
+        heap->refused_ms = heap->slow_ms;
+    }
+    ebbi_lock_drop(&heap->own.lock);
+}
+
 static void **array_take(struct ebbi_heap *heap, size_t slots)
 {
     if (heap->slot_free[log2_of(slots)] != NULL) {
         return array_split(heap, slots);
     }
-    if ((size_t)(heap->slot_end - heap->slot_next) < slots && wants_more_slots(heap)) {
-        open_more_slots(heap);
-    }
     if ((size_t)(heap->slot_end - heap->slot_next) < slots) {
+        heap->lacks_slots = wants_more_slots(heap);
         return array_split(heap, slots);
     }
     void **array = heap->slot_next;

@@ -46,6 +46,9 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes, 
     if (!has_array) {
         ebbi_flush_turn(heap); // for the next time
     }
+    if (EBBI_UNLIKELY(heap->lacks_slots)) {
+        ebbi_magazines_extend(heap);
+    }
     EBBI_MAGAZINES_AUDIT(heap, heap->events);
     ebbi_helper_kick(); // there is something in a magazine
     return got > 0;

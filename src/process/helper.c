@@ -386,7 +386,7 @@ bool ebbi_threads_hold(void) { return (seen || !ebbi_os_is_threaded()) && hold_h
 bool ebbi_threads_await(void)
 {
     bool held = hold_helper();
-    for (unsigned ms = 0; !held && (!seen || no_threads()) && ms < LAST_STEPS_MS; ms++) {
+    for (uint32_t ms = 0; !held && (!seen || no_threads()) && ms < LAST_STEPS_MS; ms++) {
         ebbi_nap(1);
         held = hold_helper();
     }

@@ -152,9 +152,11 @@ TEST_F(Hot, NoArrayBeginsAtTheGranulesFirstSlots)
     tell_time(1, 20 * 200);
     heap->slot_next = heap->slot_end - 15;
     std::fill(std::begin(heap->slot_free), std::end(heap->slot_free), nullptr);
-    ebb_free(ebb_malloc(64));
+    heap->lacks_slots = true;
+    ebbi_magazines_extend(heap);
     auto *more = static_cast<void **>(heap->more_slots);
     ASSERT_NE(nullptr, more);
+    ebb_free(ebb_malloc(64));
     EXPECT_LE(more + EBBI_LATELY - 1, magazine(64).base);
     EXPECT_EQ(more + EBBI_GRANULE / sizeof(void *), heap->slot_end);
     for (const int left : {8, 4, 2, 1}) // what the first part had, to its end
@@ -174,6 +176,7 @@ TEST_F(Hot, MoreSlotsMayLieBelowTheHeap)
         tell_time(1, 20 * 200);
         heap->slot_next = heap->slot_end - 15;
         std::fill(std::begin(heap->slot_free), std::end(heap->slot_free), nullptr);
+        ebb_free(ebb_malloc(64));
         ebb_free(ebb_malloc(64));
         ASSERT_EQ(below, heap->more_slots);
         ebb_free(ebb_malloc(16384)); // what the first part had left

@@ -74,6 +74,20 @@ TEST_F(Quiet, ARefillOrAFlushBeginsAnew)
     }
 }
 
+// Up to half of what went home may be wanted: as much goes the next time.
+TEST_F(Quiet, FewRefillsLeaveItAtThat)
+{
+    come_back(heap);
+    come_back(heap);
+    EXPECT_EQ(4U, charged_arrays());
+    heap->events++;
+    come_back(heap);
+    EXPECT_EQ(2U, charged_arrays());
+    heap->events += 2;
+    come_back(heap);
+    EXPECT_EQ(2U, charged_arrays());
+}
+
 // An array that a call has in hand stays.
 TEST_F(Quiet, NothingGoesAmidACall)
 {
