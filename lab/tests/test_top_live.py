@@ -12,6 +12,7 @@ import struct
 import subprocess
 import sys
 import termios
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -191,14 +192,21 @@ def test_it_runs_on_a_terminal_in_colour_and_without(
     assert bool(colours) != bool(environment)
 
 
+@pytest.mark.parametrize("ignored", [None, signal.SIGHUP])  # as below nohup
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT])
 def test_a_signal_leaves_the_terminal_as_it_was(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals,
+    ignored: signal.Signals | None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    handler = "SIG_DFL" if ignored is None else "SIG_IGN"  # whatever this process does with it
+    code = f"import signal; signal.signal(signal.SIGHUP, signal.{handler}); {TOP_CODE}"
+    ends_by = number if number != ignored else signal.SIGTERM
     far, near = pty.openpty()  # `near` can be looked at behind the end
     before = termios.tcgetattr(near)
     with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
-        command = [sys.executable, "-c", TOP_CODE, "top", str(pid)]
+        command = [sys.executable, "-c", code, "top", str(pid)]
         environment = {**os.environ, "TERM": "xterm-256color"}
         top = subprocess.Popen(command, stdin=near, stdout=near, stderr=near, env=environment)
         seen = b""
@@ -206,10 +214,13 @@ def test_a_signal_leaves_the_terminal_as_it_was(
             seen += os.read(far, 65536)
         assert termios.tcgetattr(near) != before
         top.send_signal(number)
+        if ends_by != number:
+            time.sleep(0.2)  # it would end by the first
+            top.send_signal(ends_by)
         while top.poll() is None or select.select([far], [], [], 0)[0]:
             if select.select([far], [], [], 0.1)[0]:
                 seen += os.read(far, 65536)
-    assert top.returncode == -number
+    assert top.returncode == -ends_by
     assert termios.tcgetattr(near) == before
     assert seen.rfind(b"\x1b[?1049l") > seen.rfind(b"\x1b[?1049h")
     os.close(far)

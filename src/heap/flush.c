@@ -5,9 +5,9 @@
 #include "heap/blocks.h"
 #include "heap/lately.h"
 
-#define ONLY_FREES 3 // flushes in a row
-#define QUIET_FOREIGN 2
-#define QUIET_MOST 8 // arrays at once
+#define ONLY_FREES 3    // flushes in a row
+#define QUIET_FOREIGN 2 // times in a row, when others' blocks go, too
+#define QUIET_MOST 8    // arrays at once
 
 // Behind the lock. Class 0: of several.
 static void tell_flush(unsigned class_number, size_t count)
