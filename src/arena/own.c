@@ -126,6 +126,7 @@ static void *cluster_make(size_t granules)
 void *ebbi_own_take(void)
 {
     size_t granules;
+    ebbi_lock_expect_none();
     void *granule = own_take_any(&granules);
     return granule != NULL ? granule : cluster_make(granules);
 }

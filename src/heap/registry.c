@@ -145,33 +145,18 @@ void ebbi_heap_prepare_first(struct ebbi_fast *nobodys)
     }
 }
 
-static void link_heap(struct ebbi_heap *heap)
+void ebbi_heap_join(struct ebbi_heap *heap)
 {
     ebbi_assert_held(&registry);
     EBBI_ASSERT(heap->next == NULL && heap->previous == NULL && heap != all_heaps);
+    if (heap->seat.domain == NULL) {
+        ebbi_depots_grow(++thread_heaps);
+    }
     ebbi_places_prepare(heap->lane);
     if (ebbi_profile_round() != 0 || ebbi_check_is_on()) {
         set_lookup(heap);
     }
     EBBI_LIST_PUSH(all_heaps, heap, next, previous);
-}
-
-void ebbi_heap_join(struct ebbi_heap *heap)
-{
-    ebbi_depots_grow(++thread_heaps);
-    link_heap(heap);
-}
-
-struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label)
-{
-    ebbi_assert_held(&registry);
-    struct ebbi_heap *heap = ebbi_heap_make(EBBI_TAG_DOMAIN);
-    if (heap != NULL) {
-        heap->seat.domain = domain;
-        heap->own.label = label;
-        link_heap(heap);
-    }
-    return heap;
 }
 
 static void unlink_heap(struct ebbi_heap *heap)

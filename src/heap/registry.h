@@ -11,8 +11,7 @@ void ebbi_registry_unlock(void);
 void ebbi_registry_assert(void); // checked builds: aborts unless the calling thread holds it
 #define EBBI_ASSERT_REGISTRY() (EBBI_HAVE_ASSERT ? ebbi_registry_assert() : (void)0)
 
-// One that is in no list; NULL: memory refused. Not under the registry's lock for a thread's: it may wait for the
-// arena's, and touches its pages first.
+// One that is in no list; NULL: memory refused. Under no lock: it may make a system call, and touches its pages first.
 struct ebbi_heap *ebbi_heap_make(unsigned first_lane);
 
 // After a profile has begun or ended: where every heap's malloc leads. O(heaps), takes the registry's lock.
@@ -33,10 +32,9 @@ size_t ebbi_owners_gather(void);
 void ebbi_heaps_prune(void (*discard)(struct ebbi_heap *heap));
 
 // Under the registry's lock.
-struct ebbi_heap *ebbi_heap_adopt(void);     // an abandoned heap; NULL: there is none
-void ebbi_heap_join(struct ebbi_heap *heap); // of a thread, made just now: into the list of all
-// For a domain: a new one, in the list of all. NULL: refused.
-struct ebbi_heap *ebbi_heap_create_for(struct ebb_domain *domain, struct ebbi_label *label);
+struct ebbi_heap *ebbi_heap_adopt(void); // an abandoned heap; NULL: there is none
+// Made just now: into the list of all. A domain's has its domain and its label already.
+void ebbi_heap_join(struct ebbi_heap *heap);
 void ebbi_heap_push_abandoned(struct ebbi_heap *heap);
 // Its thread has gone: abandoned. Or not NULL: out of the list, for ebbi_heap_end, which is not under the lock.
 struct ebbi_heap *ebbi_heap_abandon(struct ebbi_heap *heap,

@@ -202,6 +202,16 @@ void ebbi_seats_flush(struct ebbi_heap *own)
 
 // ---- seats ---------------------------------------------------------------------------------------
 
+static struct ebbi_heap *make_heap(struct ebb_domain *domain)
+{
+    struct ebbi_heap *heap = ebbi_heap_make(EBBI_TAG_DOMAIN);
+    if (heap != NULL) {
+        heap->seat.domain = domain;
+        heap->own.label = domain->label;
+    }
+    return heap;
+}
+
 static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *domain)
 {
     ebbi_registry_lock();
@@ -209,7 +219,12 @@ static struct ebbi_heap *take_seat(struct ebbi_heap *own, struct ebb_domain *dom
     if (heap != NULL) {
         domain->idle = heap->seat.next;
     } else {
-        heap = ebbi_heap_create_for(domain, domain->label);
+        ebbi_registry_unlock();
+        heap = make_heap(domain);
+        ebbi_registry_lock();
+        if (heap != NULL) {
+            ebbi_heap_join(heap);
+        }
     }
     if (heap != NULL) {
         EBBI_ASSERT(heap->seat.domain == domain && heap->own.label == domain->label);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer os: a futex mutex of one word, never recursive. Zero when free; otherwise it names the thread
 // that holds it, and its low bit is set when somebody may sleep (after Drepper, "Futexes are tricky",
-// mutex 2). Those that malloc and free take are held over no system call that may take long, so it spins
-// briefly and then sleeps.
+// mutex 2). It spins briefly and then sleeps: those that malloc, free and fork take are not held while pages
+// are given back, which takes the longer the more there are; only while some are asked for or closed.
 //
 // Holding and its holder are one word, so that there is no moment between: a thread that waits for
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
@@ -60,6 +60,20 @@ EBBI_INLINE void ebbi_lock_count(const struct ebbi_lock *lock, int more)
 {
     ebbi_lock_held[lock->rank] = (uint8_t)(ebbi_lock_held[lock->rank] + more);
 }
+// The calling thread holds none that another's malloc, free or fork waits for.
+EBBI_INLINE void ebbi_lock_expect_none(void)
+{
+    for (int rank = EBBI_RANK_REGISTRY; rank < EBBI_RANKS; rank++) {
+        EBBI_ASSERT(ebbi_lock_held[rank] == 0);
+    }
+}
+// It is on its way to abort() and drops none of them.
+EBBI_INLINE void ebbi_lock_forget_held(void)
+{
+    for (int rank = 0; rank < EBBI_RANKS; rank++) {
+        ebbi_lock_held[rank] = 0;
+    }
+}
 #else
 #define EBBI_LOCK(name)                                                                            \
     {                                                                                              \
@@ -68,6 +82,8 @@ EBBI_INLINE void ebbi_lock_count(const struct ebbi_lock *lock, int more)
 #define ebbi_lock_rank(lock, rank) ((void)(lock))
 #define ebbi_lock_expect(lock) ((void)(lock))
 #define ebbi_lock_count(lock, more) ((void)(lock))
+#define ebbi_lock_expect_none() ((void)0)
+#define ebbi_lock_forget_held() ((void)0)
 #endif
 
 #define EBBI_LOCK_SLEEPERS ((uintptr_t)1)

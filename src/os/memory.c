@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <sys/mman.h>
 
+#include "os/lock.h"
 #include "os/os.h"
 
 #define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
@@ -78,7 +79,7 @@ int ebbi_os_commit(void *start, size_t bytes)
     return result;
 }
 
-bool ebbi_os_purge(void *start, size_t bytes)
+static bool purge_pages(void *start, size_t bytes)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
@@ -87,6 +88,12 @@ bool ebbi_os_purge(void *start, size_t bytes)
                 (errno == EINVAL && madvise(start, bytes, DONTNEED_LOCKED) == 0);
     errno = saved;
     return done;
+}
+
+bool ebbi_os_purge(void *start, size_t bytes)
+{
+    ebbi_lock_expect_none(); // it takes the longer the more there is
+    return purge_pages(start, bytes);
 }
 
 int ebbi_os_close(void *start, size_t bytes)
@@ -102,7 +109,7 @@ int ebbi_os_guard(void *start, size_t bytes)
 {
     int result = ebbi_os_close(start, bytes);
     if (result == 0) {
-        (void)ebbi_os_purge(start, bytes);
+        (void)purge_pages(start, bytes);
     }
     return result;
 }
@@ -112,7 +119,7 @@ void ebbi_os_release(void *start, size_t bytes)
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     if (munmap(start, bytes) != 0) { // as where that would be a mapping too many
-        (void)ebbi_os_purge(start, bytes);
+        (void)purge_pages(start, bytes);
     }
     errno = saved;
 }

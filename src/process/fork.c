@@ -40,6 +40,7 @@ void ebbi_fork_abort(void)
 {
     bool again = ebbi_load_relaxed(&ebbi_dying); // relaxed: for this thread; for others a hint
     ebbi_store_relaxed(&ebbi_dying, true);       // relaxed: as above
+    ebbi_lock_forget_held();
     struct ebbi_heap *heap = again || ebbi_arena_is_mine() ? NULL : ebbi_heap_make(0);
     ebbi_heap_prepare(&ebbi_heap_gone);
     ebbi_source_set(heap != NULL ? &heap->fast : &ebbi_heap_gone);

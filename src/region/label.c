@@ -29,16 +29,15 @@ static bool has_name(const struct ebbi_label *label, const char *name, bool is_d
     return label->is_domain == is_domain && strncmp(label->name, name, EBBI_LABEL_BYTES - 1) == 0;
 }
 
-// Room for one more. Under the lock.
-static bool room_for_label(void)
+// Room for one more, in *part if need be: then it is NULL afterwards. Under the lock.
+static bool room_for_label(struct ebbi_more_labels **part)
 {
     size_t count = ebbi_labels.labels;
     ebbi_assert_held(&labels_lock);
     if (count < EBBI_BOARD_LABELS || (count - EBBI_BOARD_LABELS) % EBBI_LABELS_A_PART != 0) {
         return true;
     }
-    struct ebbi_more_labels *part = ebbi_own_take();
-    if (part == NULL) {
+    if (*part == NULL) {
         return false;
     }
     struct ebbi_more_labels **end = &ebbi_labels.more;
@@ -46,15 +45,17 @@ static bool room_for_label(void)
         end = &(*end)->next;
     }
     // release[label-add -> label-read]: the cleared granule
-    ebbi_store_release(end, part);
+    ebbi_store_release(end, *part);
+    *part = NULL;
     return true;
 }
 
-static struct ebbi_label *add_label(const char *name, bool is_domain)
+static struct ebbi_label *add_label(const char *name, bool is_domain,
+                                    struct ebbi_more_labels **part)
 {
     ebbi_assert_held(&labels_lock);
     EBBI_ASSERT(name[0] != 0);
-    if (!room_for_label()) {
+    if (!room_for_label(part)) {
         return NULL;
     }
     uint64_t count = ebbi_labels.labels;
@@ -71,7 +72,8 @@ static struct ebbi_label *add_label(const char *name, bool is_domain)
     return label;
 }
 
-struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
+static struct ebbi_label *find_or_add(const char *name, bool is_domain,
+                                      struct ebbi_more_labels **part)
 {
     struct ebbi_label *found = NULL;
     ebbi_lock_take(&labels_lock);
@@ -80,9 +82,22 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
         found = has_name(label, name, is_domain) ? label : NULL;
     }
     if (found == NULL) {
-        found = add_label(name, is_domain);
+        found = add_label(name, is_domain, part);
     }
     ebbi_lock_drop(&labels_lock);
+    return found;
+}
+
+struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
+{
+    struct ebbi_more_labels *part = NULL;
+    struct ebbi_label *found = find_or_add(name, is_domain, &part);
+    if (found == NULL && (part = ebbi_own_take()) != NULL) {
+        found = find_or_add(name, is_domain, &part);
+        if (part != NULL) { // another thread was faster
+            ebbi_own_give(part);
+        }
+    }
     return found;
 }
 

@@ -13,8 +13,8 @@
 
 static struct ebbi_lock orphans_lock = EBBI_LOCK(LABEL); // not with a label's
 static struct ebbi_sheet *oldest, *youngest;
-static struct ebbi_sheet *claimed_orphan;                // has a phantom; under the lock
-static struct ebbi_lock orphan_pass = EBBI_LOCK(REGION); // one pass at a time, none is held with it
+static struct ebbi_sheet *claimed_orphan;                 // has a phantom; under the lock
+static struct ebbi_lock orphan_pass = EBBI_LOCK(PARKING); // one pass at a time; held over madvise
 
 // Under the lock, as is the next. The oldest of a label: when it becomes one, exact; when it ends, the
 // next one's time, which may be another label's and earlier; the pass makes it exact again.

@@ -50,18 +50,17 @@ static struct ebb_region *handle_at(struct handles *part, size_t index)
     return (struct ebb_region *)((uintptr_t)part + FIRST_HANDLE) + index;
 }
 
-static struct ebb_region *handle_make(size_t home)
+// Out of *granule where the others are used up: then it is NULL afterwards. NULL: and there is none.
+static struct ebb_region *handle_make(size_t home, struct handles **granule)
 {
     ebbi_assert_held(&shelves[home].lock);
     struct ebb_region *region = NULL;
     ebbi_lock_take(&handles_lock);
-    if (all_handles == NULL || handle_count == HANDLES_A_GRANULE) {
-        struct handles *part = ebbi_own_take();
-        if (part != NULL) {
-            part->next = all_handles;
-            handle_count = 0;
-            all_handles = part;
-        }
+    if ((all_handles == NULL || handle_count == HANDLES_A_GRANULE) && *granule != NULL) {
+        (*granule)->next = all_handles;
+        handle_count = 0;
+        all_handles = *granule;
+        *granule = NULL;
     }
     if (all_handles != NULL && handle_count < HANDLES_A_GRANULE) {
         region = handle_at(all_handles, handle_count);
@@ -102,9 +101,8 @@ static void live_unlink(struct shelf *shelf, struct ebb_region *region)
     }
 }
 
-struct ebb_region *ebbi_handle_take(void)
+static struct ebb_region *take_handle(size_t home, struct handles **granule)
 {
-    size_t home = my_shelf();
     struct shelf *shelf = &shelves[home];
     ebbi_lock_take(&shelf->lock);
     struct ebb_region *region = shelf->first;
@@ -113,12 +111,26 @@ struct ebb_region *ebbi_handle_take(void)
         shelf->first = region->pool_next;
         count_warm(shelf, region->sheets != NULL ? -1 : 0);
     } else {
-        region = handle_make(home);
+        region = handle_make(home, granule);
     }
     if (region != NULL) {
         live_link(shelf, region);
     }
     ebbi_lock_drop(&shelf->lock);
+    return region;
+}
+
+struct ebb_region *ebbi_handle_take(void)
+{
+    size_t home = my_shelf();
+    struct handles *granule = NULL;
+    struct ebb_region *region = take_handle(home, &granule);
+    if (region == NULL && (granule = ebbi_own_take()) != NULL) {
+        region = take_handle(home, &granule);
+        if (granule != NULL) { // another thread was faster
+            ebbi_own_give(granule);
+        }
+    }
     return region;
 }
 

@@ -47,4 +47,29 @@ TEST(LockOrder, UpwardOrWithoutARankIsRefused)
     EXPECT_DEATH(ebbi_lock_take(&none), "internal check failed: lock->rank != EBBI_RANK_NONE");
 }
 
+// A fork, or another thread's malloc, would wait for it.
+TEST(LockOrder, UnderNonePagesGoBackOrGranulesAreAskedFor)
+{
+    if (!EBBI_HAVE_ASSERT)
+        GTEST_SKIP() << "checked builds alone";
+    ASSERT_EQ(0, ebbi_start());
+    void *granule = ebbi_own_take();
+    ASSERT_TRUE(ebbi_os_purge(granule, EBBI_GRANULE));
+    for (struct ebbi_lock *lock : {&owner, &arena}) {
+        EXPECT_DEATH(
+            {
+                ebbi_lock_take(lock);
+                ebbi_os_purge(granule, EBBI_GRANULE);
+            },
+            "internal check failed: ebbi_lock_held\\[rank\\] == 0");
+        EXPECT_DEATH(
+            {
+                ebbi_lock_take(lock);
+                ebbi_own_take();
+            },
+            "internal check failed: ebbi_lock_held\\[rank\\] == 0");
+    }
+    ebbi_own_give(granule);
+}
+
 } // namespace

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Granules for the allocator's own records (src/arena/own.c), against the OS that refuses.
+#include "ebbtide/region.h"
 #include "support/arena_walk.h"
 
 #include <csetjmp>
 #include <csignal>
 #include <cstring>
+#include <functional>
 #include <set>
 
 namespace {
@@ -120,6 +122,125 @@ TEST_F(Own, WithoutMemoryThereIsNoneAndLaterThereIs)
     for (void *granule : taken)
         ebbi_own_give(granule);
     EXPECT_EQ("", walk_arena().broken);
+}
+
+// ---- what is asked for while another thread, or a signal handler, asks for the same ---------------------
+
+std::size_t clusters()
+{
+    std::size_t count = 0;
+    ebbi_arena_each_chunk(
+        [](ebbi_chunk *chunk, void *context) {
+            for (std::size_t g = chunk->first; g < chunk->granules;) {
+                const ebbi_span *span = ebbi_chunk_header(chunk, g);
+                *static_cast<std::size_t *>(context) += span->state == EBBI_SPAN_OWN;
+                g += span->granules;
+            }
+        },
+        &count);
+    return count;
+}
+
+// The next granule is of a new cluster.
+void use_up_clusters()
+{
+    void *granule;
+    std::size_t before = clusters();
+    do
+        granule = ebbi_own_take();
+    while (clusters() == before);
+    ebbi_own_give(granule);
+}
+
+std::function<void()> asks_meanwhile;
+
+struct OwnMeanwhile : Own {
+    void SetUp() override
+    {
+        Own::SetUp();
+        ebb_free(ebb_malloc(1)); // the thread has its heap
+    }
+    void TearDown() override { fake_os_watch_close(nullptr); }
+    // Amid the next call that asks for a granule of its own.
+    static void meanwhile(std::function<void()> ask)
+    {
+        use_up_clusters();
+        asks_meanwhile = std::move(ask);
+        fake_os_watch_close([] {
+            fake_os_watch_close(nullptr);
+            std::function<void()> ask_once;
+            std::swap(ask_once, asks_meanwhile);
+            ask_once();
+        });
+    }
+};
+
+TEST_F(OwnMeanwhile, ALabelIsFoundByBoth)
+{
+    auto name = [](std::uint64_t n) { return "label " + std::to_string(n); };
+    while (ebbi_labels.labels < EBBI_BOARD_LABELS + EBBI_LABELS_A_PART)
+        ASSERT_NE(nullptr, ebbi_label_find(name(ebbi_labels.labels).c_str(), false));
+    const std::string pairs[][2] = {{"one", "one"}, {"two", "three"}};
+    for (const auto &[here, there] : pairs) {
+        const ebbi_label *theirs = nullptr;
+        const std::size_t before = clusters();
+        const std::uint64_t labels = ebbi_labels.labels;
+        meanwhile([&] { theirs = ebbi_label_find(there.c_str(), true); });
+        const ebbi_label *mine = ebbi_label_find(here.c_str(), true);
+        ASSERT_NE(nullptr, theirs) << "nobody asked";
+        EXPECT_EQ(here, mine->name);
+        EXPECT_EQ(there, theirs->name);
+        EXPECT_EQ(here == there, mine == theirs);
+        EXPECT_EQ(labels + (mine == theirs ? 1 : 2), ebbi_labels.labels);
+        EXPECT_EQ(before + 1, clusters()) << "the granule too many is still there";
+        while ((ebbi_labels.labels - EBBI_BOARD_LABELS) % EBBI_LABELS_A_PART != 0)
+            ASSERT_NE(nullptr, ebbi_label_find(name(ebbi_labels.labels).c_str(), false));
+    }
+}
+
+TEST_F(OwnMeanwhile, ARegionIsOpenedByBoth)
+{
+    std::vector<ebb_region *> open;
+    std::size_t before = 0;
+    bool asked = false;
+    while (!asked) {
+        before = clusters();
+        meanwhile([&] {
+            asked = true;
+            open.push_back(ebb_region_open(nullptr));
+        });
+        open.push_back(ebb_region_open(nullptr));
+    }
+    EXPECT_EQ(before + 1, clusters()) << "the granule too many is still there";
+    EXPECT_EQ(open.size(), std::set<ebb_region *>(open.begin(), open.end()).size());
+    for (ebb_region *region : open) {
+        ASSERT_NE(nullptr, region);
+        EXPECT_NE(nullptr, ebb_region_alloc(region, 100));
+        ebb_region_release(region);
+    }
+}
+
+// Each has a heap for the domain afterwards, and what they allocate there is two blocks.
+TEST_F(OwnMeanwhile, ADomainIsEnteredByBoth)
+{
+    ebb_domain *domain = ebb_domain_open("entered");
+    ASSERT_NE(nullptr, domain);
+    void *theirs = nullptr, *mine = nullptr;
+    const auto allocate = [&] {
+        const ebb_scope before = ebb_domain_enter(domain);
+        void *p = ebb_malloc(100);
+        ebb_leave(before);
+        return p;
+    };
+    meanwhile([&] { theirs = allocate(); });
+    mine = allocate();
+    ASSERT_NE(nullptr, theirs) << "nobody asked";
+    ASSERT_NE(nullptr, mine);
+    EXPECT_NE(theirs, mine);
+    EXPECT_STREQ("entered", ebbi_slab_of(mine)->owner->label->name);
+    EXPECT_STREQ("entered", ebbi_slab_of(theirs)->owner->label->name);
+    ebb_free(mine);
+    ebb_free(theirs);
 }
 
 } // namespace

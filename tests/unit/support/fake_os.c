@@ -32,6 +32,7 @@ static struct {
     bool waits;
     size_t limit, page, memory;
     void (*watch)(uintptr_t start, size_t bytes);
+    void (*watch_close)(void);
 } fake = {.limit = SIZE_MAX};
 
 static size_t held_bytes;
@@ -104,6 +105,8 @@ void fake_os_filtered(bool filtered) { fake.filtered = filtered; }
 void fake_os_huge_pages(bool by_default) { fake.huge = by_default; }
 void fake_os_huge_on_request(bool on_request) { fake.on_request = on_request; }
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes)) { fake.watch = watch; }
+
+void fake_os_watch_close(void (*watch)(void)) { fake.watch_close = watch; }
 
 size_t fake_os_purges(struct fake_purge *out, size_t room)
 {
@@ -214,14 +217,22 @@ bool ebbi_os_purge(void *start, size_t bytes)
     return real_os_purge(start, bytes);
 }
 
+static bool may_close(void)
+{
+    if (fake.watch_close != NULL) {
+        fake.watch_close();
+    }
+    return !refuse(FAKE_GUARD);
+}
+
 int ebbi_os_close(void *start, size_t bytes)
 {
-    return refuse(FAKE_GUARD) ? -ENOMEM : real_os_close(start, bytes);
+    return may_close() ? real_os_close(start, bytes) : -ENOMEM;
 }
 
 int ebbi_os_guard(void *start, size_t bytes)
 {
-    return refuse(FAKE_GUARD) ? -ENOMEM : real_os_guard(start, bytes);
+    return may_close() ? real_os_guard(start, bytes) : -ENOMEM;
 }
 
 void ebbi_os_release(void *start, size_t bytes)

@@ -67,6 +67,9 @@ size_t fake_os_purges(struct fake_purge *out, size_t room);
 // Called with each range before it is purged; NULL: nobody.
 void fake_os_watch_purge(void (*watch)(uintptr_t start, size_t bytes));
 
+// Called before a range is made inaccessible; NULL: nobody.
+void fake_os_watch_close(void (*watch)(void));
+
 struct fake_advice {
     uintptr_t start;
     size_t bytes;
