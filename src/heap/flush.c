@@ -63,7 +63,6 @@ static bool flush(struct ebbi_heap *heap, unsigned class_number, void *p)
     struct ebbi_magazine *m = &heap->magazines[class_number];
     size_t count = 0;
     bool has_array = true;
-    heap->events++;
     ebbi_owner_tell_time(owner);
     ebbi_magazines_tell_time(heap, owner->clock_ms);
     if (m->slots == 0) {
@@ -87,6 +86,7 @@ static bool flush(struct ebbi_heap *heap, unsigned class_number, void *p)
             m->busy = true;
         }
     }
+    ebbi_heap_count_event(heap, count);
     ebbi_purge_blocks(owner);
     EBBI_OWNER_AUDIT(owner, heap->events);
     ebbi_unlock_owner(heap, owner);
@@ -248,7 +248,7 @@ static void put_in_outbox(struct ebbi_heap *heap, void *p)
     if (heap->outbox_count == EBBI_OUTBOX) {
         send_outbox(heap);
         ebbi_flush_idle(heap, EBBI_CLASS_COUNT); // their places may be for others
-        heap->events++;
+        ebbi_heap_count_event(heap, EBBI_OUTBOX);
         ebbi_gather_alone();
         ebbi_purge_tick(heap);
     }
@@ -294,7 +294,7 @@ static void free_foreign(struct ebbi_heap *heap, void *p, unsigned bin)
         ebbi_tray_adapt(heap, ebbi_tray_number(bin));
         ebbi_lock_drop(&heap->own.lock);
         tell_flush(ebbi_tag_class(bin), count);
-        heap->events++;
+        ebbi_heap_count_event(heap, count);
         ebbi_gather_alone();
         ebbi_purge_tick(heap);
     }

@@ -41,7 +41,7 @@
 #define OWN_PART 32       // of EBB_CACHE
 #define HOT_PARTS 6       // EBB_CACHEs
 #define USED_PART 16
-#define HOT_EVENTS 200u   // a millisecond: refills and flushes that take a fiftieth of it, or more
+#define HOT_WORK 3200u    // a millisecond: refills and flushes that take a fiftieth of it, or more
 #define HOT_WITHIN_MS 20u // who comes by less often may have waited for a processor
 #define HOT_FOR_MS 500u
 #define CALM_SLOTS 256u // of a heap that is not hot
@@ -108,12 +108,11 @@ static size_t most_shared(const struct ebbi_heap *heap)
 void ebbi_magazines_tell_time(struct ebbi_heap *heap, uint32_t now_ms)
 {
     if (now_ms != heap->slow_ms) {
-        uint32_t slow = heap->events - heap->slow_events;
-        if (slow / HOT_EVENTS >= ebbi_min(now_ms - heap->slow_ms, HOT_WITHIN_MS)) {
+        if (heap->slow_work / HOT_WORK >= ebbi_min(now_ms - heap->slow_ms, HOT_WITHIN_MS)) {
             heap->hot_ms = now_ms;
         }
         heap->slow_ms = now_ms;
-        heap->slow_events = heap->events;
+        heap->slow_work = 0;
     }
 }
 

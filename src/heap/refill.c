@@ -22,7 +22,6 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes, 
     struct ebbi_owner *owner = ebbi_lock_owner(heap, class_number);
     ebbi_assert_held(&owner->lock);
     EBBI_ASSERT(m->stolen == 0);
-    heap->events++;
     ebbi_owner_tell_time(owner);
     ebbi_magazines_tell_time(heap, owner->clock_ms);
     bool has_array = ebbi_magazine_ensure(heap, class_number);
@@ -33,6 +32,7 @@ static bool refill(struct ebbi_heap *heap, unsigned class_number, size_t bytes, 
     m->asked_count++;
     void **slots = has_array ? m->base + 1 : one;
     size_t got = ebbi_depot_take(owner, class_number, slots, has_array ? m->slots / 2u : 1);
+    ebbi_heap_count_event(heap, got);
     // relaxed: others only count
     ebbi_store_relaxed(&heap->taken_bytes,
                        heap->taken_bytes + got * ebbi_classes[class_number].size);

@@ -39,7 +39,7 @@ static void send_surplus_home(struct ebbi_heap *heap, unsigned queue)
     for (int i = 0; i < SURPLUS_AT_ONCE && bag != NULL; i++) {
         ebbi_bag_release(heap, bag);
         ebbi_bag_recycle(heap, bag);
-        heap->events++;
+        ebbi_heap_count_event(heap, 0);
         ebbi_gather_alone();
         ebbi_purge_tick(heap);
         bag = i + 1 < SURPLUS_AT_ONCE ? take_surplus(heap, queue) : NULL;

@@ -21,10 +21,10 @@ struct Hot : Heap {
         tell_time(1, 0);
     }
 
-    // So many refills and flushes, and so much later one more.
+    // So many refills and flushes since the last time, of nothing, and so much later one more.
     void tell_time(std::uint32_t later, std::uint32_t events)
     {
-        heap->events += events;
+        heap->slow_work = events * EBBI_EVENT_WORK;
         fake_os_clock(now += later);
         ebbi_magazines_tell_time(heap, now);
     }
@@ -63,11 +63,34 @@ TEST_F(Hot, LargeBlocksLeaveAPartOfTheBudgetToOthers)
 TEST_F(Hot, AHeapIsHotOnceItsRefillsAndFlushesComeFastEnough)
 {
     EXPECT_FALSE(is_hot());
-    tell_time(4, 4 * 200 - 1 - (heap->events - heap->slow_events));
+    tell_time(4, 4 * 200 - 1);
     EXPECT_FALSE(is_hot());
     tell_time(1, 0);
-    tell_time(4, 4 * 200 - (heap->events - heap->slow_events));
+    tell_time(4, 4 * 200);
     EXPECT_TRUE(is_hot());
+}
+
+// A rope's old versions go while new ones come: few, but each of half an array.
+TEST_F(Hot, WhatTheyMoveCountsToo)
+{
+    for (int per_ms : {10, 40}) {
+        SCOPED_TRACE(per_ms);
+        tell_time(600, 0);
+        const std::uint32_t before = heap->events;
+        std::vector<void *> blocks(20 * 127);
+        while (heap->events - before < 4U * static_cast<unsigned>(per_ms)) {
+            for (void *&p : blocks)
+                p = ebb_malloc(64);
+            for (void *p : blocks)
+                ebb_free(p);
+        }
+        EXPECT_LT((heap->events - before) * 64, heap->slow_work);
+        for (int i = 0; i < 2; i++) {
+            fake_os_clock(now += 4);
+            ebbi_magazines_tell_time(heap, now);
+        }
+        EXPECT_EQ(per_ms == 40 ? now - 4 : 0, heap->hot_ms);
+    }
 }
 
 TEST_F(Hot, WhatComesSinglyCountsAsRefillsAndFlushesDo)
@@ -81,15 +104,16 @@ TEST_F(Hot, WhatComesSinglyCountsAsRefillsAndFlushesDo)
     for (void *p : blocks)
         ebb_free(p);
     EXPECT_EQ(before + 2000, heap->events);
+    EXPECT_LE(2000 * EBBI_EVENT_WORK, heap->slow_work);
 }
 
 // A thread that had to wait for a processor did nothing meanwhile.
 TEST_F(Hot, WhatComesAfterAPauseIsMeasuredByTwentyMilliseconds)
 {
-    tell_time(1000, 20 * 200 - 1 - (heap->events - heap->slow_events));
+    tell_time(1000, 20 * 200 - 1);
     EXPECT_FALSE(is_hot());
     tell_time(1, 0);
-    tell_time(1000, 20 * 200 - (heap->events - heap->slow_events));
+    tell_time(1000, 20 * 200);
     EXPECT_TRUE(is_hot());
 }
 
