@@ -71,21 +71,9 @@ EBBI_INLINE void *ebbi_malloc(size_t bytes, enum ebbi_family family)
     return ebbi_malloc_at(bytes, family, 0);
 }
 
-// False: it is to be freed the slow way, or is not of the class, if it matters.
-EBBI_INLINE bool ebbi_push_of(void *p, bool matters, unsigned class_number)
+// To the magazine or tray of the bin that the granule's tag has. False: it is to be freed the slow way.
+EBBI_INLINE bool ebbi_push_to(struct ebbi_fast *heap, size_t bin, int64_t tag, void *p)
 {
-    size_t granule = ebbi_granule_of(p);
-    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules)) { // huge, foreign, NULL
-        return false;
-    }
-    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]); // set before p was handed out
-    size_t bin = ebbi_tag_bin(tag);
-#ifndef EBB_MODEL
-    if (matters && EBBI_UNLIKELY(ebbi_tag_class((unsigned)bin) != class_number)) {
-        return false;
-    }
-#endif
-    struct ebbi_fast *heap = ebbi_source_now();
     ebbi_slot *top = heap->top[bin];
     if (EBBI_UNLIKELY(top == heap->limit[bin] || !ebbi_slab_has_place(p, tag) ||
                       ebbi_was_freed_lately(top, p))) {
@@ -97,7 +85,37 @@ EBBI_INLINE bool ebbi_push_of(void *p, bool matters, unsigned class_number)
     return true;
 }
 
-EBBI_INLINE bool ebbi_push(void *p) { return ebbi_push_of(p, false, 0); }
+EBBI_INLINE bool ebbi_push(void *p)
+{
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules)) { // huge, foreign, NULL
+        return false;
+    }
+    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]); // set before p was handed out
+    return ebbi_push_to(ebbi_source_now(), ebbi_tag_bin(tag), tag, p);
+}
+
+#ifndef EBB_MODEL
+// The same of what a call says to be of `bytes`, at most EBBI_SMALL_MAX: most often it is of the bin from which this
+// thread would allocate as many. False, too: it is of another class.
+EBBI_INLINE bool ebbi_push_sized(void *p, size_t bytes)
+{
+    struct ebbi_fast *heap = ebbi_source_now();
+    size_t bin = ebbi_bin_for(heap, bytes);
+    size_t granule = ebbi_granule_of(p);
+    if (EBBI_UNLIKELY(granule >= ebbi_window.fast_granules)) {
+        return false;
+    }
+    int64_t tag = ebbi_tag_load(&ebbi_window.tags[granule]); // as above
+    if (EBBI_UNLIKELY(ebbi_tag_bin(tag) != bin)) {
+        bin = ebbi_tag_bin(tag);
+        if (ebbi_tag_class((unsigned)bin) != ebbi_class_for(bytes)) {
+            return false;
+        }
+    }
+    return ebbi_push_to(heap, bin, tag, p);
+}
+#endif
 
 EBBI_INLINE void ebbi_free_at(void *p, ebbi_site site)
 {
@@ -117,7 +135,7 @@ EBBI_INLINE void ebbi_free(void *p, enum ebbi_family family)
 // is_exact: the bytes are those that it was allocated with; else a realloc may have made it smaller since.
 EBBI_INLINE void ebbi_free_sized(void *p, size_t bytes, bool is_exact, enum ebbi_family family)
 {
-    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || !ebbi_push_of(p, true, ebbi_class_for(bytes)))) {
+    if (EBBI_UNLIKELY(bytes > EBBI_SMALL_MAX || !ebbi_push_sized(p, bytes))) {
         struct ebbi_given given = {ebbi_min(bytes, EBBI_UNSAID - 1), 0, is_exact};
         ebbi_free_given_slow(p, given, EBBI_SITE(family));
     }
