@@ -138,10 +138,10 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
 static void mark_dirty(struct ebbi_slab *slab, unsigned low, unsigned high)
 {
     size_t size = ebbi_slab_class(slab)->size;
-    size_t page = ebbi_os_page_size();
+    unsigned page_shift = ebbi_lowest_bit(ebbi_os_page_size());
     uintptr_t start = (uintptr_t)slab_start(slab);
-    size_t from = (slab->first_block + low * size - start) / page;
-    size_t to = (slab->first_block + (high + 1) * size - 1 - start) / page;
+    size_t from = (slab->first_block + low * size - start) >> page_shift;
+    size_t to = (slab->first_block + (high + 1) * size - 1 - start) >> page_shift;
     EBBI_ASSERT(low <= high && high < ebbi_slab_class(slab)->blocks);
     EBBI_ASSERT(from <= to && to < page_count(slab));
     ebbi_bits_set(ebbi_slab_dirty_pages(slab), from, to + 1 - from);
