@@ -110,8 +110,8 @@ EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
 
 // What the process holds, in bytes unless named otherwise. The resident_* items add up to
 // `resident` exactly. Blocks in magazines and on their way to another thread's heap are cached, not
-// live; blocks that wait for a grace period are live until it is over. What running threads do in the
-// meantime may be missed.
+// live; blocks that wait for a grace period are live until it is over, and with EBB_CHECK=1 what is held back is, and all
+// that is live by its full size. What running threads do in the meantime may be missed.
 struct ebb_stats {
     size_t resident; // VmRSS; the sum of our own items where /proc cannot be read
     size_t
@@ -122,19 +122,20 @@ struct ebb_stats {
     size_t resident_pinned;   // parts under free blocks of part-full slabs
     size_t resident_free;     // free spans, not yet returned
     size_t resident_metadata; // headers, bitmaps, heaps
-    size_t resident_other;    // not ours: code, stacks, files, other mappings
-    size_t live_bytes;        // blocks and large objects in use, by their usable size
-    size_t live_blocks;       // their number
-    size_t cached_bytes;      // in magazines, by their full size, on untouched pages too
-    size_t slab_bytes;        // address space of slabs
-    size_t large_bytes;       // spans of large objects
-    size_t huge_bytes;        // mappings of huge objects
-    size_t committed_bytes;   // arena made usable so far
-    size_t reserved_bytes;    // arena address space
-    size_t purged_bytes;      // returned to the OS since the start
-    size_t heaps;             // number, abandoned ones included
-    size_t slabs;             // number
-    size_t asked_huge_bytes;  // asked for as huge pages and not split since (EBB_THP=auto)
+    size_t
+        resident_other; // not ours: code, stacks, files, other mappings; and a huge object's that the OS refused to unmap
+    size_t live_bytes;       // blocks and large objects in use, by their usable size
+    size_t live_blocks;      // their number
+    size_t cached_bytes;     // in magazines, by their full size, on untouched pages too
+    size_t slab_bytes;       // address space of slabs, regions' included
+    size_t large_bytes;      // spans of large objects
+    size_t huge_bytes;       // mappings of huge objects
+    size_t committed_bytes;  // arena made usable so far
+    size_t reserved_bytes;   // arena address space
+    size_t purged_bytes;     // returned to the OS since the start
+    size_t heaps;            // number, abandoned ones included
+    size_t slabs;            // number
+    size_t asked_huge_bytes; // asked for as huge pages and not split since (EBB_THP=auto)
 };
 
 // A snapshot. O(slabs), with a system call for each: not for hot paths. Threads whose malloc or free
@@ -176,7 +177,7 @@ struct ebb_snapshot {
         dirty_bytes; // of them, freed since their pages were looked at, if they ever are: see below
     size_t
         pinned_bytes; // of them, at most, left there then, as blocks in use or in caches lie on the same pages
-    size_t slab_bytes;       // address space of slabs
+    size_t slab_bytes;       // address space of slabs, regions' not included
     size_t span_bytes;       // other spans: large objects, regions, the allocator's own
     size_t dirty_span_bytes; // free spans and kept mappings, not yet returned
     size_t huge_bytes;       // mappings of huge objects

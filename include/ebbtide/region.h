@@ -216,7 +216,8 @@ struct ebb_region_stats {
 struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;
-    size_t live_bytes; // in blocks in use
+    size_t
+        live_bytes; // in blocks in use; of a released region with retired ones, until their grace period is over, whole slabs
     size_t live_blocks;
     size_t held_bytes;     // address space of slabs and large blocks
     size_t peak_bytes;     // held at most

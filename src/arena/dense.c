@@ -19,7 +19,7 @@
 #define LEAST_UNITS 4    // in use, for an object; half of that for one of LEAST_OBJECT
 #define SLOW_NS 1000000u // that a first touch runs; to clear 2 MiB takes a tenth to a fifth of it
 #define MOST_LOOKS 16    // for a unit
-#define LEAST_LEFT_OUT (2 * EBBI_UNIT_GRANULES)
+#define LEAST_LEFT_OUT (8 * EBBI_UNIT_GRANULES)
 #define MOST_LEFT_OUT (128 * EBBI_UNIT_GRANULES)
 
 // Under the lock, as all that follow.
@@ -140,7 +140,8 @@ static void note_touch(bool slow)
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
-bool ebbi_dense_touch(void *start)
+// What nobody has written yet. False: it comes slowly.
+static bool touch(void *start)
 {
     uint64_t before = ebbi_os_thread_ns();
     *(volatile unsigned char *)start = 0; // as it is
@@ -149,11 +150,24 @@ bool ebbi_dense_touch(void *start)
     return !slow;
 }
 
+static uintptr_t next_unit(uintptr_t at)
+{
+    return ebbi_align_up(at + 1, (size_t)EBBI_UNIT_GRANULES << EBBI_GRANULE_SHIFT);
+}
+
+void ebbi_dense_touch(void *start, const void *end)
+{
+    uintptr_t next = next_unit((uintptr_t)start);
+    if (!touch(start) && next < (uintptr_t)end) {
+        ebbi_dense_split((void *)next, (uintptr_t)end - next);
+    }
+}
+
 // False: it comes slowly, and has small pages.
 static bool ask_mapping(void *start, size_t bytes)
 {
     ebbi_os_advise_huge(start, bytes, EBBI_HUGE_ALWAYS);
-    bool quickly = ebbi_dense_touch(start);
+    bool quickly = touch(start);
     if (!quickly) {
         ebbi_os_advise_huge(start, bytes, EBBI_HUGE_NEVER);
     }
@@ -174,6 +188,23 @@ bool ebbi_dense_ask(void *start, size_t bytes)
     ebbi_filled_show(EBBI_KIND_HUGE, start, granules, asks);
     ebbi_lock_drop(&ebbi_arena_mutex);
     return dense;
+}
+
+bool ebbi_dense_goes_on(void *start, size_t bytes, size_t more)
+{
+    uintptr_t end = (uintptr_t)start + bytes + more;
+    uintptr_t next = next_unit((uintptr_t)start + bytes - 1);
+    if (next_unit(next) > end) {
+        return true;
+    }
+    ebbi_lock_take(&ebbi_arena_mutex);
+    bool quickly = comes_quickly((end - next) >> EBBI_GRANULE_SHIFT);
+    ebbi_lock_drop(&ebbi_arena_mutex);
+    bool goes_on = quickly && touch((void *)next);
+    if (!goes_on) {
+        ebbi_os_advise_huge(start, bytes + more, EBBI_HUGE_NEVER);
+    }
+    return goes_on;
 }
 
 void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules)

@@ -12,8 +12,8 @@
 // which it is cut or extended for by page tables: what both have room for is not faulted in again. What is cut off is kept
 // as well, and joined again by who grows before it goes home.
 //
-// It begins at a unit, and is asked for in huge pages as a whole (dense.c). Grown, cut or kept it stays so, until a
-// calloc takes it.
+// It begins at a unit, and is asked for in huge pages as a whole (dense.c). Grown, cut or kept it stays so, until it
+// grows where they come slowly, or a calloc takes it.
 #include <string.h>
 
 #include "arena/huge.h"
@@ -333,6 +333,14 @@ static bool fit_record(struct ebbi_huge_record *record, size_t bytes, bool keeps
     return move_pages(record, bytes) || fits || (grows && move_anywhere(record, bytes));
 }
 
+// It had so many bytes, or more.
+static void look_at_growth(struct ebbi_huge_record *record, size_t bytes)
+{
+    if (record->dense && record->bytes > bytes) {
+        record->dense = ebbi_dense_goes_on(record->object, bytes, record->bytes - bytes);
+    }
+}
+
 void *ebbi_huge_resize(void *p, size_t bytes, bool keeps_rest)
 {
     bytes = ebbi_align_up(bytes, ebbi_os_page_size());
@@ -346,6 +354,7 @@ void *ebbi_huge_resize(void *p, size_t bytes, bool keeps_rest)
     if (!resized && record->bytes > old_bytes) { // joined for nothing
         (void)cut_off(record, old_bytes);
     }
+    look_at_growth(record, old_bytes);
     void *object = link_record(record);
     return resized ? object : NULL;
 }
@@ -391,12 +400,14 @@ void *ebbi_huge_take(size_t bytes, size_t align, bool zero)
         ebbi_os_advise_huge(record->object, record->bytes, EBBI_HUGE_NEVER);
         record->dense = false;
     }
+    size_t old_bytes = record->bytes;
     // Moved, it may not lie right.
     if (!fit_record(record, bytes, true) || (uintptr_t)record->object % align != 0) {
         ebbi_huge_record_unmap(record);
         ebbi_huge_record_give(record);
         return NULL;
     }
+    look_at_growth(record, old_bytes);
     record->note = (struct ebbi_note){0};
     if (zero) {
         make_zero(record->object, bytes);

@@ -91,10 +91,14 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
 // Before [index, index + granules) is cut out of the free span: asks for the units that lie in the span and begin there.
 // Where the first touch brings a unit of its own, which ebbi_dense_touch then makes, without the lock; NULL: nowhere.
 void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules);
-bool ebbi_dense_touch(void *start); // sees how long it takes; false: long
+// Of what begins there. Where it comes slowly the units behind it, up to `end`, have small pages.
+void ebbi_dense_touch(void *start, const void *end);
 // Asks for a new mapping as a whole, without the lock, and touches its first byte. False: small pages it is, as nobody
 // asks, or they come slowly.
 bool ebbi_dense_ask(void *start, size_t bytes);
+// Such a mapping has grown by `more` pages that nobody has touched, at its end. False: it has small pages there, and is
+// asked for no more.
+bool ebbi_dense_goes_on(void *start, size_t bytes, size_t more);
 size_t ebbi_dense_bytes(void);
 size_t ebbi_huge_dense_bytes(void); // of huge objects and kept mappings
 

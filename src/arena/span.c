@@ -252,7 +252,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
     EBBI_ARENA_AUDIT();
     ebbi_lock_drop(&ebbi_arena_mutex);
     if (huge != NULL) {
-        (void)ebbi_dense_touch(huge);
+        ebbi_dense_touch(huge, (char *)ebbi_span_start(got) + (granules << EBBI_GRANULE_SHIFT));
     }
     return got;
 }

@@ -109,6 +109,50 @@ TEST_F(HugePages, ThatComeSlowlyAreLeftOut)
         EXPECT_TRUE(ebbi_huge_free(p));
 }
 
+// Grown in place or moved by page tables, an object has the pages that it had.
+TEST_F(HugePages, ThatComeSlowlyAreLeftOutWhereAnObjectGrows)
+{
+    for (const bool moves : {false, true}) {
+        SCOPED_TRACE(moves);
+        fake_os_clock_step(0);
+        void *first = untouched(40 * MiB);
+        void *p = untouched(40 * MiB);
+        ASSERT_EQ(80 * MiB, asked_bytes());
+        const std::size_t before = advices().size();
+        fake_os_clock_step(3);
+        ASSERT_NE(nullptr, p = ebbi_huge_resize(p, 40 * MiB + unit_bytes / 2, true));
+        EXPECT_EQ(before, advices().size()) << "no page begins there";
+        fake_os_refuse(FAKE_RESIZE, 1, false);
+        if (!moves)
+            fake_os_allow();
+        ASSERT_NE(nullptr, p = ebbi_huge_resize(p, 60 * MiB, true));
+        ASSERT_EQ(before + 1, advices().size());
+        EXPECT_FALSE(advices().back().always);
+        EXPECT_EQ(address(p), advices().back().start) << "a part could not be moved with the rest";
+        EXPECT_EQ(60 * MiB, advices().back().bytes);
+        EXPECT_EQ(40 * MiB, asked_bytes());
+        ASSERT_NE(nullptr, p = ebbi_huge_resize(p, 90 * MiB, true));
+        fake_os_clock_step(0);
+        ASSERT_NE(nullptr, first = ebbi_huge_resize(first, 44 * MiB, true));
+        EXPECT_EQ(before + 2, advices().size()) << "first: left out without a touch";
+        EXPECT_EQ(0U, asked_bytes());
+        EXPECT_TRUE(ebbi_huge_free(p) && ebbi_huge_free(first));
+        for (int i = 0; i < 8; i++) // to the end of what is left out
+            EXPECT_TRUE(ebbi_huge_free(untouched(40 * MiB)));
+    }
+}
+
+TEST_F(HugePages, OnesThatGoOnComingAreKeptWhereAnObjectIsTakenAgain)
+{
+    void *p = untouched(40 * MiB);
+    EXPECT_TRUE(ebbi_huge_keep(p));
+    fake_os_clock_step(3);
+    EXPECT_NE(nullptr, p = ebbi_huge_take(44 * MiB, 1, false));
+    EXPECT_EQ(0U, asked_bytes());
+    EXPECT_FALSE(advices().back().always);
+    EXPECT_TRUE(ebbi_huge_free(p));
+}
+
 TEST_F(HugePages, AreAskedForNowhereElse)
 {
     const auto asks = [] {
