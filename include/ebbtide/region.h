@@ -239,8 +239,9 @@ EBB_EXPORT void ebb_region_stats_get(struct ebb_region *region,
                                      struct ebb_region_stats *stats) EBB_NOEXCEPT;
 EBB_EXPORT void ebb_domain_stats_get(struct ebb_domain *domain,
                                      struct ebb_lifetime_stats *stats) EBB_NOEXCEPT;
-// Up to `count` lines, in the order of the labels' first use. Returns how many there are. O(slabs of
-// regions and domains), with a system call for each: not for hot paths.
+// Up to `count` lines, in the order of the labels' first use. Returns how many there are. O(slabs, heaps
+// and labels), with a system call for each slab of regions and domains: not for hot paths. As with ebb_stats_get threads
+// wait for the end of it, those that begin or end as well; so they do with the one before.
 EBB_EXPORT size_t ebb_lifetimes_get(struct ebb_lifetime_stats *lines, size_t count) EBB_NOEXCEPT;
 EBB_EXPORT const char *ebb_region_label(const struct ebb_region *region) EBB_NOEXCEPT;
 

@@ -272,6 +272,12 @@ EBBI_INLINE struct ebbi_large *ebbi_large_of(const void *p) // that starts at p;
     return (uintptr_t)p % EBBI_GRANULE == large->shift ? large : NULL;
 }
 
+EBBI_INLINE bool ebbi_large_is_guarded(const void *p)
+{
+    const struct ebbi_large *large = ebbi_large_of(p);
+    return large != NULL && large->guard != 0;
+}
+
 // Bytes that the program may use: whole pages, but of a guarded one.
 EBBI_INLINE size_t ebbi_large_room(const struct ebbi_large *large)
 {

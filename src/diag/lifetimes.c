@@ -13,49 +13,69 @@
 #include "lifetime/domain.h"
 #include "region/label.h"
 
+// Of the labels from number `first` on, as many as there are lines.
 struct label_walk {
-    const struct ebbi_label *label;
-    struct ebb_lifetime_stats *line;
+    size_t first, count;
+    struct ebb_lifetime_stats *lines;
     struct ebbi_cached cached;
 };
 
-static void add_use(struct label_walk *walk, uintptr_t start, size_t bytes, size_t live_bytes,
-                    size_t live_blocks)
+// NULL: of no label, or not one of these.
+static struct ebb_lifetime_stats *line_of(const struct label_walk *walk,
+                                          const struct ebbi_label *label)
 {
-    walk->line->resident_bytes += ebbi_resident_in(start, bytes);
-    walk->line->live_bytes += live_bytes;
-    walk->line->live_blocks += live_blocks;
+    size_t number = label != NULL ? ebbi_label_number(label) - walk->first : walk->count;
+    return number < walk->count ? &walk->lines[number] : NULL;
+}
+
+static void add_use(struct ebb_lifetime_stats *line, uintptr_t start, size_t bytes,
+                    size_t live_bytes, size_t live_blocks)
+{
+    line->resident_bytes += ebbi_resident_in(start, bytes);
+    line->live_bytes += live_bytes;
+    line->live_blocks += live_blocks;
 }
 
 // Slabs keep the low half of the time.
-static void add_age(struct label_walk *walk, uint64_t since_ms)
+static void add_age(struct ebb_lifetime_stats *line, uint64_t since_ms)
 {
     uint32_t age_ms = (uint32_t)ebbi_os_now_ms() - (uint32_t)since_ms;
-    walk->line->oldest_ms = ebbi_max(walk->line->oldest_ms, age_ms);
+    line->oldest_ms = ebbi_max(line->oldest_ms, age_ms);
 }
 
 static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
 {
-    if (slab->owner->label == walk->label) {
+    struct ebb_lifetime_stats *line = line_of(walk, slab->owner->label);
+    if (line != NULL) {
         const struct ebbi_class *c = ebbi_slab_class(slab);
         struct ebbi_slab_use use;
         ebbi_slab_measure(slab, &walk->cached, &use);
-        add_use(walk, (uintptr_t)ebbi_span_start(&slab->head),
+        add_use(line, (uintptr_t)ebbi_span_start(&slab->head),
                 (size_t)c->granules << EBBI_GRANULE_SHIFT, use.live_blocks * c->size,
                 use.live_blocks);
-        add_age(walk, slab->since_ms);
+        add_age(line, slab->since_ms);
     }
 }
 
 static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
 {
-    if (sheet->label == walk->label) {
+    struct ebb_lifetime_stats *line = line_of(walk, sheet->label);
+    if (line != NULL) {
         struct ebbi_sheet_use use = {0, 0};
         ebbi_sheet_measure(sheet, &use);
-        add_use(walk, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes, use.blocks);
+        add_use(line, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes, use.blocks);
         if (use.blocks != 0) {
-            add_age(walk, sheet->since_ms);
+            add_age(line, sheet->since_ms);
         }
+    }
+}
+
+static void count_large(struct label_walk *walk, struct ebbi_span *span)
+{
+    struct ebb_lifetime_stats *line = line_of(walk, ebbi_large_in(span)->note.label);
+    if (line != NULL) {
+        size_t bytes = ebbi_large_room(ebbi_large_in(span));
+        add_use(line, (uintptr_t)ebbi_span_start(span), bytes, bytes, 1);
     }
 }
 
@@ -65,9 +85,8 @@ static void count_span(struct label_walk *walk, struct ebbi_span *span)
         count_slab(walk, ebbi_slab_in(span));
     } else if (span->state == EBBI_SPAN_SHEET) {
         count_sheet(walk, ebbi_sheet_in(span));
-    } else if (span->state == EBBI_SPAN_LARGE && ebbi_large_in(span)->note.label == walk->label) {
-        size_t bytes = ebbi_large_room(ebbi_large_in(span));
-        add_use(walk, (uintptr_t)ebbi_span_start(span), bytes, bytes, 1);
+    } else if (span->state == EBBI_SPAN_LARGE) {
+        count_large(walk, span);
     }
 }
 
@@ -83,9 +102,8 @@ static void count_chunk(struct ebbi_chunk *chunk, void *context)
 // Without memory for the addresses: blocks in magazines look live to their slabs.
 static void estimate_label(struct ebbi_heap *heap, void *context)
 {
-    const struct label_walk *walk = context;
-    struct ebb_lifetime_stats *line = walk->line;
-    for (unsigned c = 1; c < EBBI_CLASS_COUNT && heap->own.label == walk->label; c++) {
+    struct ebb_lifetime_stats *line = line_of(context, heap->own.label);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT && line != NULL; c++) {
         size_t blocks = ebbi_magazine_count(heap, c);
         line->live_blocks -= ebbi_min(blocks, line->live_blocks);
         line->live_bytes -= ebbi_min(blocks * ebbi_classes[c].size, line->live_bytes);
@@ -96,13 +114,13 @@ static void estimate_label(struct ebbi_heap *heap, void *context)
 // label was read before.
 static void add_seat(struct ebbi_heap *heap, void *context)
 {
-    const struct label_walk *walk = context;
-    if (heap->own.label == walk->label) {
+    struct ebb_lifetime_stats *line = line_of(context, heap->own.label);
+    if (line != NULL) {
         const struct ebbi_seat *seat = &heap->seat;
-        uint64_t told = ebbi_load_relaxed(&seat->scopes_told);         // relaxed: a count
-        walk->line->opened += ebbi_load_relaxed(&seat->scopes) - told; // relaxed: a count
-        walk->line->closed += ebbi_load_relaxed(&seat->closed);        // relaxed: a count
-        walk->line->drained += ebbi_load_relaxed(&seat->drained);      // relaxed: a count
+        uint64_t told = ebbi_load_relaxed(&seat->scopes_told);   // relaxed: a count
+        line->opened += ebbi_load_relaxed(&seat->scopes) - told; // relaxed: a count
+        line->closed += ebbi_load_relaxed(&seat->closed);        // relaxed: a count
+        line->drained += ebbi_load_relaxed(&seat->drained);      // relaxed: a count
     }
 }
 
@@ -123,11 +141,19 @@ static void copy_counts(struct ebb_lifetime_stats *line, const struct ebbi_label
     line->refused = ebbi_load_relaxed(&label->refused);       // relaxed: a count
 }
 
-static void measure_frozen(struct label_walk *walk)
+static void copy_all(const struct label_walk *walk, const struct ebbi_label *first)
+{
+    const struct ebbi_label *label = first;
+    for (size_t i = 0; i < walk->count; i++, label = ebbi_label_next(label)) {
+        copy_counts(&walk->lines[i], label);
+    }
+}
+
+static void measure_frozen(struct label_walk *walk, const struct ebbi_label *first)
 {
     bool known = ebbi_cached_collect(&walk->cached);
     ebbi_regions_lock();
-    copy_counts(walk->line, walk->label);
+    copy_all(walk, first);
     ebbi_arena_each_chunk(count_chunk, walk);
     ebbi_regions_unlock();
     ebbi_heaps_visit(add_seat, walk);
@@ -137,32 +163,32 @@ static void measure_frozen(struct label_walk *walk)
     ebbi_cached_drop(&walk->cached);
 }
 
-static void measure(const struct ebbi_label *label, struct ebb_lifetime_stats *line)
+// The label `first`, and those behind it.
+static void measure(const struct ebbi_label *first, struct ebb_lifetime_stats *lines, size_t count)
 {
-    struct label_walk walk = {.label = label, .line = line};
-    memset(line, 0, sizeof *line);
+    struct label_walk walk = {.first = ebbi_label_number(first), .count = count, .lines = lines};
+    memset(lines, 0, count * sizeof *lines);
     ebbi_owners_freeze();
-    measure_frozen(&walk);
+    measure_frozen(&walk, first);
     ebbi_owners_thaw();
-    line->pinned_bytes = line->resident_bytes - ebbi_min(line->resident_bytes, line->live_bytes);
+    for (size_t i = 0; i < count; i++) {
+        size_t resident = lines[i].resident_bytes;
+        lines[i].pinned_bytes = resident - ebbi_min(resident, lines[i].live_bytes);
+    }
 }
 
 void ebb_domain_stats_get(struct ebb_domain *domain, struct ebb_lifetime_stats *stats)
 {
-    measure(ebbi_domain_label(domain), stats);
+    measure(ebbi_domain_label(domain), stats, 1);
 }
 
 size_t ebb_lifetimes_get(struct ebb_lifetime_stats *lines, size_t count)
 {
-    size_t number = 0;
-    const struct ebbi_label *label = NULL;
-    while ((label = ebbi_label_next(label)) != NULL) {
-        if (number < count) {
-            measure(label, &lines[number]);
-        }
-        number++;
+    size_t known = ebbi_label_count();
+    if (ebbi_min(known, count) > 0) {
+        measure(ebbi_label_next(NULL), lines, ebbi_min(known, count));
     }
-    return number;
+    return known;
 }
 
 void ebb_region_stats_get(struct ebb_region *region, struct ebb_region_stats *stats)

@@ -105,19 +105,13 @@ static void *stay(void *p)
     return p;
 }
 
-static bool is_guarded(const void *p)
-{
-    const struct ebbi_large *large = ebbi_tag_of(p) == EBBI_TAG_LARGE ? ebbi_large_of(p) : NULL;
-    return large != NULL && large->guard != 0;
-}
-
 // What checks know of it is of its new size.
 static void *shrinks_here(void *p, size_t bytes, ebbi_site site)
 {
     bool checks = ebbi_check_is_on();
     if (checks && ebbi_tag_class(ebbi_tag_of(p)) != 0) {
         ebbi_check_shrink(p, bytes, site);
-    } else if (checks && is_guarded(p)) {
+    } else if (checks && ebbi_large_is_guarded(p)) {
         ebbi_guard_shrink(ebbi_large_of(p), bytes, site);
     }
     return stays_here(p);
@@ -169,7 +163,7 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
 
 static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
-    if (ebbi_check_is_on() && (ebbi_tag_class(ebbi_tag_of(p)) != 0 || is_guarded(p))) {
+    if (ebbi_check_is_on() && (ebbi_tag_class(ebbi_tag_of(p)) != 0 || ebbi_large_is_guarded(p))) {
         return move_or_stay(p, old_bytes, bytes, site); // what points to the old place is found
     }
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&

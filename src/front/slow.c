@@ -383,11 +383,9 @@ EBBI_NOINLINE void ebbi_free_slow(void *p, ebbi_site site)
 // Of a large or huge object: by whole pages, but a guarded one.
 static bool large_fits(const void *p, const struct ebbi_given *given)
 {
-    const struct ebbi_large *large = ebbi_large_of(p);
     const struct ebbi_note *note = ebbi_large_note((void *)(uintptr_t)p);
     size_t has = ebbi_large_bytes(p);
-    bool by_pages = large == NULL || large->guard == 0;
-    size_t said = by_pages && given->bytes <= has
+    size_t said = !ebbi_large_is_guarded(p) && given->bytes <= has
                       ? ebbi_align_up(ebbi_max(given->bytes, 1), ebbi_os_page_size())
                       : given->bytes;
     bool exact = given->is_exact && given->align == 0 && note->label == NULL;
@@ -425,16 +423,14 @@ EBBI_NOINLINE void ebbi_free_given_slow(void *p, struct ebbi_given given, ebbi_s
         ebbi_free_slow(p, site);
         return;
     }
-    if (EBBI_LIKELY(!ebbi_check_is_on())) {
-        if (!any_fits(p, &given) && ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0) {
-            ebbi_report_mismatch(p, given.bytes, given.align);
-        }
-    } else if (ebbi_tag_class(tag) != 0) {
+    if (EBBI_UNLIKELY(ebbi_check_is_on()) && ebbi_tag_class(tag) != 0) {
         if (!ebbi_check_match(p, given.bytes, given.align, site)) {
             return;
         }
-    } else {
+    } else if (EBBI_UNLIKELY(ebbi_check_is_on()) && ebbi_large_is_guarded(p)) {
         ebbi_guard_match(p, given.bytes, given.align, site);
+    } else if (!any_fits(p, &given) && ebbi_option(EBBI_OPTION_CHECK_FAMILY) != 0) {
+        ebbi_report_mismatch(p, given.bytes, given.align);
     }
     ebbi_free_at(p, site);
 }

@@ -101,14 +101,31 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain)
     return found;
 }
 
+size_t ebbi_label_count(void)
+{
+    // acquire[label-read <- label-add]: so many labels
+    return (size_t)ebbi_load_acquire(&ebbi_labels.labels);
+}
+
+size_t ebbi_label_number(const struct ebbi_label *label)
+{
+    size_t number = ((uintptr_t)label - (uintptr_t)ebbi_labels.row) / sizeof *label;
+    if (number < EBBI_BOARD_LABELS) {
+        return number;
+    }
+    // acquire[label-read <- label-add]: the granule
+    const struct ebbi_more_labels *part = ebbi_load_acquire(&ebbi_labels.more);
+    for (number = EBBI_BOARD_LABELS; (uintptr_t)label - (uintptr_t)part >= EBBI_GRANULE;
+         number += EBBI_LABELS_A_PART) {
+        part = part->next;
+    }
+    return number + (size_t)(label - part->label);
+}
+
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label)
 {
-    // acquire[label-read <- label-add]: the first of the labels
-    size_t known = ebbi_load_acquire(&ebbi_labels.labels);
-    size_t next = 0;
-    while (label != NULL && label_at(next++) != label) {
-    }
-    return next < known ? label_at(next) : NULL;
+    size_t next = label != NULL ? ebbi_label_number(label) + 1 : 0;
+    return next < ebbi_label_count() ? label_at(next) : NULL;
 }
 
 void ebbi_labels_lock(void) { ebbi_lock_take(&labels_lock); }

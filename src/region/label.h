@@ -56,7 +56,9 @@ extern EBBI_HIDDEN struct ebbi_labels ebbi_labels;
 struct ebbi_label *ebbi_label_find(const char *name, bool is_domain);
 // The label behind `label`, in the order of their making; NULL: the first; NULL after the last.
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label);
-void ebbi_labels_lock(void); // fork()
+size_t ebbi_label_count(void);
+size_t ebbi_label_number(const struct ebbi_label *label); // from 0, in that order. O(parts)
+void ebbi_labels_lock(void);                              // fork()
 void ebbi_labels_unlock(void);
 
 EBBI_INLINE void ebbi_count(uint64_t *number, uint64_t more)

@@ -181,7 +181,8 @@ TEST_F(OwnMeanwhile, ALabelIsFoundByBoth)
     while (ebbi_labels.labels < EBBI_BOARD_LABELS + EBBI_LABELS_A_PART)
         ASSERT_NE(nullptr, ebbi_label_find(name(ebbi_labels.labels).c_str(), false));
     const std::string pairs[][2] = {{"one", "one"}, {"two", "three"}};
-    for (const auto &[here, there] : pairs) {
+    for (const auto &pair : pairs) {
+        const std::string &here = pair[0], &there = pair[1];
         const ebbi_label *theirs = nullptr;
         const std::size_t before = clusters();
         const std::uint64_t labels = ebbi_labels.labels;
