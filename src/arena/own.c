@@ -151,6 +151,7 @@ static struct own_cluster *cluster_with(const void *granule)
 void ebbi_own_give(void *granule)
 {
     struct ebbi_span *empty = NULL;
+    ebbi_lock_expect_none();
     if (!ebbi_os_purge(granule, EBBI_GRANULE)) {
         memset(granule, 0, EBBI_GRANULE);
     }

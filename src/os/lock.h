@@ -2,7 +2,8 @@
 // Layer os: a futex mutex of one word, never recursive. Zero when free; otherwise it names the thread
 // that holds it, and its low bit is set when somebody may sleep (after Drepper, "Futexes are tricky",
 // mutex 2). It spins briefly and then sleeps: those that malloc, free and fork take are not held while pages
-// are given back, which takes the longer the more there are; only while some are asked for or closed.
+// are given back, which takes the longer the more there are, but by the debugger of regions; only while some are asked
+// for or closed.
 //
 // Holding and its holder are one word, so that there is no moment between: a thread that waits for
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.

@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "os/lock.h"
 #include "os/os.h"
 
 #define DONTNEED_LOCKED 24 // MADV_DONTNEED_LOCKED, which older headers lack
@@ -79,7 +78,7 @@ int ebbi_os_commit(void *start, size_t bytes)
     return result;
 }
 
-static bool purge_pages(void *start, size_t bytes)
+bool ebbi_os_purge(void *start, size_t bytes)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
@@ -88,12 +87,6 @@ static bool purge_pages(void *start, size_t bytes)
                 (errno == EINVAL && madvise(start, bytes, DONTNEED_LOCKED) == 0);
     errno = saved;
     return done;
-}
-
-bool ebbi_os_purge(void *start, size_t bytes)
-{
-    ebbi_lock_expect_none(); // it takes the longer the more there is
-    return purge_pages(start, bytes);
 }
 
 int ebbi_os_close(void *start, size_t bytes)
@@ -109,7 +102,7 @@ int ebbi_os_guard(void *start, size_t bytes)
 {
     int result = ebbi_os_close(start, bytes);
     if (result == 0) {
-        (void)purge_pages(start, bytes);
+        (void)ebbi_os_purge(start, bytes);
     }
     return result;
 }
@@ -119,7 +112,7 @@ void ebbi_os_release(void *start, size_t bytes)
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     if (munmap(start, bytes) != 0) { // as where that would be a mapping too many
-        (void)purge_pages(start, bytes);
+        (void)ebbi_os_purge(start, bytes);
     }
     errno = saved;
 }

@@ -115,11 +115,12 @@ size_t ebbi_label_number(const struct ebbi_label *label)
     }
     // acquire[label-read <- label-add]: the granule
     const struct ebbi_more_labels *part = ebbi_load_acquire(&ebbi_labels.more);
-    for (number = EBBI_BOARD_LABELS; (uintptr_t)label - (uintptr_t)part >= EBBI_GRANULE;
-         number += EBBI_LABELS_A_PART) {
+    number = EBBI_BOARD_LABELS;
+    while (part != NULL && (uintptr_t)label - (uintptr_t)part >= EBBI_GRANULE) {
         part = part->next;
+        number += EBBI_LABELS_A_PART;
     }
-    return number + (size_t)(label - part->label);
+    return part != NULL ? number + (size_t)(label - part->label) : SIZE_MAX;
 }
 
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label)

@@ -57,8 +57,9 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain);
 // The label behind `label`, in the order of their making; NULL: the first; NULL after the last.
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label);
 size_t ebbi_label_count(void);
-size_t ebbi_label_number(const struct ebbi_label *label); // from 0, in that order. O(parts)
-void ebbi_labels_lock(void);                              // fork()
+// From 0, in that order; SIZE_MAX: there is no label, as in what is only just being made. O(parts)
+size_t ebbi_label_number(const struct ebbi_label *label);
+void ebbi_labels_lock(void); // fork()
 void ebbi_labels_unlock(void);
 
 EBBI_INLINE void ebbi_count(uint64_t *number, uint64_t more)

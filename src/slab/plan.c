@@ -89,6 +89,7 @@ size_t ebbi_slab_carry_out(struct ebbi_slab_plan *plan)
 {
     size_t page = ebbi_os_page_size();
     size_t total = 0;
+    ebbi_lock_expect_none();
     for (unsigned i = 0; i < plan->count; i++) {
         struct ebbi_slab_run *run = &plan->runs[i];
         EBBI_ASSERT(run->from < run->to && !run->done);

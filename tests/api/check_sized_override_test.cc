@@ -37,7 +37,7 @@ TEST_F(CheckSizedDeathTest, OfAHugeObjectASizeAndAnAlignmentAreComparedAsByDefau
 {
     void (*const calls[])() = {
         [] { ::operator delete(opaque(::operator new(40 * MiB)), 80 * MiB); },
-        [] { ::operator delete(opaque(::operator new(40 * MiB)), std::size_t{100}); },
+        [] { ::operator delete (opaque(::operator new(40 * MiB)), std::size_t{100}); },
         [] { ::operator delete[](opaque(::operator new[](40 * MiB)), 39 * MiB); },
         [] { ::operator delete(opaque(::operator new(40 * MiB, line)), 80 * MiB, line); },
         [] { ::operator delete(opaque(::operator new(40 * MiB, line)), far); },
