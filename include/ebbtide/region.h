@@ -211,8 +211,9 @@ struct ebb_region_stats {
     uint64_t open_ms; // since it was opened
 };
 
-// One label: all its regions, or a domain. As of each thread's last slow call. With EBB_CHECK=1 what is freed and held back
-// is live, and keeps an epoch from having drained.
+// One label: all its regions, or a domain. As of each thread's last slow call: of a thread that does something just then, the
+// counts of events may be a little behind for a moment, and a sum be less than it was. With EBB_CHECK=1 what is freed and
+// held back is live, and keeps an epoch from having drained; blocks on pages of their own are in no domain's line.
 struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;
@@ -224,11 +225,11 @@ struct ebb_lifetime_stats {
     size_t resident_bytes; // of it in memory
     size_t pinned_bytes;   // resident, not under blocks in use
     size_t slabs;
-    size_t demoted;     // slabs of closed regions, pinned by survivors
-    size_t open;        // regions open, or threads that have an epoch
-    uint64_t opened;    // regions, or scopes, since the start
-    uint64_t closed;    // regions, or epochs
-    uint64_t drained;   // of them gave back everything by their close: the drain share
+    size_t demoted;   // slabs of closed regions, pinned by survivors
+    size_t open;      // regions open, or threads that have an epoch
+    uint64_t opened;  // regions, or scopes, since the start
+    uint64_t closed;  // regions, or epochs
+    uint64_t drained; // of them left no slab: the drain share; a domain's large blocks do not count
     uint64_t released;  // regions, resets included
     uint64_t late;      // allocations after a close, from elsewhere
     uint64_t refused;   // by hard limits

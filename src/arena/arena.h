@@ -205,6 +205,10 @@ bool ebbi_huge_around(const void *p, struct ebbi_huge_place *place);
 
 struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an object nor a huge one
 
+// Calls visit for each huge object under the lock.
+void ebbi_huge_each(void (*visit)(uintptr_t start, size_t bytes, const struct ebbi_note *note,
+                                  void *context),
+                    void *context);
 // The sum of measure(start, bytes) over all huge objects.
 size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
 size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes)); // of kept mappings

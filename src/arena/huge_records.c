@@ -134,6 +134,20 @@ size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
     return resident_of(EBBI_HUGE_KEPT, measure);
 }
 
+void ebbi_huge_each(void (*visit)(uintptr_t start, size_t bytes, const struct ebbi_note *note,
+                                  void *context),
+                    void *context)
+{
+    const struct ebbi_huge_record *r = NULL;
+    ebbi_lock_take(&ebbi_arena_mutex);
+    while ((r = record_after(r)) != NULL) {
+        if (r->state == EBBI_HUGE_USED) {
+            visit((uintptr_t)r->object, r->bytes, &r->note, context);
+        }
+    }
+    ebbi_lock_drop(&ebbi_arena_mutex);
+}
+
 size_t ebbi_huge_dense_bytes(void)
 {
     const struct ebbi_huge_record *r = NULL;

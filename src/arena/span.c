@@ -216,6 +216,15 @@ static struct ebbi_spot find_spot(size_t granules, size_t align_granules)
     return spot;
 }
 
+// Who walks over all spans may come before its thread has said what it is.
+static void begin_large(struct ebbi_large *large)
+{
+    ebbi_assert_held(&ebbi_arena_mutex);
+    large->bytes = 0;
+    large->shift = large->guard = 0;
+    large->note.label = NULL;
+}
+
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
                                   enum ebbi_fill fill)
 {
@@ -243,6 +252,9 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
         got->zeroed |= zero;
         EBBI_ASSERT(ebbi_span_index(got) % align_granules == 0);
         EBBI_ASSERT(ebbi_tag_of(ebbi_span_start(got)) == EBBI_TAG_NONE);
+        if (state == EBBI_SPAN_LARGE) {
+            begin_large(ebbi_large_in(got));
+        }
         got->state = state;
         got->granules = (uint32_t)granules;
         got->grown = fill == EBBI_FILL_GROWS || fill == EBBI_FILL_MUCH;

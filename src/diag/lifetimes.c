@@ -70,12 +70,11 @@ static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
     }
 }
 
-static void count_large(struct label_walk *walk, struct ebbi_span *span)
+static void count_object(uintptr_t start, size_t bytes, const struct ebbi_note *note, void *context)
 {
-    struct ebb_lifetime_stats *line = line_of(walk, ebbi_large_in(span)->note.label);
+    struct ebb_lifetime_stats *line = line_of(context, note->label);
     if (line != NULL) {
-        size_t bytes = ebbi_large_room(ebbi_large_in(span));
-        add_use(line, (uintptr_t)ebbi_span_start(span), bytes, bytes, 1);
+        add_use(line, start, bytes, bytes, 1);
     }
 }
 
@@ -86,7 +85,8 @@ static void count_span(struct label_walk *walk, struct ebbi_span *span)
     } else if (span->state == EBBI_SPAN_SHEET) {
         count_sheet(walk, ebbi_sheet_in(span));
     } else if (span->state == EBBI_SPAN_LARGE) {
-        count_large(walk, span);
+        const struct ebbi_large *large = ebbi_large_in(span);
+        count_object((uintptr_t)ebbi_span_start(span), ebbi_large_room(large), &large->note, walk);
     }
 }
 
@@ -155,6 +155,7 @@ static void measure_frozen(struct label_walk *walk, const struct ebbi_label *fir
     ebbi_regions_lock();
     copy_all(walk, first);
     ebbi_arena_each_chunk(count_chunk, walk);
+    ebbi_huge_each(count_object, walk);
     ebbi_regions_unlock();
     ebbi_heaps_visit(add_seat, walk);
     if (!known) {

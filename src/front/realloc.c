@@ -161,9 +161,17 @@ static EBBI_NOINLINE void *resize_block(void *p, size_t old_bytes, size_t bytes,
     return move_or_stay(p, old_bytes, bytes, site);
 }
 
+// Checks know something of it, or will.
+static bool checks_know(const void *p, size_t bytes)
+{
+    unsigned tag = ebbi_tag_of(p);
+    return ebbi_tag_class(tag) != 0 || ebbi_large_is_guarded(p) ||
+           (tag != EBBI_TAG_REGION && bytes <= EBBI_HUGE_MIN);
+}
+
 static void *resize_any(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
 {
-    if (ebbi_check_is_on() && (ebbi_tag_class(ebbi_tag_of(p)) != 0 || ebbi_large_is_guarded(p))) {
+    if (ebbi_check_is_on() && checks_know(p, bytes)) {
         return move_or_stay(p, old_bytes, bytes, site); // what points to the old place is found
     }
     bool fits = bytes <= old_bytes && (bytes > old_bytes / 2 || old_bytes == EBBI_QUANTUM) &&

@@ -57,7 +57,7 @@ struct ebbi_label *ebbi_label_find(const char *name, bool is_domain);
 // The label behind `label`, in the order of their making; NULL: the first; NULL after the last.
 struct ebbi_label *ebbi_label_next(const struct ebbi_label *label);
 size_t ebbi_label_count(void);
-// From 0, in that order; SIZE_MAX: there is no label, as in what is only just being made. O(parts)
+// From 0, in that order; SIZE_MAX: none that this thread knows of. O(parts)
 size_t ebbi_label_number(const struct ebbi_label *label);
 void ebbi_labels_lock(void); // fork()
 void ebbi_labels_unlock(void);

@@ -22,6 +22,7 @@ void make_and_free_all()
         ::operator delete[](opaque(::operator new[](bytes)), bytes);
         ::operator delete(opaque(::operator new(bytes, line)), bytes, line);
         api::release_sized(opaque(std::malloc(bytes)), bytes);
+        api::release_sized(opaque(std::realloc(std::malloc(bytes), 20 * MiB)), 20 * MiB);
         api::release_aligned_sized(opaque(std::aligned_alloc(64, bytes)), 64, bytes);
     }
     std::exit(0);
@@ -44,6 +45,20 @@ TEST_F(CheckSizedDeathTest, OfAHugeObjectASizeAndAnAlignmentAreComparedAsByDefau
         [] { api::release_sized(opaque(std::malloc(40 * MiB)), 80 * MiB); },
         [] { api::release_aligned_sized(opaque(std::aligned_alloc(64, 40 * MiB)), 64, 80 * MiB); },
     };
+    void (*const cut[])() = {
+        [] {
+            api::release_sized(opaque(std::realloc(std::malloc(100 * MiB), 20 * MiB)), 19 * MiB);
+        },
+        [] { // a byte behind it
+            auto *p =
+                static_cast<char *>(opaque(std::realloc(std::malloc(40 * MiB), 31 * MiB + 5)));
+            p[31 * MiB + 5] = 1;
+            std::free(p);
+        },
+    };
+    setenv("EBB_CHECK", "1", 1);
+    EXPECT_EXIT(begin(cut[0]), anew::Killed(SIGABRT), "mismatched free");
+    EXPECT_EXIT(begin(cut[1]), anew::Killed(SIGABRT), "overflow");
     for (const char *check : {"0", "1", "log", "sample"}) {
         SCOPED_TRACE(check);
         setenv("EBB_CHECK", check, 1);

@@ -142,7 +142,7 @@ TEST_F(HugePages, ThatComeSlowlyAreLeftOutWhereAnObjectGrows)
     }
 }
 
-TEST_F(HugePages, OnesThatGoOnComingAreKeptWhereAnObjectIsTakenAgain)
+TEST_F(HugePages, ThatComeSlowlyAreLeftOutWhereAKeptObjectGrows)
 {
     void *p = untouched(40 * MiB);
     EXPECT_TRUE(ebbi_huge_keep(p));
