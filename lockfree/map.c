@@ -200,19 +200,17 @@ static int put(struct ebb_map *map, struct ebbi_map_entry *fresh, bool replace, 
 
 static int insert(struct ebb_map *map, uint64_t key, void *value, bool replace, void **old)
 {
-    struct ebbi_map_entry *fresh = entry_create(map, place_of(map, key), key, value);
-    if (fresh == NULL) {
-        errno = ENOMEM;
-        return -1;
-    }
     ebb_pin();
-    int result = put(map, fresh, replace, old);
+    struct ebbi_map_entry *fresh = entry_create(map, place_of(map, key), key, value);
+    int result = fresh != NULL ? put(map, fresh, replace, old) : -1;
     if (result == 1) {
         (void)ebbi_fetch_add_relaxed(&map->count, 1); // relaxed: a count
         grow(map);
     }
     ebb_unpin();
-    if (result == 0 && !replace) {
+    if (result < 0) {
+        errno = ENOMEM;
+    } else if (result == 0 && !replace) {
         ebb_free(fresh);
     }
     return result;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // A hash map from 64-bit keys, or from keys that the caller compares, to pointers. It grows without
 // stopping anybody. Linearizable; lock-free, finds wait for nobody. Every operation on one key is O(1)
-// on average but for what it repeats in races. What the buckets take stays until the map is destroyed: 16 to
-// 32 bytes for each entry of those that it had at most.
+// on average but for what it repeats in races. What the buckets take stays until the map is destroyed: some
+// 16 to 34 bytes for each entry of those that it had at most, and half a KiB.
 //
 // Source: one sorted list for all entries, into which the buckets point: O. Shalev, N. Shavit,
 // "Split-ordered lists: lock-free extensible hash tables", J. ACM 53 (2006). The list is that of

@@ -48,7 +48,8 @@ EBB_EXPORT int ebb_profile_start(size_t mean) EBB_NOEXCEPT;
 // start goes on from there. O(threads).
 EBB_EXPORT void ebb_profile_stop(void) EBB_NOEXCEPT;
 
-// Writes what is known to a file, new or in place of what it held: pprof's profile.proto, not compressed, which
+// Writes what is known to a file, new or in place of what it held (of two at once one, or neither): pprof's profile.proto,
+// not compressed, in whose names a byte that is no UTF-8 is a ?, which
 // `go tool pprof`, Grafana, Parca and speedscope read. Five values a stack: alloc_objects, alloc_space,
 // inuse_objects, inuse_space, and pinned_space: bytes of free memory that what is in use keeps from going back, since it
 // lies on the same pages (of blocks up to 16 KiB, in no domain, not with EBB_CHECK). They are split by pprof's

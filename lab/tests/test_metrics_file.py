@@ -31,7 +31,7 @@ int main(void)
 {
     opens *open = (opens *)dlsym(RTLD_DEFAULT, "ebb_region_open");
     takes *take = (takes *)dlsym(RTLD_DEFAULT, "ebb_region_alloc");
-    struct { const char *label; unsigned long more[8]; } options = {"a\\"b\\\\c\\xc3\\xa9", {0}};
+    struct { const char *label; unsigned long more[8]; } options = {"a\\"b\\\\c%\\xc3\\xa9", {0}};
     void *region = open ? open(&options) : NULL;
     kept = region ? take(region, 100) : NULL;
     kept = malloc(5000000);
@@ -101,7 +101,7 @@ def test_labels_and_large_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         text = next_text(path)
     found = families(text)
     (held,) = found["ebbtide_label_held_bytes"].samples
-    assert held.labels["label"] == 'a"b\\c%C3%A9'
+    assert held.labels["label"] == 'a"b\\c%25%C3%A9'
     assert (held.labels["kind"], held.value) == ("region", 65536)
     (spans,) = found["ebbtide_spans_bytes"].samples
     assert spans.value > 5000000

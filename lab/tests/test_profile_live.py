@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner, Result
@@ -301,6 +302,35 @@ static struct {{ unsigned round; unsigned long mean, until; }} state = {{1, 4096
     source = board(entry_bytes="32", state="&state", book="book", live="live", control="none")
     with started(build(sums + source + WAITS, tmp_path / "nonsense")) as pid:
         assert fault_is in fault(pid, "--seconds", "1")
+
+
+def test_files_are_where_the_process_has_its_root(tmp_path: Path) -> None:
+    live = HeapProfile.__new__(HeapProfile)
+    live._process = SimpleNamespace(folder=str(tmp_path))  # type: ignore[assignment]
+    root = tmp_path / "root"
+    for above, file, inside in (
+        ("/", "/bin/server", "/bin/server"),  # of a mount namespace as well
+        ("/srv/jail", "/srv/jail/bin/server", "/bin/server"),
+        ("/srv/jail", "/srv/jailer", "/srv/jailer"),
+    ):
+        root.unlink(missing_ok=True)
+        root.symlink_to(above)
+        assert live.path_of(file) == f"{root}{inside}"
+    root.unlink()
+    assert live.path_of("/bin/server") == f"{root}/bin/server"
+
+
+def test_a_thread_without_a_name_has_not_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nameless = LEAKS.replace("main(void)\n{", 'main(void)\n{ prctl(PR_SET_NAME, "");')
+    with under_ebbtide("#include <sys/prctl.h>\n" + nameless, tmp_path, monkeypatch) as pid:
+        live = HeapProfile(pid)
+        try:
+            names = live.thread_name(pid), live.thread_name(2**22 + 1)
+        finally:
+            live.close()
+    assert names == ("(no name)", "")
 
 
 def test_how_long_is_for_processes_alone(tmp_path: Path) -> None:

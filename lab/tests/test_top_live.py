@@ -45,6 +45,13 @@ def top_of(pid: int) -> Top:
     return Top(subject.look(), subject, lambda: top_verb._sampler(pid), 0.2)
 
 
+def test_what_breaks_it_is_no_success(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(top_verb, "_has_terminal", lambda: True)
+    monkeypatch.setattr(Top, "run", lambda app: app.exit(return_code=1))
+    with under_ebbtide(LEAKS, tmp_path, monkeypatch) as pid:
+        assert CliRunner().invoke(main, ["top", str(pid)]).exit_code == 1
+
+
 BECOMES = """
 #include <signal.h>
 #include <unistd.h>

@@ -264,12 +264,42 @@ void ebbi_os_streams_reset(void)
     }
 }
 
+static uint64_t signal_bit(int number) { return (uint64_t)1 << (number - 1); }
+
+struct ebbi_os_signals ebbi_os_hold_signals(void)
+{
+    int saved = errno;
+    struct ebbi_os_signals signals = {.held = ebbi_os_call_begins()};
+    uint64_t faults = signal_bit(SIGSEGV) | signal_bit(SIGBUS) | signal_bit(SIGILL) |
+                      signal_bit(SIGFPE) | signal_bit(SIGTRAP) | signal_bit(SIGABRT) |
+                      signal_bit(SIGSYS);
+    uint64_t others = ~faults;
+    if (signals.held &&
+        syscall(SYS_rt_sigprocmask, SIG_BLOCK, &others, &signals.before, sizeof others) != 0) {
+        signals.held = false;
+        ebbi_os_call_ends();
+    }
+    errno = saved;
+    return signals;
+}
+
+void ebbi_os_let_signals(struct ebbi_os_signals signals)
+{
+    int saved = errno;
+    if (signals.held) {
+        (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &signals.before, NULL,
+                      sizeof signals.before);
+        ebbi_os_call_ends();
+    }
+    errno = saved;
+}
+
 // A limit on the size of files, or a reader that has gone, is an error, no signal that ends the program, unless below a
 // filter. Raw: libc's calls would keep the mask in a type that is larger than the kernel's.
 static long write_once(long fd, const char *text, size_t length)
 {
     bool asks = ebbi_os_call_begins();
-    const uint64_t pipe = (uint64_t)1 << (SIGPIPE - 1), limit = (uint64_t)1 << (SIGXFSZ - 1);
+    const uint64_t pipe = signal_bit(SIGPIPE), limit = signal_bit(SIGXFSZ);
     const uint64_t both = pipe | limit;
     const struct timespec at_once = {0};
     uint64_t before = 0, waits = 0;

@@ -133,8 +133,16 @@ void ebbi_os_join_thread(uintptr_t handle);
 void ebbi_os_leave_thread(uintptr_t handle);
 // By these functions of libc's, all or none of them there; before the first such thread.
 void ebbi_os_join_by(void *join, void *try_join, void *detach);
-uintptr_t ebbi_os_own_thread(void);               // the calling thread's handle
-bool ebbi_os_thread_lives(uint32_t number);       // of ebbi_os_thread_number
+uintptr_t ebbi_os_own_thread(void);         // the calling thread's handle
+bool ebbi_os_thread_lives(uint32_t number); // of ebbi_os_thread_number
+// Signals of the calling thread wait from here to the other call, but for those of its own faults: of a short time, as a
+// filter of system calls waits for it. Where the kernel may not be asked they come. Keep errno. No fork() in between.
+struct ebbi_os_signals {
+    uint64_t before;
+    bool held;
+};
+struct ebbi_os_signals ebbi_os_hold_signals(void);
+void ebbi_os_let_signals(struct ebbi_os_signals signals);
 uint32_t ebbi_os_thread_count(void);              // with those on their last steps; 0: unknown
 bool ebbi_os_is_own_thread(void *(*run)(void *)); // what pthread_create is passed for one of ours
 

@@ -244,7 +244,9 @@ static void leave_heap(struct ebbi_heap *heap)
 {
     bool counted = heap->counted;
     bool first = ebbi_os_is_first_thread();
-    (void)ebbi_inside(); // for good
+    struct ebbi_os_signals signals =
+        ebbi_os_hold_signals(); // a handler that pins needs the clock's lock
+    (void)ebbi_inside();        // for good
     set_slot(heap, NULL);
     ebbi_scope_abandon(heap);
     EBBI_ASSERT(ebbi_current() == &heap->fast);
@@ -256,6 +258,7 @@ static void leave_heap(struct ebbi_heap *heap)
     if (first) {
         ebbi_threads_first_ends();
     }
+    ebbi_os_let_signals(signals);
 }
 
 static void end_round(struct ebbi_heap *heap)

@@ -162,6 +162,7 @@ static void forget_unlocked(struct ebbi_heap *heap)
     }
     ebbi_magazines_lend(heap);
     memset(heap->limbo.filling, 0, sizeof heap->limbo.filling);
+    heap->limbo.mixed_bytes = heap->limbo.mixed_blocks = 0;
     heap->limbo.spare = NULL;
     heap->outbox_count = 0;
     heap->inside = heap->parked = 0;

@@ -52,7 +52,7 @@ static void out_drain(struct metrics_out *out)
 
 // ---- lines ---------------------------------------------------------------------------------------------
 
-// What ends a label's value or is no ASCII would not be read.
+// What ends a label's value or is no ASCII would not be read; and two names stay two.
 static void put_escaped(struct ebbi_text *text, const char *value, size_t most)
 {
     for (size_t i = 0; i < most && value[i] != '\0'; i++) {
@@ -60,7 +60,7 @@ static void put_escaped(struct ebbi_text *text, const char *value, size_t most)
         char hex[] = {'%', "0123456789ABCDEF"[c >> 4], "0123456789ABCDEF"[c & 15], '\0'};
         char plain[] = {(char)c, '\0'};
         ebbi_text_put(text, c == '"' || c == '\\' ? "\\" : "");
-        ebbi_text_put(text, c < ' ' || c >= 0x7F ? hex : plain);
+        ebbi_text_put(text, c < ' ' || c >= 0x7F || c == '%' ? hex : plain);
     }
 }
 

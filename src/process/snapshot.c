@@ -8,6 +8,7 @@
 #include "heap/slabs.h"
 #include "process/process.h"
 #include "profile/profile.h"
+#include "reclaim/reclaim.h"
 
 _Static_assert(EBBI_CLASS_COUNT - 1 <= EBB_SNAPSHOT_CLASSES, "a row for each class");
 
@@ -144,10 +145,11 @@ static void add_thread(struct ebbi_heap *heap, void *context)
     struct ebb_thread_stats *row = &accounts->rows[accounts->found - 1];
     size_t cached[EBBI_CLASS_COUNT];
     count_cached(heap, cached);
+    size_t blocks = 0;
     *row = (struct ebb_thread_stats){
         .thread = thread,
         .cached_bytes = spare_bytes(heap),
-        .retired_bytes = heap->limbo.bytes,
+        .retired_bytes = heap->limbo.bytes + ebbi_limbo_filling(heap, &blocks),
         .taken_bytes = ebbi_load_relaxed(&heap->taken_bytes), // relaxed: a count
     };
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {

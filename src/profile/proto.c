@@ -106,10 +106,39 @@ static void proto_nested(struct bytes *message, unsigned field, const struct byt
     message->used += part->used;
 }
 
-// Its number.
+// Bytes of the character of UTF-8 that begins there; 0: none does.
+static size_t character(const unsigned char *at, size_t left)
+{
+    size_t length = at[0] < 0x80   ? 1
+                    : at[0] < 0xC2 ? 0
+                    : at[0] < 0xE0 ? 2
+                    : at[0] < 0xF0 ? 3
+                    : at[0] < 0xF5 ? 4
+                                   : 0;
+    if (length > left) {
+        return 0;
+    }
+    for (size_t i = 1; i < length; i++) {
+        if ((at[i] & 0xC0) != 0x80) {
+            return 0;
+        }
+    }
+    bool is_long = (at[0] == 0xE0 && at[1] < 0xA0) || (at[0] == 0xF0 && at[1] < 0x90);
+    bool is_none = (at[0] == 0xED && at[1] > 0x9F) || (at[0] == 0xF4 && at[1] > 0x8F);
+    return is_long || is_none ? 0 : length;
+}
+
+// Its number. A name may be any bytes, also a cut one's; what is no UTF-8 is no text of a message.
 static size_t proto_text(struct output *out, const char *text, size_t length)
 {
-    proto_bytes(out, STRING_TABLE, text, length);
+    struct bytes head = {0};
+    proto_number(&head, STRING_TABLE << 3 | BYTES);
+    proto_number(&head, length);
+    output_put(out, head.at, head.used);
+    for (size_t i = 0, part; i < length; i += ebbi_max(part, 1)) {
+        part = character((const unsigned char *)text + i, length - i);
+        output_put(out, part > 0 ? text + i : "?", ebbi_max(part, 1));
+    }
     return out->texts++;
 }
 

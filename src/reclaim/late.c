@@ -7,6 +7,8 @@
 // end and a fork take off the sum. The end is seen where libc still runs destructors for the thread; else whoever waits
 // for the clock asks the kernel whether it lives. Of threads beyond MOST_HOLDERS the pins are anybody's: such
 // a thread has to unpin before it ends.
+//
+// A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held.
 #include "os/options.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -28,6 +30,19 @@ static struct {
     size_t anybodys; // of these
     struct holder holders[MOST_HOLDERS];
 } late = {.lock = EBBI_LOCK(OWNER)};
+
+static struct ebbi_os_signals lock_late(void)
+{
+    struct ebbi_os_signals signals = ebbi_os_hold_signals();
+    ebbi_lock_take(&late.lock);
+    return signals;
+}
+
+static void unlock_late(struct ebbi_os_signals signals)
+{
+    ebbi_lock_drop(&late.lock);
+    ebbi_os_let_signals(signals);
+}
 
 // Under the lock, or as the only thread, here and below.
 static void pins_less(size_t pins)
@@ -109,7 +124,7 @@ void ebbi_late_pin(void)
     if (ebbi_os_word() == 0) {          // its end is to be seen
         (void)ebbi_os_word_set(EBBI_WORD_NO_HEAP);
     }
-    ebbi_lock_take(&late.lock);
+    struct ebbi_os_signals signals = lock_late();
     if (!late.joined) {
         late.joined = true;
         ebbi_assert_held(&late.lock);
@@ -122,7 +137,7 @@ void ebbi_late_pin(void)
     }
     ebbi_store_relaxed(&late.pins, late.pins + 1); // relaxed: as above
     count_pin();
-    ebbi_lock_drop(&late.lock);
+    unlock_late(signals);
 }
 
 // A word that says no more than that its end is to be seen, of a thread that holds no pin.
@@ -135,7 +150,7 @@ static void let_end_be(bool holds)
 
 void ebbi_late_unpin(void)
 {
-    ebbi_lock_take(&late.lock);
+    struct ebbi_os_signals signals = lock_late();
     struct holder *mine = own_holder();
     bool pinned = mine != NULL || late.anybodys > 0;
     if (mine != NULL) {
@@ -146,7 +161,7 @@ void ebbi_late_unpin(void)
     if (pinned) {
         pins_less(1);
     }
-    ebbi_lock_drop(&late.lock);
+    unlock_late(signals);
     if (!pinned) {
         ebbi_fatal("unpin without a pin");
     }
@@ -155,28 +170,28 @@ void ebbi_late_unpin(void)
 
 void ebbi_late_abandon(void)
 {
-    ebbi_lock_take(&late.lock);
+    struct ebbi_os_signals signals = lock_late();
     struct holder *mine = own_holder();
     if (mine != NULL) {
         holder_ends(mine);
     }
-    ebbi_lock_drop(&late.lock);
+    unlock_late(signals);
 }
 
 void ebbi_late_sweep(void)
 {
     if (EBBI_UNLIKELY(ebbi_load_relaxed(&late.pins) != 0)) { // relaxed: a hint
-        ebbi_lock_take(&late.lock);
+        struct ebbi_os_signals signals = lock_late();
         sweep_holders();
-        ebbi_lock_drop(&late.lock);
+        unlock_late(signals);
     }
 }
 
 bool ebbi_late_is_pinned(void)
 {
-    ebbi_lock_take(&late.lock);
+    struct ebbi_os_signals signals = lock_late();
     bool is = own_holder() != NULL || late.anybodys > 0;
-    ebbi_lock_drop(&late.lock);
+    unlock_late(signals);
     return is;
 }
 

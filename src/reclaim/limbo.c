@@ -46,6 +46,9 @@ struct ebbi_sealed ebbi_bag_seal(struct ebbi_heap *heap, struct ebbi_bag *bag)
     ebbi_lock_take(&heap->own.lock);
     limbo->filling[bag->queue] = NULL;
     limbo->filling_count--; // under the lock, which fork() takes
+    if (bag->queue == EBBI_MIXED) {
+        ebbi_limbo_set_mixed(limbo, 0, 0);
+    }
     ebbi_bag_enqueue(heap, bag);
     size_t bags = ++limbo->bags;
     bool passed = ebbi_clock_passed(&ebbi_clock, limbo->queues[bag->queue].first->stamp);
@@ -64,8 +67,27 @@ struct ebbi_sealed ebbi_bag_close(struct ebbi_heap *heap, unsigned class_number)
     EBBI_ASSERT(bag->queue == class_number && room->top > bag->blocks &&
                 room->top <= bag->blocks + EBBI_BAG_BLOCKS);
     bag->count = (uint32_t)(room->top - bag->blocks);
-    room->top = room->limit = NULL;
+    ebbi_store_relaxed(&room->top, NULL);   // relaxed: others only count
+    ebbi_store_relaxed(&room->limit, NULL); // relaxed: as above
     return ebbi_bag_seal(heap, bag);
+}
+
+size_t ebbi_limbo_filling(const struct ebbi_heap *heap, size_t *blocks)
+{
+    size_t bytes = ebbi_load_relaxed(&heap->limbo.mixed_bytes); // relaxed: a hint, as all here
+    *blocks = ebbi_load_relaxed(&heap->limbo.mixed_blocks);     // relaxed: as above
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        const struct ebbi_bag_top *at = &heap->fast.limbo[ebbi_class_bin(c, heap->lane)];
+        uintptr_t limit = (uintptr_t)ebbi_load_relaxed(&at->limit); // relaxed: as above
+        uintptr_t top = (uintptr_t)ebbi_load_relaxed(&at->top);     // relaxed: as above
+        size_t room = ebbi_bag_room(ebbi_classes[c].size);
+        size_t left = (limit - top) / sizeof(void *);
+        if (top != 0 && left < room) { // else none, or of two bags
+            *blocks += room - left;
+            bytes += (room - left) * ebbi_classes[c].size;
+        }
+    }
+    return bytes;
 }
 
 void ebbi_limbo_seal(struct ebbi_heap *heap)

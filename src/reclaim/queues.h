@@ -29,6 +29,19 @@ void ebbi_large_reclaim(void *p);
 void ebbi_limbo_count(size_t more, size_t less);
 void ebbi_limbo_add(size_t more); // the same without a look at the limit
 
+#define EBBI_BAG_LEAST 4u
+
+EBBI_INLINE size_t ebbi_bag_room(size_t block_bytes)
+{
+    return ebbi_min(EBBI_BAG_BLOCKS, ebbi_max(EBBI_BAG_LEAST, EBBI_LIMBO_BYTES / block_bytes));
+}
+
+EBBI_INLINE void ebbi_limbo_set_mixed(struct ebbi_limbo *limbo, size_t blocks, size_t bytes)
+{
+    ebbi_store_relaxed(&limbo->mixed_blocks, blocks); // relaxed: others only count
+    ebbi_store_relaxed(&limbo->mixed_bytes, bytes);   // relaxed: as above
+}
+
 // ---- limbo.c: by the heap's thread, no lock held ----------------------------------------------------
 struct ebbi_bag *ebbi_bag_get(struct ebbi_heap *heap, unsigned queue); // empty; NULL: refused
 void ebbi_bag_recycle(struct ebbi_heap *heap, struct ebbi_bag *bag);

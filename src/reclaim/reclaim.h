@@ -96,6 +96,8 @@ struct ebbi_limbo_totals {
     size_t calls_for_blocks;
 };
 void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);
+// Bytes, and blocks, of the batches that a thread still fills; a hint. O(classes).
+size_t ebbi_limbo_filling(const struct ebbi_heap *heap, size_t *blocks);
 
 // ---- stranded.c ----------------------------------------------------------------------------------
 void ebbi_strand(void *p);

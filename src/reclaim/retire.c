@@ -9,7 +9,6 @@
 #include "reclaim/queues.h"
 #include "report/report.h"
 
-#define BAG_LEAST 4u
 #define PRESSING_BYTES ((size_t)1 << 20) // of large objects
 #define PRESSING_BAGS 8                  // in the queues, before a membarrier is worth it
 #define PATIENT_BAGS 16 // in the queues, before the thread gives way to whoever holds up the clock
@@ -17,11 +16,6 @@
 #define SURPLUS_AT_ONCE 2
 #define LARGE_AT_ONCE 16
 #define CLAIMED ((uint64_t)1) // no stamp
-
-static size_t bag_room(size_t block_bytes)
-{
-    return ebbi_min(EBBI_BAG_BLOCKS, ebbi_max(BAG_LEAST, EBBI_LIMBO_BYTES / block_bytes));
-}
 
 static struct ebbi_bag *take_surplus(struct ebbi_heap *heap, unsigned queue)
 {
@@ -81,14 +75,14 @@ static void retire_mixed(struct ebbi_heap *heap, void *p, unsigned class_number)
             return;
         }
         start_filling(&heap->limbo, bag);
-        heap->limbo.mixed_bytes = 0;
     }
     EBBI_ASSERT(bag->queue == EBBI_MIXED && bag->count < EBBI_BAG_BLOCKS);
     bag->blocks[bag->count] = p;
     ebbi_compiler_fence(); // another thread's fork() must not find a count without its block
     bag->count++;
-    heap->limbo.mixed_bytes += ebbi_classes[class_number].size;
-    if (bag->count == EBBI_BAG_BLOCKS || heap->limbo.mixed_bytes >= EBBI_LIMBO_BYTES) {
+    size_t bytes = heap->limbo.mixed_bytes + ebbi_classes[class_number].size;
+    ebbi_limbo_set_mixed(&heap->limbo, bag->count, bytes);
+    if (bag->count == EBBI_BAG_BLOCKS || bytes >= EBBI_LIMBO_BYTES) {
         settle(heap, EBBI_MIXED, ebbi_bag_seal(heap, bag));
     }
 }
@@ -107,9 +101,10 @@ static void retire_own(struct ebbi_heap *heap, void *p, unsigned class_number)
     bag->blocks[0] = p;
     start_filling(&heap->limbo, bag);
     EBBI_ASSERT(room->top == room->limit && bag->count == 0);
-    room->limit = bag->blocks + bag_room(ebbi_classes[class_number].size);
-    ebbi_compiler_fence(); // as in retire_mixed
-    room->top = bag->blocks + 1;
+    // relaxed: others only count
+    ebbi_store_relaxed(&room->limit, bag->blocks + ebbi_bag_room(ebbi_classes[class_number].size));
+    ebbi_compiler_fence();                           // as in retire_mixed
+    ebbi_store_relaxed(&room->top, bag->blocks + 1); // relaxed: as above
 }
 
 // Some of them: each that is retired comes by here. True: others wait.

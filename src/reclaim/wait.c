@@ -261,8 +261,9 @@ static void walk_totals(struct ebbi_heap *heap, void *context)
     walk->totals.blocks += more.blocks;
     walk->totals.bytes += more.bytes;
     if (walk->collector == NULL) {
-        walk->totals.bytes += heap->limbo.bytes;
-        walk->totals.blocks += heap->limbo.blocks;
+        size_t filling = 0;
+        walk->totals.bytes += heap->limbo.bytes + ebbi_limbo_filling(heap, &filling);
+        walk->totals.blocks += heap->limbo.blocks + filling;
     }
 }
 

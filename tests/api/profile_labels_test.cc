@@ -211,6 +211,18 @@ TEST_F(ProfileLabels, TheDomainThatWasCurrentIsTold)
     EXPECT_EQ(Bytes{}, by("label"));
 }
 
+// What is no UTF-8 is no text of a message: a label may be any bytes, and the kernel cuts names of threads.
+TEST_F(ProfileLabels, NamesAreTexts)
+{
+    const Bytes named = {{"\xc3\xa9t\xc3\xa9", 100}, {"cut?", 200}, {"????z", 300}, {"???", 400}};
+    std::vector<void *> blocks = {block_in("\xc3\xa9t\xc3\xa9", 100), block_in("cut\xc3", 200),
+                                  block_in("\xff\xed\xa0\x80z", 300),
+                                  block_in("\xf0\x8f\xbf", 400)};
+    EXPECT_EQ(named, by("label"));
+    for (void *p : blocks)
+        ebb_free(p);
+}
+
 // ---- ages and lifetimes --------------------------------------------------------------------------------
 
 using Clock = std::chrono::steady_clock;

@@ -232,6 +232,39 @@ TEST(Retire, KeepsEveryByteWhileAnotherThreadIsPinned)
     EXPECT_TRUE(drain());
 }
 
+// A batch that is not full waits for its thread, which sleeps: it is counted, of the thread and of all.
+TEST(Retire, WhatASleepingThreadHasInHandIsCounted)
+{
+    constexpr std::size_t sizes[] = {24, 100, 3000, 40000};
+    constexpr std::size_t each = 3;
+    ASSERT_TRUE(drain());
+    std::atomic<std::size_t> bytes = 0;
+    std::atomic<bool> over = false;
+    std::thread thread([&] {
+        std::size_t sum = 0;
+        for (const std::size_t size : sizes)
+            for (std::size_t i = 0; i < each; i++) {
+                void *p = ebb_malloc(size);
+                sum += ebb_malloc_usable_size(p);
+                ebb_retire(p);
+            }
+        bytes = sum;
+        over.wait(false);
+    });
+    bytes.wait(0);
+    EXPECT_EQ(std::size(sizes) * each, stats().retired_blocks);
+    EXPECT_EQ(bytes, stats().retired_bytes);
+    std::vector<ebb_thread_stats> lines(100);
+    lines.resize(std::min(lines.size(), ebb_threads_get(lines.data(), lines.size())));
+    EXPECT_TRUE(std::any_of(lines.begin(), lines.end(), [&](const ebb_thread_stats &line) {
+        return line.retired_bytes == bytes;
+    }));
+    over = true;
+    over.notify_all();
+    thread.join();
+    EXPECT_TRUE(drain());
+}
+
 TEST(Retire, KeepsEveryByteWhileTheThreadItselfIsPinned)
 {
     const std::vector<Sample> all = samples(8);

@@ -86,6 +86,7 @@ TEST_F(Map, TakesExtremeKeysAndNullValues)
 
 std::uint64_t hash_text(std::uint64_t key, void *)
 {
+    EXPECT_TRUE(ebb_is_pinned());
     return std::hash<std::string>()(reinterpret_cast<const char *>(key));
 }
 
@@ -93,6 +94,7 @@ std::uint64_t hash_badly(std::uint64_t, void *) { return 42; }
 
 bool is_same_text(std::uint64_t a, std::uint64_t b, void *)
 {
+    EXPECT_TRUE(ebb_is_pinned());
     return std::strcmp(reinterpret_cast<const char *>(a), reinterpret_cast<const char *>(b)) == 0;
 }
 

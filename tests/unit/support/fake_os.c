@@ -372,6 +372,8 @@ bool ebbi_os_thread_lives(uint32_t number)
 }
 
 uint32_t ebbi_os_thread_count(void) { return real_os_thread_count(); }
+struct ebbi_os_signals ebbi_os_hold_signals(void) { return real_os_hold_signals(); }
+void ebbi_os_let_signals(struct ebbi_os_signals signals) { real_os_let_signals(signals); }
 
 void ebbi_os_join_thread(uintptr_t handle)
 {

@@ -46,6 +46,8 @@
 #define ebbi_os_own_thread real_os_own_thread
 #define ebbi_os_thread_lives real_os_thread_lives
 #define ebbi_os_thread_count real_os_thread_count
+#define ebbi_os_hold_signals real_os_hold_signals
+#define ebbi_os_let_signals real_os_let_signals
 #define ebbi_os_is_own_thread real_os_is_own_thread
 #define ebbi_os_streams_lock real_os_streams_lock
 #define ebbi_os_streams_unlock real_os_streams_unlock

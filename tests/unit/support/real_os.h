@@ -51,6 +51,8 @@ void real_os_leave_thread(uintptr_t handle);
 uintptr_t real_os_own_thread(void);
 bool real_os_thread_lives(uint32_t number);
 uint32_t real_os_thread_count(void);
+struct ebbi_os_signals real_os_hold_signals(void);
+void real_os_let_signals(struct ebbi_os_signals signals);
 bool real_os_is_own_thread(void *(*run)(void *));
 void real_os_streams_lock(void);
 void real_os_streams_unlock(void);

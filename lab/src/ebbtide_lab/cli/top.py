@@ -51,6 +51,8 @@ def top_command(pid: int, interval: float) -> None:
         raise
     app = top(first, subject, lambda: _sampler(pid), interval)
     app.run()
+    if app.return_code:  # it has told why
+        raise click.exceptions.Exit(app.return_code)
     if app.ended_by:
         signal.signal(app.ended_by, signal.SIG_DFL)
         os.kill(os.getpid(), app.ended_by)

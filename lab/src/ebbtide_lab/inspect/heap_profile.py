@@ -6,6 +6,7 @@ read without stopping anybody; a sum may be an allocation behind. It is asked fo
 (control.py): a profile ends by itself when this tool does not come back.
 """
 
+import os
 import struct
 import time
 from dataclasses import dataclass
@@ -93,10 +94,15 @@ class HeapProfile:
     def code(self) -> list[Code]:
         return self._process.code
 
-    @property
-    def root(self) -> str:
-        """Where its files are: it may live in a container."""
-        return f"{self._process.folder}/root"
+    def path_of(self, file: str) -> str:
+        """Of a mapped file. The process may live in a container, whose files have other names here,
+        or have a root of its own, where the kernel names them from the root of who looks."""
+        root = f"{self._process.folder}/root"
+        try:
+            above = os.readlink(root).rstrip("/")
+        except OSError:
+            above = ""
+        return root + (file.removeprefix(above) if file.startswith(above + "/") else file)
 
     def mean(self) -> int:
         """Bytes from one sample to the next; 0: it is off."""

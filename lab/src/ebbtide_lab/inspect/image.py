@@ -19,6 +19,7 @@ from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.base.text import shown
 
 DELETED = " (deleted)"
+NAMELESS = "(no name)"  # a thread that has set an empty one
 ELF_HEAD = struct.Struct("<4sBB10xHHIQQQIHHHHHH")
 MAGIC, CLASS_64, LITTLE = b"\x7fELF", 2, 1
 SEGMENT = struct.Struct("<IIQQQQQQ")
@@ -151,7 +152,7 @@ class Process:
         """Empty when the thread has ended."""
         try:
             comm = Path(f"/proc/{self.pid}/task/{thread}/comm")
-            return shown(comm.read_text(errors="replace").strip())
+            return shown(comm.read_text(errors="replace").strip()) or NAMELESS
         except OSError:
             return ""
 

@@ -63,7 +63,7 @@ def recorded(
             each.start,
             each.limit,
             each.offset,
-            live.root + each.file if each.file.startswith("/") else each.file,
+            live.path_of(each.file) if each.file.startswith("/") else each.file,
             "",
         )
         for each in live.code
