@@ -90,10 +90,9 @@ struct ebbi_bag_top {
 
 struct ebbi_limbo {
     struct ebbi_bag *filling[EBBI_CLASS_COUNT];
-    size_t filling_count; // that are not NULL, or one more for a moment; the thread's
-    size_t
-        mixed_bytes; // in filling[EBBI_MIXED], and how many blocks; the thread's, others read them
-    size_t mixed_blocks;
+    size_t filling_count;   // that are not NULL, or one more for a moment; the thread's
+    size_t mixed_bytes;     // in filling[EBBI_MIXED]; the thread's, others read it
+    size_t mixed_blocks;    // their number, as well
     struct ebbi_bag *spare; // one empty bag
     struct ebbi_bag_queue queues[EBBI_CLASS_COUNT];
     void *large_first, *large_last;

@@ -244,9 +244,9 @@ static void leave_heap(struct ebbi_heap *heap)
 {
     bool counted = heap->counted;
     bool first = ebbi_os_is_first_thread();
-    struct ebbi_os_signals signals =
-        ebbi_os_hold_signals(); // a handler that pins needs the clock's lock
-    (void)ebbi_inside();        // for good
+    // A handler that pins needs the clock's lock.
+    struct ebbi_os_signals signals = ebbi_os_hold_signals();
+    (void)ebbi_inside(); // for good
     set_slot(heap, NULL);
     ebbi_scope_abandon(heap);
     EBBI_ASSERT(ebbi_current() == &heap->fast);
