@@ -141,7 +141,8 @@ struct ebb_stats {
 // A snapshot. O(slabs), with a system call for each: not for hot paths. Threads whose malloc or free
 // needs their heap's lock wait for the end of it. Maps memory of its own for the time, a word a cached
 // block; where that is refused, cached blocks are an estimate. Below a filter of system calls that the process has set
-// itself all pages in use count as resident, and `resident` is the sum of the others.
+// itself all pages in use count as resident, and `resident` is the sum of the others (not with libebbtide.a, which
+// does not see that it is set: the filter must allow mincore).
 EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 
 // The snapshot as text or as JSON, NUL-terminated, cut to `size`. Returns the length that the whole
