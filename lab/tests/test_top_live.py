@@ -177,15 +177,17 @@ def on_a_terminal(pid: int, environment: dict[str, str]) -> Iterator[bytes]:
         while b"Help" not in seen:
             seen += os.read(terminal, 65536)
         yield seen
-        os.write(terminal, b"q")
-        while os.read(terminal, 65536):
-            pass
+        os.write(terminal, b"\xff")  # of a terminal that speaks Latin-1
+        while more := os.read(terminal, 65536):
+            seen += more
+            os.write(terminal, b"q")
     except OSError:  # it has closed the terminal
         pass
     finally:
         os.close(terminal)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+    assert b"Traceback" not in seen
 
 
 @pytest.mark.parametrize("environment", [{}, {"NO_COLOR": "1"}])

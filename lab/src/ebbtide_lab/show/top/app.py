@@ -5,12 +5,14 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.style import Style
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
+from textual.drivers.linux_driver import LinuxDriver
 from textual.message import Message
 from textual.widgets import Footer, Input, Tab, Tabs
 
@@ -56,6 +58,15 @@ class Seen:
     stacks_trouble: str = ""
 
 
+class Terminal(LinuxDriver):
+    """Goes on behind a byte that is no UTF-8: a terminal of Latin-1 sends such keys."""
+
+    def run_input_thread(self) -> None:
+        while not self.exit_event.is_set():
+            with suppress(UnicodeDecodeError):
+                super().run_input_thread()
+
+
 class Top(App[None]):
     """Of one process, whose first look has been taken."""
 
@@ -90,7 +101,7 @@ class Top(App[None]):
         self, first: Heap, source: Source, sampling: Callable[[], Sampler], interval: float
     ) -> None:
         # Without colours are those that the terminal has anyway, and no greys.
-        super().__init__(ansi_color="NO_COLOR" in os.environ or None)
+        super().__init__(driver_class=Terminal, ansi_color="NO_COLOR" in os.environ or None)
         self.animation_level = "none"
         self._feed = Feed(first.pid, source, sampling, interval, self._deliver)
         self._shown = self._latest = Seen(first)
