@@ -249,6 +249,7 @@ TEST(Retire, WhatASleepingThreadHasInHandIsCounted)
                 ebb_retire(p);
             }
         bytes = sum;
+        bytes.notify_all();
         over.wait(false);
     });
     bytes.wait(0);
