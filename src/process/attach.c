@@ -121,7 +121,6 @@ static bool count_thread(void)
 
 static struct ebbi_heap *take_heap(void)
 {
-    uint32_t number = ebbi_os_thread_number(); // no system call under the lock
     ebbi_registry_lock();
     struct ebbi_heap *heap = ebbi_heap_adopt();
     if (heap == NULL) {
@@ -140,7 +139,7 @@ static struct ebbi_heap *take_heap(void)
         ebbi_sampler_forget(&heap->fast.sampler);
         ebbi_calls_attach(heap);
         heap->inside = heap->parked = 0;
-        ebbi_clock_join(&ebbi_clock, &heap->fast.pin, number);
+        ebbi_clock_join(&ebbi_clock, &heap->fast.pin, ebbi_os_thread_number());
     }
     ebbi_registry_unlock();
     return heap;

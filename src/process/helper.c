@@ -16,8 +16,6 @@
 #include "process/process.h"
 
 #define LINGER_MS 200
-#define RING_MS                                                                                    \
-    50 // between two threads that were the last: a program that begins one after another has thousands
 #define SHORT_MS 1000 // who asks for a longer delay has it
 #define GONE_YIELDS 1000
 #define LAST_STEPS_MS 100
@@ -85,7 +83,7 @@ static void helper_nap(void)
         ebbi_bell_wait(heard, (uint32_t)ebbi_min(end_ms - now_ms, ASKED_MS));
         helper_listen(EBBI_HELPER_NAPS);
         now_ms = ebbi_os_now_ms();
-        end_ms = may_end() ? now_ms : begin_ms + nap_ms();
+        end_ms = begin_ms + nap_ms();
     }
 }
 
@@ -336,24 +334,12 @@ static void last_ends(void)
     }
 }
 
-// Who is not told sees at the end of a nap, of a second at most, and half a delay later, that there are none.
-static void tell_helper(void)
-{
-    static uint64_t told_ms; // atomic
-    uint64_t now_ms = ebbi_os_now_ms();
-    // relaxed: a hint
-    if (now_ms - ebbi_load_relaxed(&told_ms) >= RING_MS) {
-        ebbi_store_relaxed(&told_ms, now_ms); // relaxed: as above
-        ebbi_bell_ring();
-    }
-}
-
 void ebbi_threads_less(void)
 {
     // relaxed: a count
     if (ebbi_fetch_sub_relaxed(&threads, 1u) == 1) {
         if (ebbi_helper_state() >= EBBI_HELPER_IDLE) { // what lingers goes on doing so
-            tell_helper();
+            ebbi_bell_ring();
         }
         last_ends();
     }

@@ -384,6 +384,24 @@ TEST_F(Purge, TheHelperReturnsMemoryWhileAllSleep)
     EXPECT_FALSE(ebbi_helper_is_there());
 }
 
+// The last thread has ended: the helper waits a little for the next one, and ends.
+TEST_F(Purge, TheHelperEndsWithTheThreads)
+{
+    fake_os_reset();
+    ebbi_threads_more();
+    ebbi_helper_start();
+    ASSERT_TRUE(ebbi_helper_is_there());
+    ebbi_threads_less();
+    for (int i = 0; i < 100 && ebbi_helper_is_there(); i++)
+        usleep(10000);
+    EXPECT_FALSE(ebbi_helper_is_there());
+    ebbi_threads_more();
+    ebbi_helper_start();
+    EXPECT_TRUE(ebbi_helper_is_there());
+    ebbi_helper_stop();
+    EXPECT_FALSE(ebbi_helper_is_there());
+}
+
 // Forks, and tells how many helpers the child has asked for by then.
 void expect_helper_in_child()
 {
