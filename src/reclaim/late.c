@@ -161,11 +161,12 @@ void ebbi_late_unpin(void)
     if (pinned) {
         pins_less(1);
     }
+    bool holds = mine != NULL && mine->pins > 0; // else it may be another thread's from here on
     unlock_late(signals);
     if (!pinned) {
         ebbi_fatal("unpin without a pin");
     }
-    let_end_be(mine != NULL && mine->pins > 0);
+    let_end_be(holds);
 }
 
 void ebbi_late_abandon(void)
