@@ -52,8 +52,8 @@ EBB_EXPORT void ebb_pin(void) EBB_NOEXCEPT;
 // last looked (its destructors' included), if that is more; what is left goes on at the thread's next
 // unpins. In a process without the library's helper thread it also frees a little of what the thread
 // has retired (16 batches or large blocks; once a purge delay all that can go), until nothing waits that
-// could but the two batches of each size class that malloc takes first. Only what was retired in this very pin is looked after while the thread blocks a signal that has
-// a handler: it may be in that one.
+// could but the two batches of each size class that malloc takes first. Only what was retired in this very
+// pin is looked after while the thread blocks a signal that has a handler: it may be in that one.
 EBB_EXPORT void ebb_unpin(void) EBB_NOEXCEPT;
 // Ends the pin and begins it anew, so that what was retired before can go, and does in between what
 // ebb_unpin does; pointers that were loaded before must not be used any more. Does nothing in a nested
@@ -120,9 +120,10 @@ EBB_EXPORT void ebb_synchronize(void) EBB_NOEXCEPT;
 // Not to be called in a destructor (abort), nor by who holds back such a call with a hazard pointer of its
 // own: that would be waited for, too.
 EBB_EXPORT void ebb_barrier(void) EBB_NOEXCEPT;
-// Frees and destroys what can go now, of all threads' but for the batches that the other threads still fill: of each
-// size class up to 125 blocks, of together less than 64 KiB and one more. Does not wait. Returns the bytes of blocks freed. In a destructor it runs others
-// inside of that; eight deep it runs none (they wait on) and frees blocks alone.
+// Frees and destroys what can go now, of all threads' but for the batches that the other threads still
+// fill: of each size class up to 125 blocks, of together less than 64 KiB and one more. Does not wait.
+// Returns the bytes of blocks freed. In a destructor it runs others inside of that; eight deep it runs none
+// (they wait on) and frees blocks alone.
 EBB_EXPORT size_t ebb_reclaim(void) EBB_NOEXCEPT;
 // A point in time, and whether it is certain that every pin that was there then has ended: for as long as
 // a pin lasts that began soon after, it is not. Allowed inside a pin.
@@ -160,7 +161,8 @@ EBB_EXPORT int ebb_collector_is_fenced(const struct ebb_collector *collector) EB
 // The calling thread's record in a collector: found, or made at the thread's first call. For this
 // thread alone, until its end begins or the collector is destroyed: what runs behind the first round of its
 // pthread_key destructors (those that another one has set again) must not use it any more. ebb_pin, ebb_retire and ebb_retire_with
-// go on working there. O(collectors that the thread uses). NULL with errno = ENOMEM when refused, and there mostly.
+// go on working there. O(collectors that the thread uses). NULL with errno = ENOMEM when refused,
+// and there, unless the thread's first call of the library was made in that first round.
 EBB_EXPORT struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
     EBB_NOEXCEPT;
 
@@ -219,9 +221,10 @@ EBB_EXPORT void ebb_hazard_close(struct ebb_hazard *hazard) EBB_NOEXCEPT;
 
 // ---- what waits, and for whom --------------------------------------------------------------------
 
-// Retired blocks of a thread that retires or allocates meanwhile are counted more or less exactly; what waits because its
-// region was released is not among them, and what destructors free is unknown. A pin's age is counted from when the clock last
-// moved on, or was first asked for, behind its beginning: 0 at a first look, and it grows from there.
+// Of a thread that retires or allocates meanwhile a batch of retired blocks may be counted twice or left out; what
+// waits because its region was released is not among them, and what destructors free is unknown. A pin's age is
+// counted from when the clock last moved on, or was first asked for, behind its beginning: 0 at a first look, and it
+// grows from there.
 struct ebb_reclaim_stats {
     size_t retired_bytes;       // waiting, by block size
     size_t retired_blocks;      // their number

@@ -83,18 +83,19 @@ static void proto_field(struct bytes *message, unsigned field, uint64_t value)
     proto_number(message, value);
 }
 
-static void proto_bytes(struct output *out, unsigned field, const void *data, size_t length)
+// Of so many bytes, which come next.
+static void proto_begin(struct output *out, unsigned field, size_t length)
 {
     struct bytes head = {0};
     proto_number(&head, field << 3 | BYTES);
     proto_number(&head, length);
     output_put(out, head.at, head.used);
-    output_put(out, data, length);
 }
 
 static void proto_message(struct output *out, unsigned field, const struct bytes *message)
 {
-    proto_bytes(out, field, message->at, message->used);
+    proto_begin(out, field, message->used);
+    output_put(out, message->at, message->used);
 }
 
 static void proto_nested(struct bytes *message, unsigned field, const struct bytes *part)
@@ -131,10 +132,7 @@ static size_t character(const unsigned char *at, size_t left)
 // Its number. A name may be any bytes, also a cut one's; what is no UTF-8 is no text of a message.
 static size_t proto_text(struct output *out, const char *text, size_t length)
 {
-    struct bytes head = {0};
-    proto_number(&head, STRING_TABLE << 3 | BYTES);
-    proto_number(&head, length);
-    output_put(out, head.at, head.used);
+    proto_begin(out, STRING_TABLE, length);
     for (size_t i = 0, part; i < length; i += ebbi_max(part, 1)) {
         part = character((const unsigned char *)text + i, length - i);
         output_put(out, part > 0 ? text + i : "?", ebbi_max(part, 1));

@@ -85,7 +85,8 @@ void pin_in_second_round(void *p)
 TEST_F(ReclaimSignal, PinsBehindTheFirstRoundOfKeyDestructors)
 {
     if (support::under_tsan)
-        GTEST_SKIP() << "it has ended its own record of the thread when the library's last round comes";
+        GTEST_SKIP()
+            << "it has ended its own record of the thread when the library's last round comes";
     Ending ending;
     ASSERT_EQ(0, pthread_key_create(&ending.key, pin_in_second_round));
     std::thread thread([&] {
