@@ -19,7 +19,7 @@
 //
 // Every function may be called by any thread. On x86-64 ebb_pin and ebb_unpin may be called in a
 // signal handler of a thread that has called ebb_pin before, unless it is installed with SA_NODEFER or SA_RESETHAND
-// (two more exceptions, of threads at their end or without a record: docs/reclamation.md);
+// (one more exception, of processes that filter system calls: docs/reclamation.md);
 // nothing else here may, and on aarch64, where the delivery of a signal is no full fence, not these
 // either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
 // what these had retired is the child's to free. Where one of them was running destructors, up to 32

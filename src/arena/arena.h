@@ -273,7 +273,7 @@ EBBI_INLINE struct ebbi_large *ebbi_large_of(const void *p) // that starts at p;
         return NULL;
     }
     struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
-    return (uintptr_t)p % EBBI_GRANULE == large->shift ? large : NULL;
+    return ((uintptr_t)p - large->shift) % EBBI_GRANULE == 0 ? large : NULL;
 }
 
 EBBI_INLINE bool ebbi_large_is_guarded(const void *p)

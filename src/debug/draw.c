@@ -29,8 +29,11 @@ size_t ebbi_check_random(size_t limit)
 // Each takes tens of microseconds, and a class has a canary for it. A race is one more in its time.
 bool ebbi_check_guards(size_t align, size_t bytes)
 {
-    if (bytes <= EBBI_CHECKED_MOST || ebbi_check_room(align, bytes) > EBBI_CLASS_MAX) {
-        return bytes == 0 || bytes > EBBI_CHECKED_MOST;
+    if (bytes == 0 || ebbi_check_room(align, bytes) > EBBI_CLASS_MAX) {
+        return true;
+    }
+    if (bytes <= EBBI_CHECKED_MOST) {
+        return false;
     }
     static uint64_t guarded; // the number of a stretch of time, and how many in it; atomic
     uint64_t now = ebbi_os_now_ms() / GUARD_STRETCH_MS * GUARD_STRETCH_COUNT;

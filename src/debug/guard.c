@@ -10,7 +10,8 @@
 #include "report/report.h"
 
 #define BLOCK_ALIGN ((size_t)16)
-#define MORE_GRANULES 32u // at most so many are left out between one block and the next
+#define ALIGN_MOST ((size_t)8 << 20) // the block's granule leads back to the span's first
+#define MORE_GRANULES 32u            // at most so many are left out between one block and the next
 
 // Of one: what was asked for, and all of it. Set before the records.
 static struct {
@@ -22,10 +23,13 @@ static size_t page_room(size_t bytes)
     return ebbi_align_up(ebbi_max(bytes, 1), ebbi_os_page_size());
 }
 
-// Of a page before it, the block's pages, and a page behind them, in granules.
-static size_t span_bytes(size_t bytes)
+// What the block's pages lie at a multiple of.
+static size_t step_of(size_t align) { return ebbi_max(align, ebbi_os_page_size()); }
+
+// As far as such a multiple, with a page before it, the block's pages, and a page behind them, in granules.
+static size_t span_bytes(size_t bytes, size_t align)
 {
-    return ebbi_align_up(page_room(bytes) + 2 * ebbi_os_page_size(), EBBI_GRANULE);
+    return ebbi_align_up(step_of(align) + page_room(bytes) + ebbi_os_page_size(), EBBI_GRANULE);
 }
 
 static size_t guard_random(size_t limit)
@@ -74,7 +78,7 @@ static const struct ebbi_guard *find_guard(uintptr_t address, uint32_t *state)
         const struct ebbi_guard *guard = ebbi_guard_at(number);
         // acquire[guard-found <- guard-made]: the record
         *state = ebbi_load_acquire(&guard->state);
-        uintptr_t start = ebbi_align_down(guard->block, EBBI_GRANULE);
+        uintptr_t start = (uintptr_t)ebbi_span_start(guard->span);
         if (*state != EBBI_GUARD_FREE && address >= start &&
             address - start < (size_t)guard->granules << EBBI_GRANULE_SHIFT) {
             return guard;
@@ -125,7 +129,7 @@ static void guard_look(uintptr_t address, uintptr_t pc)
 static bool begin_guards(bool checks)
 {
     guard_most.bytes = checks ? EBBI_HUGE_MIN : EBBI_GRANULE;
-    guard_most.span = checks ? span_bytes(guard_most.bytes) : EBBI_GRANULE;
+    guard_most.span = checks ? span_bytes(guard_most.bytes, ALIGN_MOST) : EBBI_GRANULE;
     if (!ebbi_guards_begin(!checks)) {
         ebbi_message("no memory for the records of guarded allocations: there are none");
         return false;
@@ -148,10 +152,30 @@ static bool close_around(char *start, size_t bytes, size_t first, size_t limit)
     return ebbi_os_fence(start, first) == 0 && ebbi_os_fence(start + limit, bytes - limit) == 0;
 }
 
+// The header of the granule where the object lies leads to the span's, if that is another one.
+static struct ebbi_span *inside_of(struct ebbi_span *span)
+{
+    size_t back = ebbi_large_in(span)->shift >> EBBI_GRANULE_SHIFT;
+    return back == 0 ? NULL : (struct ebbi_span *)((uintptr_t)span + back * EBBI_HEADER);
+}
+
+static void lead_back(struct ebbi_span *span)
+{
+    struct ebbi_span *inside = inside_of(span);
+    if (inside != NULL) {
+        inside->back = (uint8_t)(((uintptr_t)inside - (uintptr_t)span) / EBBI_HEADER);
+        inside->state = EBBI_SPAN_INSIDE;
+    }
+}
+
 // Gives it back. False: the kernel refuses, and it stays without access, nobody's.
 static bool open_again(struct ebbi_span *span)
 {
     size_t bytes = (size_t)span->granules << EBBI_GRANULE_SHIFT;
+    struct ebbi_span *inside = inside_of(span);
+    if (inside != NULL) {
+        inside->state = EBBI_SPAN_NONE;
+    }
     bool done = ebbi_os_unfence(ebbi_span_start(span), bytes) == 0;
     if (done) {
         ebbi_span_free(span);
@@ -186,29 +210,44 @@ static void *begin_block(uint32_t number, struct ebbi_large *large, struct guard
                          struct ebbi_shape shape, const struct ebbi_event *made)
 {
     struct ebbi_guard *guard = ebbi_guard_at(number);
-    char *block = pages.limit - ebbi_align_up(shape.bytes, ebbi_max(shape.align, BLOCK_ALIGN));
+    size_t step = ebbi_min(ebbi_max(shape.align, BLOCK_ALIGN), ebbi_os_page_size());
+    char *block = pages.limit - ebbi_align_up(shape.bytes, step);
+    EBBI_ASSERT((uintptr_t)block % shape.align == 0);
     guard->block = (uintptr_t)block;
+    guard->span = &large->head;
     guard->granules = large->head.granules;
     guard->canary = (unsigned char)(ebbi_scramble(guard->block) | 0x80);
     memset(pages.first, guard->canary, (size_t)(block - pages.first));
     shape_guard(guard, large, shape, made);
     EBBI_ASSERT(pages_of(guard).first == pages.first && pages_of(guard).limit == pages.limit);
     large->note = (struct ebbi_note){0};
-    large->shift = (uint32_t)(guard->block % EBBI_GRANULE);
+    large->shift = (uint32_t)(guard->block - (uintptr_t)ebbi_span_start(&large->head));
     large->guard = number;
+    lead_back(&large->head);
     // release[guard-made -> guard-found]: the record
     ebbi_store_release(&guard->state, (uint32_t)EBBI_GUARD_USED);
-    ebbi_tags_set(ebbi_span_start(&large->head), 1, EBBI_TAG_LARGE);
+    ebbi_tags_set((void *)ebbi_align_down(guard->block, EBBI_GRANULE), 1, EBBI_TAG_LARGE);
     return block;
 }
 
-// A span of no foreseeable length, as long as there is address space, the block's pages at no foreseeable place of it: in
-// its first granule, where others look for it. NULL: refused.
-static struct ebbi_span *place_block(size_t bytes, struct guard_pages *pages)
+// Where in a span of so many bytes the accessible pages begin: at no foreseeable one of the places that the alignment leaves
+// in the first granule, or where that leaves none, at the first behind it. A block of 0 bytes lies at their end.
+static size_t choose_place(uintptr_t start, size_t whole, size_t bytes, size_t align)
 {
-    size_t page = ebbi_os_page_size();
+    size_t page = ebbi_os_page_size(), room = page_room(bytes), step = step_of(align);
+    size_t before = bytes == 0 ? room : 0; // of the pages, what lies below the multiple
+    size_t first = ebbi_align_up(start + page + before, step) - start;
+    size_t most = whole - room - page + before;
+    size_t last = ebbi_max(first, ebbi_min(most, EBBI_GRANULE - 1));
+    EBBI_ASSERT(first <= most);
+    return first + step * guard_random((last - first) / step + 1) - before;
+}
+
+// A span of no foreseeable length, as long as there is address space. NULL: refused.
+static struct ebbi_span *place_block(size_t bytes, size_t align, struct guard_pages *pages)
+{
     size_t room = page_room(bytes);
-    size_t least = span_bytes(bytes) >> EBBI_GRANULE_SHIFT;
+    size_t least = span_bytes(bytes, align) >> EBBI_GRANULE_SHIFT;
     size_t more = guard_random(ebbi_min(2 * least, MORE_GRANULES) + 1);
     struct ebbi_span *span = ebbi_span_alloc(least + more, 1, EBBI_SPAN_LARGE);
     span = span != NULL || more == 0 ? span : ebbi_span_alloc(least, 1, EBBI_SPAN_LARGE);
@@ -216,9 +255,7 @@ static struct ebbi_span *place_block(size_t bytes, struct guard_pages *pages)
         return NULL;
     }
     size_t whole = (size_t)span->granules << EBBI_GRANULE_SHIFT;
-    size_t most = EBBI_GRANULE / page - 1 - (bytes == 0); // that one lies at the end of its page
-    size_t places = ebbi_min((whole - room) / page - 1, most);
-    size_t first = page * (1 + guard_random(places));
+    size_t first = choose_place((uintptr_t)ebbi_span_start(span), whole, bytes, align);
     if (!close_around(ebbi_span_start(span), whole, first, first + room)) {
         span->state = EBBI_SPAN_QUARANTINE;
         (void)open_again(span);
@@ -232,20 +269,19 @@ static struct ebbi_span *place_block(size_t bytes, struct guard_pages *pages)
 EBBI_NOINLINE void *ebbi_guard_make(size_t bytes, size_t align, bool zero, ebbi_site site,
                                     bool sample)
 {
-    size_t page = ebbi_os_page_size();
-    if (ebbi_guards_last() == 0 || bytes > guard_most.bytes || align > page) {
+    if (ebbi_guards_last() == 0 || bytes > guard_most.bytes || align > ALIGN_MOST) {
         return NULL;
     }
     struct ebbi_shape shape = {bytes, align, ebbi_family_of(site)};
     struct ebbi_event made;
     ebbi_event_note(&made);
     uint32_t number =
-        span_bytes(bytes) <= guard_most.span ? ebbi_guard_take(sample ? &made : NULL) : 0;
+        span_bytes(bytes, align) <= guard_most.span ? ebbi_guard_take(sample ? &made : NULL) : 0;
     if (number == 0) {
         return NULL;
     }
     struct guard_pages pages;
-    struct ebbi_span *span = place_block(bytes, &pages);
+    struct ebbi_span *span = place_block(bytes, align, &pages);
     if (span == NULL) {
         ebbi_guard_return(number);
         return NULL;

@@ -134,7 +134,7 @@ static struct ebbi_span *take_oldest(uint32_t most)
     guards.held_last = guards.held_first != 0 ? guards.held_last : 0;
     guards.held--;
     record_is_free(number);
-    return ebbi_span_of((const void *)ebbi_guard_at(number)->block);
+    return ebbi_guard_at(number)->span;
 }
 
 struct ebbi_span *ebbi_guard_leave(void)

@@ -15,7 +15,8 @@ struct ebbi_guard {
     uint32_t next;  // number, of a free or held one; 0: none
     uintptr_t block;
     size_t bytes;
-    uint32_t granules; // of the span
+    struct ebbi_span *span;
+    uint32_t granules; // of it
     unsigned char canary;
     uint16_t kind;           // 0: no sample
     struct ebbi_shape shape; // as it was asked for

@@ -266,11 +266,12 @@ void ebbi_clock_state(struct ebbi_clock *clock, struct ebbi_clock_state *state)
     uint64_t now = ebbi_load_relaxed(&clock->now); // relaxed: C1
     uint64_t oldest = UINT64_MAX;
     state->epoch = epoch_of(now);
-    state->participants = clock->count;
     for (struct ebb_participant *p = clock->participants; p != NULL; p = p->next) {
         uint64_t pin = ebbi_load_relaxed(&p->state); // relaxed: a count, out of date at once
         EBBI_ASSERT(epoch_of(pin) <= epoch_of(now));
-        if (is_pinned(pin) && !let_go_if_dead(p)) {
+        bool pinned = is_pinned(pin) && !let_go_if_dead(p);
+        state->participants += p->thread != 0 || pinned; // of no thread: late.c's
+        if (pinned) {
             state->pinned++;
             if (epoch_of(pin) < epoch_of(oldest)) {
                 oldest = pin;

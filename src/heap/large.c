@@ -239,7 +239,7 @@ void ebbi_large_free(void *p)
 void ebbi_large_free_tagged(void *p)
 {
     struct ebbi_large *large = ebbi_large_in(ebbi_span_of(p));
-    if ((uintptr_t)p % EBBI_GRANULE != large->shift) {
+    if (((uintptr_t)p - large->shift) % EBBI_GRANULE != 0) {
         ebbi_report_invalid(p, "free");
         return;
     }

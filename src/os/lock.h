@@ -9,7 +9,7 @@
 // itself, from a signal handler that interrupted it anywhere, is told so instead of hanging.
 //
 // Ranks, in the order in which they are taken: threads, loader, start, parking, registry, owner, region,
-// label, clock, arena. Checked builds know what a thread holds and refuse to wait for a lock whose
+// label, clock, arena, late. Checked builds know what a thread holds and refuse to wait for a lock whose
 // rank comes before one of these; to try it is allowed, and so is to wait for one of the same rank.
 #ifndef EBB_OS_LOCK_H
 #define EBB_OS_LOCK_H
@@ -30,6 +30,7 @@ enum ebbi_rank {
     EBBI_RANK_LABEL,
     EBBI_RANK_CLOCK,
     EBBI_RANK_ARENA,
+    EBBI_RANK_LATE, // whoever waits for it has its signals held (reclaim/late.c)
     EBBI_RANKS
 };
 

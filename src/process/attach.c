@@ -246,6 +246,7 @@ static void leave_heap(struct ebbi_heap *heap)
     bool first = ebbi_os_is_first_thread();
     // A handler that pins needs the clock's lock.
     struct ebbi_os_signals signals = ebbi_os_hold_signals();
+    ebbi_late_begin();
     (void)ebbi_inside(); // for good
     set_slot(heap, NULL);
     ebbi_scope_abandon(heap);

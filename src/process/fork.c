@@ -87,7 +87,6 @@ static void prepare(void)
     ebbi_lock_take(&ebbi_start_lock);
     ebbi_park_lock();
     ebbi_owners_freeze();
-    ebbi_late_lock();
     ebbi_late_calls_lock();
     ebbi_remains_lock();
     ebbi_stranded_lock();
@@ -103,12 +102,14 @@ static void prepare(void)
     ebbi_profile_lock();
     ebbi_guard_lock();
     ebbi_check_lock();
+    ebbi_late_lock();
     takes_locks = true;
 }
 
 static void drop_locks(void)
 {
     EBBI_ASSERT(takes_locks);
+    ebbi_late_unlock();
     ebbi_check_unlock();
     ebbi_guard_unlock();
     ebbi_profile_unlock();
@@ -124,7 +125,6 @@ static void drop_locks(void)
     ebbi_stranded_unlock();
     ebbi_remains_unlock();
     ebbi_late_calls_unlock();
-    ebbi_late_unlock();
     ebbi_owners_thaw();
     ebbi_park_unlock();
     ebbi_lock_drop(&ebbi_start_lock);

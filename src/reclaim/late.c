@@ -8,7 +8,9 @@
 // for the clock asks the kernel whether it lives. Of threads beyond MOST_HOLDERS the pins are anybody's: such
 // a thread has to unpin before it ends.
 //
-// A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held.
+// A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held. What it has
+// interrupted may hold any other lock. So nothing else is waited for under this one, a fork takes it last, and the
+// participant has joined the clock, which takes a lock, before a handler may come.
 #include "os/options.h"
 #include "os/wake.h"
 #include "reclaim/queues.h"
@@ -23,13 +25,16 @@ struct holder {
 };
 
 static struct {
-    struct ebbi_lock lock; // rank: owner
+    struct ebbi_lock lock;       // rank: late
+    struct ebbi_os_signals held; // while a fork has the lock
     struct ebb_participant participant;
-    bool joined;
+    uint32_t joined; // atomic
     size_t pins;     // of all; atomic
     size_t anybodys; // of these
     struct holder holders[MOST_HOLDERS];
-} late = {.lock = EBBI_LOCK(OWNER)};
+} late = {.lock = EBBI_LOCK(LATE)};
+
+enum joined { APART, JOINS, JOINED };
 
 static struct ebbi_os_signals lock_late(void)
 {
@@ -117,6 +122,35 @@ void ebbi_clock_choose(void)
     ebbi_clock_decide(&ebbi_clock, ebbi_option(EBBI_OPTION_PIN_FENCE) != 0);
 }
 
+static void join_clock(void)
+{
+    uint32_t apart = APART;
+    // acquire[late-joined <- late-joins]: the participant is in the clock's list
+    if (EBBI_LIKELY(ebbi_load_acquire(&late.joined) == JOINED)) {
+        return;
+    }
+    struct ebbi_os_signals signals = ebbi_os_hold_signals();
+    if (ebbi_cas_relaxed(&late.joined, &apart, (uint32_t)JOINS)) { // relaxed: the first alone
+        ebbi_clock_join(&ebbi_clock, &late.participant, 0);
+        ebbi_clock_choose();
+        // release[late-joins -> late-joined]: as above
+        ebbi_store_release(&late.joined, (uint32_t)JOINED);
+    }
+    // acquire[late-joined <- late-joins]: as above
+    while (ebbi_load_acquire(&late.joined) != JOINED) {
+        ebbi_os_yield();
+    }
+    ebbi_os_let_signals(signals);
+}
+
+void ebbi_late_begin(void)
+{
+    // acquire[decided-read <- decided-set]: somebody has pinned, so this thread's handlers may
+    if (ebbi_load_acquire(&ebbi_clock.decided)) {
+        join_clock();
+    }
+}
+
 void ebbi_late_pin(void)
 {
     ebbi_heap_prepare(&ebbi_heap_gone);
@@ -124,14 +158,8 @@ void ebbi_late_pin(void)
     if (ebbi_os_word() == 0) {          // its end is to be seen
         (void)ebbi_os_word_set(EBBI_WORD_NO_HEAP);
     }
+    join_clock();
     struct ebbi_os_signals signals = lock_late();
-    if (!late.joined) {
-        late.joined = true;
-        ebbi_assert_held(&late.lock);
-        EBBI_ASSERT(late.pins == 0);
-        ebbi_clock_join(&ebbi_clock, &late.participant, 0);
-        ebbi_clock_choose();
-    }
     if (late.pins == 0) {
         ebbi_announce(&late.participant, 0);
     }
@@ -196,12 +224,14 @@ bool ebbi_late_is_pinned(void)
     return is;
 }
 
-void ebbi_late_lock(void) { ebbi_lock_take(&late.lock); }
-void ebbi_late_unlock(void) { ebbi_lock_drop(&late.lock); }
+void ebbi_late_lock(void) { late.held = lock_late(); }
+void ebbi_late_unlock(void) { unlock_late(late.held); }
 
 struct ebb_participant *ebbi_late_participant(void)
 {
-    return ebbi_current() == &ebbi_heap_gone && late.joined ? &late.participant : NULL;
+    // relaxed: its own pins, or under all locks
+    bool joined = ebbi_load_relaxed(&late.joined) == JOINED;
+    return ebbi_current() == &ebbi_heap_gone && joined ? &late.participant : NULL;
 }
 
 void ebbi_late_forget(void)
@@ -214,7 +244,7 @@ void ebbi_late_forget(void)
         holder->thread = ebbi_os_thread_number(); // the only one that there is
     }
     if (ebbi_late_participant() == NULL) {
-        late.joined = false;
+        ebbi_store_relaxed(&late.joined, (uint32_t)APART); // relaxed: the only thread
     }
 }
 

@@ -57,7 +57,8 @@ void ebbi_pin_attend_later(void);
 
 // ---- late.c: pins and calls of threads that have no heap, for good -----------------------------------
 void ebbi_give_way(bool naps); // to whoever holds up the default clock
-void ebbi_late_lock(void);     // fork()
+void ebbi_late_begin(void);    // the calling thread has no heap from now on
+void ebbi_late_lock(void);     // fork(), the innermost of all
 void ebbi_late_unlock(void);
 void ebbi_late_forget(void);     // in the child of a fork
 void ebbi_late_abandon(void);    // the calling thread ends: it is pinned no more

@@ -189,10 +189,17 @@ static bool retire_of_region(struct ebbi_heap *heap, struct ebb_participant *me,
 
 // ---- any block -------------------------------------------------------------------------------------
 
+// What it counts as while it waits: an empty one as its place. 0 bytes are a call's that frees nothing.
+static size_t bytes_of(const void *p)
+{
+    size_t bytes = ebbi_usable_size(p);
+    return bytes != 0 ? bytes : ebbi_classes[EBBI_CLASS_EMPTY].size;
+}
+
 // Not by a bag: its blocks start where those of classes do.
 static void retire_checked(struct ebbi_heap *heap, void *p)
 {
-    size_t bytes = ebbi_usable_size(p);
+    size_t bytes = bytes_of(p);
     struct ebbi_call call = {ebbi_free_passed, p, (void *)bytes};
     int saved = errno;
     if (bytes != EBBI_NO_BLOCK && ebbi_check_retire(p)) {
@@ -255,7 +262,7 @@ bool ebbi_retire_into(struct ebbi_heap *heap, struct ebb_participant *me, void *
         return p == NULL || retire_of_region(heap, me, p);
     }
     bool large = ebbi_tag_class(ebbi_tag_of(p)) == 0;
-    size_t bytes = ebbi_usable_size(p);
+    size_t bytes = bytes_of(p);
     struct ebbi_call call = {ebbi_free_passed, p, (void *)bytes};
     if (bytes == EBBI_NO_BLOCK || (large && !claim_large(p)) ||
         (!large && ebbi_check_is_on() && !ebbi_check_retire(p))) {

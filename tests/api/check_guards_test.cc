@@ -74,4 +74,36 @@ TEST(CheckGuards, WhatReallocMovesIsWhole)
     }
 }
 
+// What no block of a class has room for at its alignment, up to 8 MiB.
+TEST(CheckGuards, WhatIsAlignedBeyondAPageLiesBetweenPagesAsWell)
+{
+    const std::size_t page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+    for (std::size_t align = 2 * page; align <= 8 * support::MiB; align *= 2) {
+        for (const std::size_t size : {0, 17, 70000, 131072, 3000001}) {
+            if (size != 0 && size + align < 140 * support::KiB)
+                continue;
+            auto *p = static_cast<char *>(ebb_aligned_alloc(align, size));
+            ASSERT_EQ(0U, support::address(p) % align) << size;
+            EXPECT_EQ(size, ebb_malloc_usable_size(p)) << align;
+            memset(p, 0xEE, size);
+            const std::size_t room = (size + page - 1) / page * page;
+            volatile char *seen = p;
+            EXPECT_EXIT((void)seen[room], testing::KilledBySignal(SIGSEGV), "overflow: ");
+            EXPECT_EXIT((void)seen[size == 0 ? 0 : -1], testing::KilledBySignal(SIGSEGV), "flow: ");
+            ebb_free(p);
+            EXPECT_EXIT((void)seen[size / 2], testing::KilledBySignal(SIGSEGV), "use after free");
+            EXPECT_DEATH(ebb_free(p), "double free");
+        }
+    }
+}
+
+TEST(CheckGuards, WhatIsWrittenBehindAnAlignedBlockIsFoundByItsFree)
+{
+    for (const std::size_t align : {64 * support::KiB, support::MiB}) {
+        auto *p = static_cast<char *>(ebb_aligned_alloc(align, 200001));
+        EXPECT_DEATH((p[200001] = 1, ebb_free(p)), "overflow: 1 bytes were written");
+        ebb_free(p);
+    }
+}
+
 } // namespace

@@ -367,6 +367,22 @@ TEST(Collector, NullIsTheDefaultOne)
     EXPECT_TRUE(drain(nullptr));
 }
 
+TEST(Collector, CountsEmptyBlocksAsBlocks)
+{
+    ebb_collector *mine = ebb_collector_create(0);
+    ebb_participant *me = ebb_collector_attach(mine);
+    ASSERT_NE(nullptr, me);
+    {
+        Staller reader(mine);
+        for (int i = 0; i < 200; i++)
+            ASSERT_EQ(0, ebb_participant_retire(me, ebb_malloc(0)));
+        EXPECT_EQ(200U, stats(mine).retired_blocks);
+        EXPECT_EQ(0U, stats(mine).destructors);
+    }
+    EXPECT_TRUE(drain(mine));
+    ebb_collector_destroy(mine);
+}
+
 TEST(Collector, SaysWhetherItIsFenced)
 {
     ebb_collector *biased = ebb_collector_create(0);

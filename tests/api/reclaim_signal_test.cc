@@ -2,6 +2,7 @@
 // A signal handler may pin in a thread that has pinned before, until the thread's very end (x86-64 alone).
 #if defined __x86_64__
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <csignal>
 #include <thread>
@@ -9,6 +10,8 @@
 
 #include <pthread.h>
 #include <sys/time.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <gtest/gtest.h>
 
@@ -26,6 +29,41 @@ void handler(int)
     ebb_pin();
     ebb_unpin();
     handled++;
+}
+
+void pin_in_pairs()
+{
+    for (int i = 0; i < pairs; i++) {
+        ebb_pin();
+        ebb_unpin();
+    }
+}
+
+void fork_once()
+{
+    const pid_t child = fork();
+    if (child == 0)
+        _exit(0);
+    EXPECT_EQ(child, TEMP_FAILURE_RETRY(waitpid(child, nullptr, 0)));
+}
+
+struct Late {
+    void (*work)();
+    pthread_key_t key = 0;
+    int round = 0;
+    std::atomic<bool> done = false;
+};
+
+void work_in_second_round(void *p)
+{
+    auto &late = *static_cast<Late *>(p);
+    if (++late.round == 1) {
+        pthread_setspecific(late.key, p);
+        return;
+    }
+    for (int i = 0; i < 20; i++)
+        late.work();
+    late.done = true;
 }
 
 struct ReclaimSignal : testing::Test {
@@ -53,53 +91,43 @@ struct ReclaimSignal : testing::Test {
         pthread_sigmask(SIG_UNBLOCK, &both_, nullptr);
     }
 
+    // While signals come, in the second round of a thread's key destructors.
+    void works_late(void (*work)()) const
+    {
+        Late late{work};
+        ASSERT_EQ(0, pthread_key_create(&late.key, work_in_second_round));
+        std::thread thread([&] {
+            pin_first();
+            pthread_setspecific(late.key, &late);
+        });
+        while (!late.done) {
+            pthread_kill(thread.native_handle(), SIGUSR1);
+            std::this_thread::sleep_for(std::chrono::microseconds(20));
+        }
+        thread.join();
+        EXPECT_EQ(0, pthread_key_delete(late.key));
+    }
+
 private:
     sigset_t both_;
 };
-
-void pin_in_pairs()
-{
-    for (int i = 0; i < pairs; i++) {
-        ebb_pin();
-        ebb_unpin();
-    }
-}
-
-struct Ending {
-    pthread_key_t key;
-    int round = 0;
-    std::atomic<bool> done = false;
-};
-
-void pin_in_second_round(void *p)
-{
-    auto &ending = *static_cast<Ending *>(p);
-    if (++ending.round == 1) {
-        pthread_setspecific(ending.key, p);
-        return;
-    }
-    pin_in_pairs();
-    ending.done = true;
-}
 
 TEST_F(ReclaimSignal, PinsBehindTheFirstRoundOfKeyDestructors)
 {
     if (support::under_tsan)
         GTEST_SKIP()
             << "it has ended its own record of the thread when the library's last round comes";
-    Ending ending;
-    ASSERT_EQ(0, pthread_key_create(&ending.key, pin_in_second_round));
-    std::thread thread([&] {
-        pin_first();
-        pthread_setspecific(ending.key, &ending);
-    });
-    while (!ending.done) {
-        pthread_kill(thread.native_handle(), SIGUSR1);
-        std::this_thread::sleep_for(std::chrono::microseconds(20));
-    }
-    thread.join();
+    works_late(pin_in_pairs);
     EXPECT_LT(0, handled.load());
-    EXPECT_EQ(0, pthread_key_delete(ending.key));
+}
+
+TEST_F(ReclaimSignal, PinsBehindTheFirstRoundAmidItsOwnFork)
+{
+    if (support::under_tsan)
+        GTEST_SKIP() << "as above";
+    for (int i = 0; i < 10; i++)
+        works_late(fork_once);
+    EXPECT_LT(0, handled.load());
 }
 
 TEST_F(ReclaimSignal, PinsWhileThreadsEnd)

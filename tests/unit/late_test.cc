@@ -113,6 +113,69 @@ TEST_F(Late, AForkTakesAwayThePinsOfOthers)
     EXPECT_EQ(0, status);
 }
 
+// As a signal handler does that has interrupted what holds them.
+void pin_under_other_locks()
+{
+    ebbi_clock_lock(&ebbi_clock);
+    ebbi_arena_lock();
+    ebb_pin();
+    ebb_unpin();
+    ebbi_arena_unlock();
+    ebbi_clock_unlock(&ebbi_clock);
+}
+
+struct Key {
+    pthread_key_t key;
+    int round;
+};
+
+void pin_in_last_round(void *p)
+{
+    auto *key = static_cast<Key *>(p);
+    if (++key->round < 4)
+        pthread_setspecific(key->key, key);
+    else
+        pin_under_other_locks();
+}
+
+TEST_F(Late, PinsWaitForNoOtherLock)
+{
+    Key key = {};
+    ASSERT_EQ(0, pthread_key_create(&key.key, pin_in_last_round));
+    std::thread([&] {
+        ebb_pin();
+        ebb_unpin();
+        pthread_setspecific(key.key, &key);
+    }).join();
+    EXPECT_EQ(4, key.round);
+    EXPECT_EQ(0, pthread_key_delete(key.key));
+    EXPECT_EQ(0U, now().pinned);
+}
+
+// Which waits for the lock that this thread holds when it pins.
+TEST_F(Late, PinsDoNotWaitForAFork)
+{
+    refuse_everything();
+    std::thread([] {
+        pin_without_a_heap();
+        ebb_unpin();
+        ebbi_clock_lock(&ebbi_clock);
+        std::thread forker([] {
+            ebb_pin(); // from now on it is no thread that may be the only one
+            ebb_unpin();
+            const pid_t child = fork();
+            if (child == 0)
+                _exit(0);
+            EXPECT_EQ(child, waitpid(child, nullptr, 0));
+        });
+        usleep(300000); // so that it has come as far as it can
+        ebb_pin();
+        ebb_unpin();
+        ebbi_clock_unlock(&ebbi_clock);
+        forker.join();
+    }).join();
+}
+
 // Where libc has no memory for a thread's word, either: their pins are anybody's.
 TEST_F(Late, WithoutAWordPinsAreCountedAllTheSame)
 {
