@@ -96,7 +96,7 @@ EBB_EXPORT void ebb_region_reset(struct ebb_region *region) EBB_NOEXCEPT;
 // they are freed one by one. Memory whose blocks have all been freed is free again at once, and wholly free pages of memory
 // that survivors pin after the purge delay. Children are closed first. NULL is allowed.
 // A thread in which the region is current goes on: what it allocates comes from the parent, or from
-// the heap, and is counted; the handle ends when the last thread has left it. But where another thread than the
+// the heap, and is counted; the handle ends when the last thread has left it and its children. But where another thread than the
 // owner closes the region, blocks that fit go on coming from the 64 KiB at most that the owner is filling, uncounted,
 // until one does not: they live on as the others do.
 EBB_EXPORT void ebb_region_close(struct ebb_region *region) EBB_NOEXCEPT;
@@ -119,7 +119,8 @@ EBB_EXPORT void *ebb_region_calloc(struct ebb_region *region, size_t count,
 EBB_EXPORT void *ebb_region_aligned_alloc(struct ebb_region *region, size_t align,
                                           size_t bytes) EBB_NOEXCEPT;
 // p: a block, in this region or not; the result is in the region. In place where the block is the
-// region's newest, there is room and the calling thread owns the region. A size of 0 frees p and returns NULL.
+// region's newest, there is room and the calling thread owns the region. A size of 0 frees p and returns NULL; where p is
+// NULL it is ebb_region_alloc, of 0 bytes too.
 EBB_EXPORT void *ebb_region_realloc(struct ebb_region *region, void *p, size_t bytes) EBB_NOEXCEPT;
 
 // A copy of the block p (its whole usable size) in another region, or in the heap for NULL: takes a
@@ -136,7 +137,7 @@ EBBI_INLINED void *ebb_region_alloc(struct ebb_region *region, size_t bytes) EBB
 #endif
 
 // The region that holds the block p, if its handle lives: open, or closed and still current in some
-// thread. NULL for everything else.
+// thread, itself or a child of it. NULL for everything else.
 EBB_EXPORT struct ebb_region *ebb_region_of(const void *p) EBB_NOEXCEPT EBB_ADDRESS_ONLY(1);
 
 // ---- domains -------------------------------------------------------------------------------------
@@ -180,12 +181,12 @@ struct ebb_scope {
 
 // Makes the region current: plain malloc is ebb_region_alloc until ebb_leave. For regions that will
 // be closed: to release one, the caller must know that nothing allocated meanwhile is still wanted.
-// Where the thread has no heap of its own because memory for it was refused, nothing changes: what it
-// allocates until ebb_leave comes from the heap of all. It gets one as soon as memory is given, but not
-// if the call that was refused it was ebb_pin: then it goes without.
+// Where the thread has no heap of its own because memory for it was refused, or has given it up (from the third round
+// of its pthread_key destructors on), nothing changes: what it allocates until ebb_leave comes from the heap of all. One
+// that was refused gets one as soon as memory is given, but not if the call was ebb_pin: then it goes without.
 EBB_EXPORT struct ebb_scope ebb_region_enter(struct ebb_region *region) EBB_NOEXCEPT;
-// Makes the calling thread's epoch of the domain current. When memory for it is refused, nothing
-// changes, and the scope is not counted.
+// Makes the calling thread's epoch of the domain current. When memory for it is refused, or the thread has given up its
+// heap (as above), nothing changes, and the scope is not counted.
 EBB_EXPORT struct ebb_scope ebb_domain_enter(struct ebb_domain *domain) EBB_NOEXCEPT;
 // Makes the heap current again: what is to outlive the phase.
 EBB_EXPORT struct ebb_scope ebb_heap_enter(void) EBB_NOEXCEPT;
