@@ -3,6 +3,7 @@
 // word, into the remote bitmaps of all others.
 #include "heap/slabs.h"
 
+#define AHEAD 6   // blocks, of which a header is fetched
 #define GROUPS 64 // remembered at a time: one for each bit of `used`
 
 struct group {
@@ -149,9 +150,18 @@ static struct ebbi_word_run run_at(const struct ebbi_division *by, const struct 
     return ebbi_slab_single_run(slab, by, blocks[0]);
 }
 
+// Another one will, most likely, where this one does: in a scattered flush each slab is a miss.
+static void fetch_ahead(void *const *blocks, void *const *end)
+{
+    if (blocks + AHEAD < end) {
+        ebbi_slab_fetch(ebbi_slab_in(ebbi_span_around(blocks[AHEAD])));
+    }
+}
+
 // The first block lies in a granule that is not at hand. How many go; 0: it is at hand now.
 static unsigned give_first(struct homes *homes, struct groups *groups, void **blocks, void **end)
 {
+    fetch_ahead(blocks, end);
     struct ebbi_slab *slab = ebbi_slab_alive_of(blocks[0]);
     if (slab->class_number != homes->by.class_number) {
         settle_homes(homes);

@@ -98,6 +98,16 @@ EBBI_INLINE struct ebbi_slab *ebbi_slab_in(struct ebbi_span *span)
     return (struct ebbi_slab *)span;
 }
 
+// Its lines come in, most of them to be written, while something else is done. A hint: any header.
+EBBI_INLINE void ebbi_slab_fetch(const struct ebbi_slab *slab)
+{
+    const char *lines = (const char *)slab;
+    __builtin_prefetch(lines);
+    for (size_t at = EBBI_CACHE_LINE; at < EBBI_HEADER; at += EBBI_CACHE_LINE) {
+        __builtin_prefetch(lines + at, 1);
+    }
+}
+
 // p lies in a granule whose tag is a bin.
 EBBI_INLINE struct ebbi_slab *ebbi_slab_of(const void *p) { return ebbi_slab_in(ebbi_span_of(p)); }
 

@@ -361,4 +361,37 @@ TEST_F(Heap, AnnouncedAfterItsSlabEnded)
     EXPECT_DEATH(ebbi_give_one(victim), "ebbtide: .*double free: 0x[0-9a-f]*, and all blocks");
 }
 
+// But before the process grows.
+TEST_F(Heap, WhatOthersFreedWaitsForAsLongAsThereIsSomethingElse)
+{
+    const unsigned c = ebbi_class_for(48);
+    ebbi_owner *owner = &heap->own;
+    const std::size_t blocks = ebbi_classes[c].blocks;
+    std::vector<void *> taken(3 * blocks);
+    auto take = [&](void **slots, std::size_t wanted) {
+        ebbi_lock_take(&owner->lock);
+        const std::size_t got = ebbi_owner_take(owner, c, slots, wanted, true);
+        ebbi_lock_drop(&owner->lock);
+        return got;
+    };
+    for (std::size_t i = 0; i < taken.size();)
+        i += take(&taken[i], std::min(taken.size() - i, blocks));
+    ebbi_slab *ours = ebbi_slab_of(taken[0]), *theirs = ebbi_slab_of(taken[2 * blocks - 1]);
+    ASSERT_NE(ours, theirs);
+    const std::size_t slabs = owner->slab_count;
+    ebbi_lock_take(&owner->lock);
+    ebbi_give_blocks(owner, &taken[0], 2);
+    ebbi_lock_drop(&owner->lock);
+    ebbi_give_one(taken[2 * blocks - 1]);
+    void *block = nullptr;
+    for (int i = 0; i < 2; i++) {
+        ASSERT_EQ(1U, take(&block, 1));
+        EXPECT_EQ(ours, ebbi_slab_of(block));
+        EXPECT_EQ(0U, theirs->free_count);
+    }
+    ASSERT_EQ(1U, take(&block, 1));
+    EXPECT_EQ(theirs, ebbi_slab_of(block));
+    EXPECT_EQ(slabs, owner->slab_count);
+}
+
 } // namespace
