@@ -281,20 +281,23 @@ TEST_F(Threads, AThreadThatMovesTakesItsFreeBlocksAlong)
     constexpr std::size_t count = 8000;
     ebb_free(ebb_malloc(64));
     in_thread([] { ebb_free(ebb_malloc(64)); });
-    fake_os_cpu(0);
-    std::vector<void *> blocks(count);
-    for (void *&p : blocks)
-        p = ebb_malloc(3072);
-    for (std::size_t i = 0; i < count; i += 2)
-        ebb_free(std::exchange(blocks[i], nullptr));
-    ebbi_flush_all(ebbi_heap_get());
-    std::size_t held = held_bytes();
-    fake_os_cpu(1);
-    for (std::size_t i = 0; i < count; i += 2)
-        blocks[i] = ebb_malloc(3072);
-    EXPECT_LE(held_bytes(), held + held / 4);
-    for (void *p : blocks)
-        ebb_free(p);
+    for (std::size_t step : {2, 8, 20}) { // of the last every slab has one free block
+        fake_os_cpu(0);
+        std::vector<void *> blocks(count);
+        for (void *&p : blocks)
+            p = ebb_malloc(3072);
+        for (std::size_t i = 0; i < count; i += step)
+            ebb_free(std::exchange(blocks[i], nullptr));
+        ebbi_flush_all(ebbi_heap_get());
+        const std::size_t held = held_bytes();
+        fake_os_cpu(1);
+        for (std::size_t i = 0; i < count; i += step)
+            blocks[i] = ebb_malloc(3072);
+        EXPECT_LE(held_bytes(), held + 6 * EBBI_GRANULE) << step;
+        for (void *p : blocks)
+            ebb_free(p);
+        ebbi_flush_all(ebbi_heap_get());
+    }
 }
 
 TEST_F(Threads, ALockedDepotIsPassedBy)
