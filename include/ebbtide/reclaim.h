@@ -230,7 +230,7 @@ struct ebb_reclaim_stats {
     size_t retired_blocks;      // their number
     size_t destructors;         // calls that wait, not those in hand: ebb_barrier waits for these
     uint64_t epoch;             // of the clock
-    size_t participants;        // threads registered
+    size_t participants;        // threads registered; those without a record are one, while pinned
     size_t pinned;              // of them, inside a pin now
     uint64_t oldest_pin_ms;     // for how long the oldest pin is known to have lasted
     uint32_t oldest_pin_thread; // its thread (gettid); 0: none, or one without a heap

@@ -45,8 +45,10 @@ class Bytes:
         return struct.pack(f"<{len(words)}Q", *words)
 
 
-def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 0) -> Bytes:
-    """A clock in this epoch, with a participant for each state; threads count from 100."""
+def memory(
+    *states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 0, thread: int = 100
+) -> Bytes:
+    """A clock in this epoch, with a participant for each state; threads count from this one."""
     words = {
         NOW: epoch << 16 | mark,
         CHANGED: changed_ms,
@@ -57,7 +59,7 @@ def memory(*states: int, epoch: int = 10, changed_ms: int = 48_000, mark: int = 
     words[HEAD] = places[0] if places else 0
     for at, state in enumerate(states):
         following = places[at + 1] if at + 1 < len(places) else 0
-        unused_and_thread = (100 + at) << 32
+        unused_and_thread = (thread + at) << 32
         fields = (state, NOW, unused_and_thread, following)
         words |= {places[at] + 8 * number: each for number, each in enumerate(fields)}
     return Bytes(words)
@@ -87,6 +89,14 @@ def test_the_clock_of_either_kind_of_collector_is_read(mark: int) -> None:
 def test_who_is_not_pinned_does_not_stall_however_old_its_epoch(state: int) -> None:
     found = read(memory(state, 10 << 16))
     assert (found.participants, found.pins, found.oldest_ms) == (2, [], 0)
+
+
+@pytest.mark.parametrize(("state", "participants"), [(9 << 16, 1), (9 << 16 | 1, 2)])
+def test_what_threads_without_a_heap_share_counts_while_it_is_pinned(
+    state: int, participants: int
+) -> None:
+    found = read(memory(state, 10 << 16, thread=0))
+    assert (found.participants, len(found.pins)) == (participants, participants - 1)
 
 
 def test_the_deepest_pin_is_told_whole() -> None:

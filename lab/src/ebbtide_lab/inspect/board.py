@@ -23,6 +23,7 @@ VERSION = 3
 REST = struct.Struct("<16s5Q5Q4Q")
 MOST_PARTS = 4096  # of the sum of what waits
 PARTICIPANT = struct.Struct("<QQIIQ")
+DEPTH = 0x7FFF  # of a participant's state: 0 outside of a pin
 WORD = struct.Struct("<Q")
 MOST_PARTICIPANTS = 200_000
 
@@ -85,8 +86,9 @@ def find(process: Process) -> Board | None:
 
 def participants(memory: Memory, its: Reclaim) -> Iterator[tuple[int, int]]:
     """State and thread of each (include/ebbtide/detail/pin.h). The library puts new ones, and those
-    in the way of the clock, at the head: with the head as it was, none has been passed over. Torn:
-    it was not, or a record is not of this clock."""
+    in the way of the clock, at the head: with the head as it was, none has been passed over. The
+    one of no thread, which those without a heap share, counts while it is pinned. Torn: the head
+    was not, or a record is not of this clock."""
     head = at = word(memory, its.first)
     seen: set[int] = set()
     while at:
@@ -94,7 +96,8 @@ def participants(memory: Memory, its: Reclaim) -> Iterator[tuple[int, int]]:
         if now != its.now or at in seen or len(seen) == MOST_PARTICIPANTS:
             raise Torn
         seen.add(at)
-        yield state, thread
+        if thread or state & DEPTH:
+            yield state, thread
         at = following
     if word(memory, its.first) != head:
         raise Torn

@@ -11,13 +11,12 @@ from dataclasses import dataclass
 
 from ebbtide_lab.base.errors import LabError
 from ebbtide_lab.inspect import board
-from ebbtide_lab.inspect.board import Reclaim, participants, word
+from ebbtide_lab.inspect.board import DEPTH, Reclaim, participants, word
 from ebbtide_lab.inspect.image import Memory, Process, Torn
 
 # A participant's state is an epoch above a mark of the library and the depth of the pin: 0
 # outside of one, where the epoch may be an old one. The clock's word is the epoch above a mark.
 EPOCH_SHIFT = 16
-DEPTH = 0x7FFF
 LINE = 64
 ATTEMPTS = 50
 ATTEMPTS_WAIT_S = 0.002
