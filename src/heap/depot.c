@@ -12,7 +12,7 @@
 #define MOST_DEPOTS 64
 #define TRIES 4
 #define MANY_SLABS 4u  // of free blocks, wherever they lie
-#define LOCK_LOOKS 512 // looks at their locks, before it grows: some 10 to 25 us
+#define LOCK_LOOKS 512 // looks at their locks, before it grows: 7 us with pauses of 13 ns
 
 static struct ebbi_owner all_depots[MOST_DEPOTS] = {
     EBBI_8_TIMES(EBBI_8_TIMES({.lock = EBBI_LOCK(OWNER)}))};
