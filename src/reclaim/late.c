@@ -224,7 +224,18 @@ bool ebbi_late_is_pinned(void)
     return is;
 }
 
-void ebbi_late_lock(void) { late.held = lock_late(); }
+// Handlers of other threads do not come by the lock: their signals are let be amid the fork.
+void ebbi_late_lock(void)
+{
+    struct ebbi_os_signals held = {.held = false};
+    if (ebbi_current() == &ebbi_heap_gone) {
+        held = lock_late();
+    } else {
+        ebbi_lock_take(&late.lock);
+    }
+    late.held = held;
+}
+
 void ebbi_late_unlock(void) { unlock_late(late.held); }
 
 struct ebb_participant *ebbi_late_participant(void)
