@@ -332,7 +332,7 @@ static size_t altered(const char *from, const char *to, unsigned char canary, co
 bool ebbi_guard_rest(void)
 {
     bool some = false;
-    for (struct ebbi_span *span; (span = ebbi_guard_leave()) != NULL;) {
+    for (struct ebbi_span *span; (span = ebbi_guard_leave(true)) != NULL;) {
         some |= open_again(span);
     }
     return some;
@@ -394,7 +394,7 @@ void ebbi_guard_free(struct ebbi_large *large)
     } else {
         ebbi_guard_return(number); // from here on it may be another's
     }
-    if (leaves != NULL) {
+    for (; leaves != NULL; leaves = ebbi_guard_leave(false)) {
         (void)open_again(leaves);
     }
 }

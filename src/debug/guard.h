@@ -13,7 +13,8 @@
 // G1  records change under a lock; a signal handler reads those whose state is not free. What it finds there is of a block that
 //     the access was wrong for, or of one that took its place in this very moment.
 // G2  held: no page of the span is accessible, its tag is none.
-// G3  at most `most_used` are in use and MOST_HELD held. Each may split mappings, of which Linux allows 65,530 a process.
+// G3  at most `most_used` are in use and MOST_HELD held, of MOST_HELD_BYTES. Each may split mappings, of which Linux allows
+//     65,530 a process.
 // G4  of samples 512 are in use at most, and once half of them are, eight of those that were made by the same calls: what
 //     lives for long leaves room for what does not.
 #ifndef EBB_DEBUG_GUARD_H

@@ -9,7 +9,8 @@
 #define OF_A_KIND 8u           // once half of the samples are in use: others' turn
 #define MOST_USED 8192u        // with EBB_CHECK
 #define MOST_HELD 512u         // where each may split a mapping, of which Linux allows 65,530
-#define MOST_HELD_MARKED 4096u // where none does: they take up to 1 GB of address space
+#define MOST_HELD_MARKED 4096u // where none does
+#define MOST_HELD_BYTES ((size_t)1 << 30) // of address space, which has headers and page tables
 
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
@@ -20,6 +21,7 @@ static struct {
         unused; // the first number that was never used; the chain of others that are free
     uint32_t used, held, samples; // samples: of those that are used
     uint32_t held_first, held_last;
+    size_t held_bytes; // of their spans
 } guards = {.lock = EBBI_LOCK(ARENA), .fresh = 1};
 static EBBI_SPARSE uint16_t used_of[KINDS]; // how many of each kind are in use; under the lock
 
@@ -122,27 +124,26 @@ void ebbi_guard_return(uint32_t number)
     ebbi_lock_drop(&guards.lock);
 }
 
-// The oldest of those that are held leaves, if there are more than `most`: the span that it had, or NULL.
-static struct ebbi_span *take_oldest(uint32_t most)
+static size_t bytes_held_by(const struct ebbi_guard *guard)
+{
+    return (size_t)guard->granules << EBBI_GRANULE_SHIFT;
+}
+
+// The oldest of those that are held leaves, if there is one: the span that it had, or NULL.
+static struct ebbi_span *take_oldest(void)
 {
     uint32_t number = guards.held_first;
     ebbi_assert_held(&guards.lock);
-    if (guards.held <= most) {
+    if (number == 0) {
         return NULL;
     }
-    guards.held_first = ebbi_guard_at(number)->next;
+    const struct ebbi_guard *guard = ebbi_guard_at(number);
+    guards.held_first = guard->next;
     guards.held_last = guards.held_first != 0 ? guards.held_last : 0;
     guards.held--;
+    guards.held_bytes -= bytes_held_by(guard);
     record_is_free(number);
-    return ebbi_guard_at(number)->span;
-}
-
-struct ebbi_span *ebbi_guard_leave(void)
-{
-    ebbi_lock_take(&guards.lock);
-    struct ebbi_span *span = take_oldest(0);
-    ebbi_lock_drop(&guards.lock);
-    return span;
+    return guard->span;
 }
 
 // What address space is limited to is the program's as well.
@@ -151,16 +152,34 @@ static uint32_t most_held(void)
     return ebbi_os_address_limit() == SIZE_MAX ? guards.most_held : MOST_HELD;
 }
 
+// Under the lock. Records are for no more of them than that.
+static bool too_much_is_held(size_t most)
+{
+    ebbi_assert_held(&guards.lock);
+    return guards.held > most || guards.held_bytes > MOST_HELD_BYTES;
+}
+
 struct ebbi_span *ebbi_guard_hold(uint32_t number)
 {
-    uint32_t most = most_held();
+    struct ebbi_guard *guard = ebbi_guard_at(number);
+    size_t most = most_held();
     ebbi_lock_take(&guards.lock);
     end_use(number);
     guards.held++;
-    ebbi_guard_at(number)->next = 0;
+    guards.held_bytes += bytes_held_by(guard);
+    guard->next = 0;
     *(guards.held_last != 0 ? &ebbi_guard_at(guards.held_last)->next : &guards.held_first) = number;
     guards.held_last = number;
-    struct ebbi_span *leaves = take_oldest(most);
+    struct ebbi_span *leaves = too_much_is_held(most) ? take_oldest() : NULL;
+    ebbi_lock_drop(&guards.lock);
+    return leaves;
+}
+
+struct ebbi_span *ebbi_guard_leave(bool any)
+{
+    size_t most = any ? 0 : most_held();
+    ebbi_lock_take(&guards.lock);
+    struct ebbi_span *leaves = too_much_is_held(most) ? take_oldest() : NULL;
     ebbi_lock_drop(&guards.lock);
     return leaves;
 }

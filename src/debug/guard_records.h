@@ -33,9 +33,10 @@ struct ebbi_guard *ebbi_guard_at(uint32_t number);
 // `sampled`: by whom a sample is made, of which fewer may be in use, also by the same calls; NULL: it is none. 0: too many are.
 uint32_t ebbi_guard_take(const struct ebbi_event *sampled);
 void ebbi_guard_return(uint32_t number);
-// It is held from now on. The span of the one that leaves for it, or NULL.
+// It is held from now on. The span of one that leaves for it, or NULL.
 struct ebbi_span *ebbi_guard_hold(uint32_t number);
-struct ebbi_span *ebbi_guard_leave(void); // the span of the oldest that is held; NULL: none is
+// The span of the oldest that is held, if that is more than may be, or any. NULL: it stays.
+struct ebbi_span *ebbi_guard_leave(bool any);
 
 void ebbi_guard_lock(void); // fork()
 void ebbi_guard_unlock(void);

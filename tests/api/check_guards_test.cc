@@ -106,4 +106,16 @@ TEST(CheckGuards, WhatIsWrittenBehindAnAlignedBlockIsFoundByItsFree)
     }
 }
 
+// What is held back is address space, which has headers, and tables of its pages.
+TEST(CheckGuards, WhatIsHeldBackIsBounded)
+{
+    for (int i = 0; i < 400; i++)
+        ebb_free(ebb_malloc(30 * support::MiB));
+    for (int i = 0; i < 400; i++)
+        ebb_free(ebb_aligned_alloc(8 * support::MiB, 100));
+    ebb_stats stats;
+    ebb_stats_get(&stats);
+    EXPECT_LE(stats.reserved_bytes, std::size_t{3} << 30);
+}
+
 } // namespace
