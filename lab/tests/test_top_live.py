@@ -209,8 +209,11 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    handler = "SIG_DFL" if ignored is None else "SIG_IGN"  # whatever this process does with it
-    code = f"import signal; signal.signal(signal.SIGHUP, signal.{handler}); {TOP_CODE}"
+    handler = "SIG_DFL" if ignored is None else "SIG_IGN"  # whatever this process does with them
+    code = (
+        "import signal; signal.signal(signal.SIGQUIT, signal.SIG_DFL); "
+        f"signal.signal(signal.SIGHUP, signal.{handler}); {TOP_CODE}"
+    )
     ends_by = number if number != ignored else signal.SIGTERM
     far, near = pty.openpty()  # `near` can be looked at behind the end
     before = termios.tcgetattr(near)
