@@ -221,6 +221,7 @@ static void keep_thread(void)
     struct ebbi_fast *current = ebbi_current();
     if (current != &ebbi_heap_none && current != &ebbi_heap_gone) {
         ebbi_clock_keep_only(&ebbi_clock, &current->pin);
+        ebbi_late_forget(); // its participant is not in the list any more
         ebbi_sampler_forget(&current->sampler);
     }
 }

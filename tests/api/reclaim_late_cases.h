@@ -160,4 +160,43 @@ TEST(ReclaimLate, AForkInAnyRoundKeepsThePin)
     }
 }
 
+// What ended threads have pinned by stays behind in the parent; a new one of the child is seen.
+TEST(ReclaimLate, APinInTheLastRoundIsSeenInTheChildOfAFork)
+{
+    struct Seen {
+        pthread_key_t key;
+        int round;
+        std::size_t pinned;
+    } seen = {};
+    ASSERT_EQ(0, pthread_key_create(&seen.key, [](void *p) {
+                  auto &mine = *static_cast<Seen *>(p);
+                  if (++mine.round < last_round)
+                      return void(pthread_setspecific(mine.key, p));
+                  ebb_pin();
+                  ebb_reclaim_stats stats;
+                  ebb_reclaim_stats_get(nullptr, &stats);
+                  mine.pinned = stats.pinned;
+                  ebb_unpin();
+              }));
+    const auto pins_late = [&seen] {
+        seen.round = 0;
+        std::thread([&seen] {
+            ebb_pin();
+            ebb_unpin();
+            pthread_setspecific(seen.key, &seen);
+        }).join();
+        return seen.pinned == 1;
+    };
+    EXPECT_TRUE(pins_late());
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        _exit(pins_late() ? 0 : 1);
+    }
+    int status = -1;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(0, status);
+    pthread_key_delete(seen.key);
+}
+
 } // namespace
