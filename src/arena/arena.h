@@ -139,6 +139,7 @@ struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_
 // How much of a span the program will touch, as far as is known: what decides about huge pages (dense.c).
 enum ebbi_fill {
     EBBI_FILL_UNKNOWN, // small pages
+    EBBI_FILL_FEW,     // little of it, perhaps: the same, where few pages are there already
     EBBI_FILL_LIKELY,  // what has come with a huge page, if there is some
     EBBI_FILL_GROWS, // all of it: those before it are full. A huge page is asked for when there are many such
     EBBI_FILL_MUCH,   // the same, beside so much that one more is little
@@ -146,6 +147,9 @@ enum ebbi_fill {
 };
 // The same as ebbi_span_alloc, not aligned.
 struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill);
+// The same of at most 64 granules; those without a bit in *dirty read as zero.
+struct ebbi_span *ebbi_span_alloc_part(size_t granules, uint8_t state, enum ebbi_fill fill,
+                                       uint64_t *dirty);
 // filled.c. Of 127 parts of a span that began without any page so many are not there; a hint, by some system calls and
 // no lock.
 unsigned ebbi_span_missing(const struct ebbi_span *span);
@@ -156,6 +160,8 @@ uint8_t ebbi_missing_after(uint8_t before, unsigned seen, unsigned of);
 #define EBBI_MISSING_MUCH 128u
 #define EBBI_PROBE_PART 64 // of what is taken to be filled, one has small pages, to see
 void ebbi_span_free(struct ebbi_span *span);
+// The same of what ebbi_span_alloc_part may have given: `dirty` as there.
+void ebbi_span_free_part(struct ebbi_span *span, uint64_t dirty);
 void ebbi_larges_free(struct ebbi_large *first); // a chain of them
 // Grows or shrinks in place to `granules`. False when the neighbour is in use or memory is refused.
 bool ebbi_span_resize(struct ebbi_span *span, size_t granules);

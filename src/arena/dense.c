@@ -33,11 +33,6 @@ bool ebbi_dense_everywhere(void)
     return advice == EBBI_HUGE_ALWAYS || (advice != EBBI_HUGE_NEVER && ebbi_os_huge_by_default());
 }
 
-static void *dense_place(struct ebbi_chunk *chunk, size_t granule)
-{
-    return (void *)((uintptr_t)chunk + (granule << EBBI_GRANULE_SHIFT));
-}
-
 static bool is_dense(const struct ebbi_chunk *chunk, size_t unit)
 {
     // relaxed: whoever looks without the lock has something in the unit, or what it finds is a hint
@@ -115,7 +110,7 @@ static bool has_pages(const struct ebbi_spot *spot, size_t granules)
 bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill fill)
 {
     bool object = fill == EBBI_FILL_OBJECT;
-    if (fill == EBBI_FILL_UNKNOWN || has_pages(spot, granules)) {
+    if (fill <= EBBI_FILL_FEW || has_pages(spot, granules)) {
         return object && is_wanted(granules, fill);
     }
     struct ebbi_free_span *rest = ebbi_rest_take(granules, fill != EBBI_FILL_LIKELY);
@@ -226,7 +221,7 @@ void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules
         EBBI_ASSERT(!is_dense(chunk, unit)); // P7
         put_dense(chunk, unit, true);
     }
-    ebbi_os_advise_huge(dense_place(chunk, from), (to - from) << EBBI_GRANULE_SHIFT,
+    ebbi_os_advise_huge(ebbi_granule_start(chunk, from), (to - from) << EBBI_GRANULE_SHIFT,
                         EBBI_HUGE_ALWAYS);
     make_dirty(span, from, to);
     ebbi_count_clean(to - from);
@@ -234,7 +229,7 @@ void *ebbi_dense_fill(struct ebbi_free_span *span, size_t index, size_t granules
         ebbi_rest_open(chunk, index + granules, to);
     }
     size_t first = ebbi_max(from, index);
-    return first < ebbi_min(to, index + granules) ? dense_place(chunk, first) : NULL;
+    return first < ebbi_min(to, index + granules) ? ebbi_granule_start(chunk, first) : NULL;
 }
 
 bool ebbi_dense_is(const void *start, size_t bytes)
@@ -266,7 +261,7 @@ static void split_units(struct ebbi_chunk *chunk, size_t from, size_t to)
     ebbi_lock_drop(&ebbi_arena_mutex);
     if (first < end) {
         size_t granules = (end - first) * EBBI_UNIT_GRANULES;
-        ebbi_os_advise_huge(dense_place(chunk, first * EBBI_UNIT_GRANULES),
+        ebbi_os_advise_huge(ebbi_granule_start(chunk, first * EBBI_UNIT_GRANULES),
                             granules << EBBI_GRANULE_SHIFT, EBBI_HUGE_NEVER);
     }
 }

@@ -3,6 +3,8 @@
 #include "arena/internal.h"
 
 #define SCAN_LIMIT 16
+#define DIRTY_PART 4 // of what is to be clean, one such part may be dirty
+#define GRANULES_LIMIT 1024
 
 // The smallest of the first few in bin b that hold `granules`.
 static struct ebbi_free_span *best_in_bin(unsigned b, size_t granules)
@@ -107,4 +109,43 @@ struct ebbi_spot ebbi_dirty_fit(size_t granules)
     struct ebbi_free_span *best = ebbi_best_fit(granules);
     bool is_dirty = best != NULL && best->dirty == best->head.granules;
     return is_dirty ? ebbi_spot_in(best, 1) : dirty_fit(granules);
+}
+
+// Of so many granules of a free span, the first that few of are dirty. False: there are none.
+static bool find_clean(const struct ebbi_free_span *span, size_t granules, size_t *index)
+{
+    const uint64_t *map = ebbi_span_chunk(&span->head)->dirty_map;
+    size_t at = ebbi_span_index(&span->head) + ebbi_rest_of(span);
+    size_t end = ebbi_span_index(&span->head) + span->head.granules;
+    size_t most = granules / DIRTY_PART;
+    if (at + granules > end || span->dirty > end - at - granules + most) {
+        return false;
+    }
+    size_t dirty = ebbi_bits_count(map, at, granules);
+    for (int looks = GRANULES_LIMIT; dirty > most; at++, looks--) {
+        if (at + granules == end || looks == 0) {
+            return false;
+        }
+        dirty -= ebbi_bits_test(map, at);
+        dirty += ebbi_bits_test(map, at + granules);
+    }
+    *index = at;
+    return true;
+}
+
+// In one of the first spans that fit best. What is touched in part alone would keep the pages of the rest from
+// whoever has a use for them.
+struct ebbi_spot ebbi_clean_fit(size_t granules)
+{
+    int looks = SCAN_LIMIT;
+    for (unsigned b = ebbi_bin_of(granules); b < EBBI_BINS; b++) {
+        for (struct ebbi_free_span *s = ebbi_bins[b]; s != NULL && looks > 0;
+             s = s->next, looks--) {
+            struct ebbi_spot spot = {s, 0};
+            if (find_clean(s, granules, &spot.index)) {
+                return spot;
+            }
+        }
+    }
+    return (struct ebbi_spot){NULL, 0};
 }

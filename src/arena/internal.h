@@ -130,10 +130,16 @@ EBBI_INLINE struct ebbi_spot ebbi_spot_in(struct ebbi_free_span *span, size_t al
     return (struct ebbi_spot){span, ebbi_align_up(first, align_granules)};
 }
 
+EBBI_INLINE void *ebbi_granule_start(const struct ebbi_chunk *chunk, size_t granule)
+{
+    return (void *)((uintptr_t)chunk + (granule << EBBI_GRANULE_SHIFT));
+}
+
 // fit.c. Under the lock.
 bool ebbi_spot_commit(const struct ebbi_spot *spot, size_t granules); // so many can then be cut out
 struct ebbi_free_span *ebbi_best_fit(size_t granules);                // NULL: none has room
 struct ebbi_spot ebbi_dirty_fit(size_t granules);                     // on pages that are there
+struct ebbi_spot ebbi_clean_fit(size_t granules);                     // where few are
 // Any that can be taken from without more memory from the OS.
 struct ebbi_spot ebbi_committed_fit(size_t granules, size_t align_granules);
 

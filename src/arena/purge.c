@@ -65,7 +65,7 @@ static size_t purge_span(struct ebbi_free_span *span, size_t most, size_t *calls
         run = ebbi_min(run, ebbi_align_up(at + most - total, EBBI_UNIT_GRANULES) - at);
         widen_to_units(&at, &run, first, end);
         size_t dirty = ebbi_bits_count(chunk->dirty_map, at, run);
-        void *start = (void *)((uintptr_t)chunk + (at << EBBI_GRANULE_SHIFT));
+        void *start = ebbi_granule_start(chunk, at);
         ebbi_lock_drop(&ebbi_arena_mutex);
         ebbi_dense_split(start, run << EBBI_GRANULE_SHIFT);
         bool done = ebbi_os_purge(start, run << EBBI_GRANULE_SHIFT);

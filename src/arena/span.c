@@ -2,6 +2,7 @@
 // Layer arena: free spans in bins, cut and immediately coalesced.
 #include "arena/internal.h"
 #include "base/list.h"
+#include "os/options.h"
 
 static bool is_marked_used(unsigned b) { return (ebbi_bins_used[b / 64] >> (b % 64) & 1) != 0; }
 
@@ -199,12 +200,18 @@ static struct ebbi_spot find_committed(size_t granules, size_t align_granules)
     return ebbi_committed_fit(granules, align_granules);
 }
 
-// On pages that are there, else where it fits best, else in a new chunk; committed as far as that.
-static struct ebbi_spot find_spot(size_t granules, size_t align_granules)
+// With a page that is touched, and what is free is not to stay.
+static bool few_pages_come(void) { return !ebbi_dense_everywhere() && !ebbi_keeps_freed(); }
+
+// On pages that are there, or are not, else where it fits best, else in a new chunk; committed as far as that.
+static struct ebbi_spot find_spot(size_t granules, size_t align_granules, enum ebbi_fill fill)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
     struct ebbi_spot spot = {NULL, 0};
-    if (align_granules == 1) {
+    if (fill == EBBI_FILL_FEW && few_pages_come()) {
+        spot = ebbi_clean_fit(granules);
+    }
+    if (spot.span == NULL && align_granules == 1) {
         spot = ebbi_dirty_fit(granules);
     }
     if (spot.span == NULL || !ebbi_spot_commit(&spot, granules)) {
@@ -225,15 +232,25 @@ static void begin_large(struct ebbi_large *large)
     large->note.label = NULL;
 }
 
+// Of the first 64, as dirty_map has them.
+static uint64_t dirty_bits(const struct ebbi_chunk *chunk, size_t index, size_t granules)
+{
+    uint64_t bits = 0;
+    for (size_t g = 0; g < ebbi_min(granules, 64); g++) {
+        bits |= (uint64_t)ebbi_bits_test(chunk->dirty_map, index + g) << g;
+    }
+    return bits;
+}
+
 static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_t state,
-                                  enum ebbi_fill fill)
+                                  enum ebbi_fill fill, uint64_t *dirty)
 {
     struct ebbi_span *got = NULL;
     void *huge = NULL; // where the first touch brings a whole unit
     EBBI_ASSERT(granules > 0 && ebbi_is_power_of_two(align_granules));
     EBBI_ASSERT(state > EBBI_SPAN_FREE && state != EBBI_SPAN_INSIDE);
     ebbi_lock_take(&ebbi_arena_mutex);
-    struct ebbi_spot spot = find_spot(granules, align_granules);
+    struct ebbi_spot spot = find_spot(granules, align_granules, fill);
     if (spot.span != NULL) {
         bool ask = ebbi_dense_choose(&spot, granules, fill);
         struct ebbi_free_span *span = spot.span;
@@ -245,6 +262,7 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
                     ebbi_bits_count(chunk->dirty_map, index, granules) ==
                         ebbi_bits_count(chunk->fresh_map, index, granules);
         got = carve(span, index, granules);
+        *dirty = got->zeroed ? 0 : dirty_bits(chunk, index, granules);
         bool shows = got->zeroed || (huge != NULL && granules >= EBBI_LEAST_SHOWING);
         if (fill == EBBI_FILL_OBJECT && shows) {
             ebbi_filled_show(EBBI_KIND_LARGE, ebbi_span_start(got), granules, !got->zeroed);
@@ -271,12 +289,21 @@ static struct ebbi_span *span_cut(size_t granules, size_t align_granules, uint8_
 
 struct ebbi_span *ebbi_span_alloc(size_t granules, size_t align_granules, uint8_t state)
 {
-    return span_cut(granules, align_granules, state, EBBI_FILL_UNKNOWN);
+    uint64_t dirty;
+    return span_cut(granules, align_granules, state, EBBI_FILL_UNKNOWN, &dirty);
 }
 
 struct ebbi_span *ebbi_span_alloc_dense(size_t granules, uint8_t state, enum ebbi_fill fill)
 {
-    return span_cut(granules, 1, state, fill);
+    uint64_t dirty;
+    return span_cut(granules, 1, state, fill, &dirty);
+}
+
+struct ebbi_span *ebbi_span_alloc_part(size_t granules, uint8_t state, enum ebbi_fill fill,
+                                       uint64_t *dirty)
+{
+    EBBI_ASSERT(granules <= 64);
+    return span_cut(granules, 1, state, fill, dirty);
 }
 
 // Merges with free neighbours; the result is in no list yet and as old as its largest dirty part: what is
@@ -341,16 +368,24 @@ void ebbi_span_restore(struct ebbi_free_span *span, uint64_t freed_ms)
     span_insert(span, before);
 }
 
-static void give_back(struct ebbi_chunk *chunk, size_t index)
+// All of it is dirty, but what is clean.
+static void give_back(struct ebbi_chunk *chunk, size_t index, uint64_t clean)
 {
     struct ebbi_free_span *span = ebbi_free_span_at(chunk, index);
     EBBI_ASSERT(index + span->head.granules <= chunk->committed);
     ebbi_bits_set(chunk->dirty_map, index, span->head.granules);
     span->dirty = span->head.granules;
+    for (; clean != 0; clean &= clean - 1) {
+        size_t g = index + ebbi_lowest_bit(clean);
+        if (!ebbi_dense_is(ebbi_granule_start(chunk, g), 1)) { // P7
+            ebbi_bits_put(chunk->dirty_map, g, false);
+            span->dirty--;
+        }
+    }
     ebbi_span_restore(span, ebbi_os_now_ms());
 }
 
-static void free_span(struct ebbi_span *span)
+static void free_span(struct ebbi_span *span, uint64_t clean)
 {
     EBBI_ASSERT(ebbi_chunk_of(span) != NULL);
     EBBI_ASSERT(span->state > EBBI_SPAN_FREE && span->state != EBBI_SPAN_INSIDE);
@@ -361,14 +396,22 @@ static void free_span(struct ebbi_span *span)
     count_used(0, span->granules);
     EBBI_ASSERT(!span->grown || ebbi_grown_granules >= span->granules);
     ebbi_grown_granules -= span->grown ? span->granules : 0;
-    give_back(ebbi_span_chunk(span), ebbi_span_index(span));
+    give_back(ebbi_span_chunk(span), ebbi_span_index(span), clean);
     EBBI_ARENA_AUDIT();
+}
+
+void ebbi_span_free_part(struct ebbi_span *span, uint64_t dirty)
+{
+    EBBI_ASSERT(span->granules <= 64);
+    ebbi_lock_take(&ebbi_arena_mutex);
+    free_span(span, ~dirty & ebbi_bits_mask(0, 0, span->granules));
+    ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
 void ebbi_span_free(struct ebbi_span *span)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    free_span(span);
+    free_span(span, 0);
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
 
@@ -377,7 +420,7 @@ void ebbi_larges_free(struct ebbi_large *first)
     ebbi_lock_take(&ebbi_arena_mutex);
     for (struct ebbi_large *next; first != NULL; first = next) {
         next = first->next;
-        free_span(&first->head);
+        free_span(&first->head, 0);
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
 }
@@ -413,7 +456,7 @@ bool ebbi_span_resize(struct ebbi_span *span, size_t granules)
         size_t index = ebbi_span_index(span) + granules;
         ebbi_chunk_header(chunk, index)->granules = (uint32_t)(span->granules - granules);
         count_used(0, span->granules - granules);
-        give_back(chunk, index);
+        give_back(chunk, index, 0);
     }
     if (done) {
         span->granules = (uint32_t)granules;

@@ -52,11 +52,12 @@ static enum ebbi_fill fill_of(const struct ebbi_owner *owner, unsigned class_num
     if (class_number == EBBI_CLASS_EMPTY) {
         return EBBI_FILL_UNKNOWN; // by nobody
     }
+    bool is_long = c->size >= LONG_BLOCK;
     if (streak < STEADY) {
-        return c->granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
+        return is_long ? EBBI_FILL_FEW : c->granules == 1 ? EBBI_FILL_LIKELY : EBBI_FILL_UNKNOWN;
     }
-    if (c->size >= LONG_BLOCK && ((missing & EBBI_MISSING_MUCH) != 0 || is_probe(streak))) {
-        return EBBI_FILL_UNKNOWN;
+    if (is_long && ((missing & EBBI_MISSING_MUCH) != 0 || is_probe(streak))) {
+        return EBBI_FILL_FEW;
     }
     return owner->out_bytes >= MUCH ? EBBI_FILL_MUCH : EBBI_FILL_GROWS;
 }
@@ -96,6 +97,10 @@ static struct ebbi_slab *new_slab(struct ebbi_owner *owner, unsigned class_numbe
         owner->slab_count++;
         owner->shelves[class_number].slabs++;
         owner->held_bytes += (size_t)c->granules << EBBI_GRANULE_SHIFT;
+        ebbi_owner_count_free(owner, slab, slab->dirty_blocks, 0);
+        if (slab->dirty_blocks > 0) {
+            ebbi_purge_note(owner, slab);
+        }
         if (owner->label != NULL) {
             ebbi_label_hold(owner->label, (size_t)c->granules << EBBI_GRANULE_SHIFT);
             ebbi_count(&owner->label->slabs, 1);

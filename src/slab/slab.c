@@ -28,6 +28,46 @@ static void fill_bitmap(uint64_t *bitmap, unsigned blocks)
     }
 }
 
+static size_t pages_in_granule(void) { return EBBI_GRANULE / ebbi_os_page_size(); }
+
+static uint64_t granules_under(const struct ebbi_slab *slab, unsigned block)
+{
+    size_t size = ebbi_slab_class(slab)->size;
+    uintptr_t first = slab->first_block + block * size - (uintptr_t)slab_start(slab);
+    size_t from = first >> EBBI_GRANULE_SHIFT, to = (first + size - 1) >> EBBI_GRANULE_SHIFT;
+    return ebbi_bits_mask(0, from, to + 1 - from);
+}
+
+// All blocks are free, and granules without a bit in `dirty` hold nothing.
+static void begin_pages(struct ebbi_slab *slab, uint64_t dirty)
+{
+    const struct ebbi_class *c = ebbi_slab_class(slab);
+    uint64_t *pages = ebbi_slab_dirty_pages(slab);
+    EBBI_ASSERT(page_count(slab) <= (c->granules == 1 ? 1 : EBBI_INLINE_WORDS) * (size_t)64);
+    for (size_t w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
+        pages[w] = 0;
+    }
+    for (uint64_t left = dirty; left != 0; left &= left - 1) {
+        ebbi_bits_set(pages, ebbi_lowest_bit(left) * pages_in_granule(), pages_in_granule());
+    }
+    slab->dirty_blocks = dirty != 0 ? c->blocks : 0;
+    for (unsigned block = 0; c->granules > 1 && dirty != 0 && block < c->blocks; block++) {
+        slab->dirty_blocks -= (uint16_t)((granules_under(slab, block) & dirty) == 0);
+    }
+}
+
+// The first with its bitmap room, which is returned with it.
+static uint64_t dirty_granules(struct ebbi_slab *slab)
+{
+    uint64_t dirty = slab->words > EBBI_INLINE_WORDS;
+    for (size_t g = 0; g < ebbi_slab_class(slab)->granules; g++) {
+        size_t first = g * pages_in_granule();
+        bool any = ebbi_bits_count(ebbi_slab_dirty_pages(slab), first, pages_in_granule()) != 0;
+        dirty |= (uint64_t)any << g;
+    }
+    return dirty;
+}
+
 // Headers and bitmap rooms are recycled: every field is set here.
 static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct ebbi_owner *owner)
 {
@@ -43,7 +83,7 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
     slab->words = (uint8_t)((c->blocks + 63u) / 64u);
     slab->free_count = c->blocks;
     slab->first_word = 0;
-    slab->dirty_blocks = slab->early_blocks = 0;
+    slab->early_blocks = 0;
     slab->pinned_bytes = 0;
     slab->bucket = EBBI_NO_BUCKET;
     slab->purge_queued = false;
@@ -61,12 +101,6 @@ static void slab_prepare(struct ebbi_slab *slab, unsigned class_number, struct e
         ebbi_slab_remote(slab)[w] = 0;
     }
     fill_bitmap(slab->local, c->blocks);
-    EBBI_ASSERT(page_count(slab) <= (c->granules == 1 ? 1 : EBBI_INLINE_WORDS) * (size_t)64);
-    uint64_t pages = slab->head.zeroed ? 0 : ~(uint64_t)0;
-    uint64_t *dirty = ebbi_slab_dirty_pages(slab);
-    for (unsigned w = 0; w < (c->granules == 1 ? 1 : EBBI_INLINE_WORDS); w++) {
-        dirty[w] = pages;
-    }
 }
 
 // Nobody may touch what lies in it; where the kernel refuses that, nobody is stopped.
@@ -92,13 +126,15 @@ struct ebbi_slab *ebbi_slab_create(unsigned class_number, unsigned bin, struct e
     EBBI_ASSERT(class_number > 0 && class_number < EBBI_CLASS_COUNT);
     EBBI_ASSERT(ebbi_tag_class(bin) == class_number);
     size_t granules = ebbi_classes[class_number].granules;
-    struct ebbi_span *span = ebbi_span_alloc_dense(granules, EBBI_SPAN_SLAB, fill);
+    uint64_t dirty;
+    struct ebbi_span *span = ebbi_span_alloc_part(granules, EBBI_SPAN_SLAB, fill, &dirty);
     if (span == NULL) {
         return NULL;
     }
     EBBI_ASSERT(span->state == EBBI_SPAN_SLAB && span->granules == granules);
     struct ebbi_slab *slab = ebbi_slab_in(span);
     slab_prepare(slab, class_number, owner);
+    begin_pages(slab, dirty);
     if (class_number == EBBI_CLASS_EMPTY) {
         close_empty(slab);
     }
@@ -124,13 +160,14 @@ void ebbi_slab_destroy(struct ebbi_slab *slab)
     EBBI_ASSERT(!slab->has_stranded);
     EBBI_ASSERT(ebbi_tag_class(ebbi_tag_of(slab_start(slab))) == slab->class_number);
     size_t granules = ebbi_slab_class(slab)->granules;
+    uint64_t dirty = dirty_granules(slab);
     ebbi_tags_set(slab_start(slab), granules, EBBI_TAG_NONE);
     for (size_t g = 1; g < granules; g++) {
         EBBI_ASSERT(slab[g].head.state == EBBI_SPAN_INSIDE && slab[g].head.back == g);
         slab[g].head.state = EBBI_SPAN_NONE;
     }
     if (slab->class_number != EBBI_CLASS_EMPTY || open_empty(slab)) {
-        ebbi_span_free(&slab->head);
+        ebbi_span_free_part(&slab->head, dirty);
     }
 }
 

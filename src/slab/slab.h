@@ -54,7 +54,8 @@ struct ebbi_slab {
     uint32_t touched;    // when blocks last came or went, ms
     uint16_t free_count;
     uint16_t first_word;
-    uint16_t dirty_blocks; // free blocks that may hold pages: came back since the last purge
+    uint16_t
+        dirty_blocks; // free blocks that may hold pages: neither clean when it began nor purged since
     uint16_t moves_at;     // with this many free blocks it belongs elsewhere (heap/shelf.c)
     bool has_stranded;     // see ebbi_slab_strand
     bool purging;          // in no bucket: its pages are being returned (heap/purge_queue.c)

@@ -73,6 +73,21 @@ TEST_F(Dense, WhatGrowsLiesAcrossUnits)
     EXPECT_GE(asked_bytes(), 101 * granules * EBBI_GRANULE * 9 / 10);
 }
 
+// A unit came as a whole: what nobody touched of it has its pages, too.
+TEST_F(Dense, WhatEndsUntouchedIsDirtyAllTheSame)
+{
+    constexpr std::size_t granules = EBBI_UNIT_GRANULES / 2;
+    std::uint64_t dirty = 0;
+    grow_to_the_least();
+    ebbi_span *span = ebbi_span_alloc_part(granules, EBBI_SPAN_SHEET, EBBI_FILL_GROWS, &dirty);
+    ASSERT_NE(nullptr, span);
+    ASSERT_TRUE(ebbi_dense_is(ebbi_span_start(span), granules * EBBI_GRANULE));
+    const std::size_t before = ebbi_arena_dirty_bytes();
+    ebbi_span_free_part(span, 1);
+    EXPECT_EQ(before + granules * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    audit();
+}
+
 TEST_F(Dense, WhatLikelyFillsTakesPartInAUnit)
 {
     grow_to_the_least();

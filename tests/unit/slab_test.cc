@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer slab: taking, giving, double frees, interior pointers, and the pages of free blocks.
+#include "support/arena_walk.h"
 #include "support/slab_walk.h"
 
 namespace {
@@ -93,6 +94,62 @@ TEST_F(Slab, DestroyLeavesNoTag)
     ebbi_slab_destroy(slab);
     for (std::size_t g = 0; g < ebbi_classes[c].granules; g++)
         EXPECT_EQ(EBBI_TAG_NONE, ebbi_tag_of(start + g * EBBI_GRANULE));
+}
+
+// Of so many granules as the class has, of which some were written to before.
+TEST_F(Slab, PagesThatWereThereBeforeItAreReturned)
+{
+    fake_os_clock(1000);
+    const unsigned c = ebbi_class_for(60000);
+    ebbi_span *whole = ebbi_span_alloc(ebbi_classes[c].granules, 1, EBBI_SPAN_SHEET);
+    ASSERT_NE(nullptr, ebbi_span_alloc(1, 1, EBBI_SPAN_SHEET)); // they stay apart
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    ebbi_span_free_part(whole, 6);
+    ASSERT_EQ(2 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+    ebbi_slab *slab = make(c);
+    ASSERT_EQ(whole, &slab->head) << "it fits exactly";
+    EXPECT_EQ(3U, slab->dirty_blocks) << "that lie there, or partly";
+    ASSERT_EQ("", walk_slab(slab));
+    auto blocks = take(slab, 1);
+    EXPECT_EQ(2 * EBBI_GRANULE, purge(slab, ebbi_os_page_size()));
+    give_block(slab, blocks[0]);
+    ASSERT_EQ("", walk_slab(slab));
+    ebbi_slab_destroy(slab);
+    EXPECT_EQ(EBBI_GRANULE, ebbi_arena_dirty_bytes()) << "what the block lay on";
+    ASSERT_ARENA_WHOLE();
+}
+
+TEST_F(Slab, WhatNobodyTookIsCleanAgain)
+{
+    fake_os_clock(1000);
+    for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
+        EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+        ebbi_slab *slab = make(c);
+        void *p = take(slab, 1)[0];
+        if (c != EBBI_CLASS_EMPTY)
+            std::memset(p, 1, ebbi_classes[c].size);
+        give_block(slab, p);
+        ebbi_slab_destroy(slab);
+        EXPECT_LE(ebbi_arena_dirty_bytes(), ebbi_classes[c].size + 2 * EBBI_GRANULE) << c;
+        ASSERT_ARENA_WHOLE();
+    }
+}
+
+// Its bitmaps may lie in a room that is returned with its granule.
+TEST_F(Slab, WithItsPagesItsRoomGoes)
+{
+    fake_os_clock(1000);
+    const unsigned c = ebbi_class_for(112);
+    ebbi_slab *slab = make(c);
+    ASSERT_GT(slab->words, EBBI_INLINE_WORDS);
+    give_block(slab, take(slab, 1)[0]);
+    EXPECT_LT(0U, purge(slab, ebbi_os_page_size()));
+    ebbi_slab_destroy(slab);
+    EXPECT_EQ(EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    EXPECT_EQ(0U, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
 }
 
 TEST_F(Slab, RefusedMemoryGivesNoSlab)

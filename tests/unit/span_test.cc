@@ -252,6 +252,30 @@ TEST_F(Span, NoPagesAreTouchedWhileOthersWaitToBeReturned)
     ASSERT_ARENA_WHOLE();
 }
 
+// What is hardly touched keeps no pages from others, but for a few.
+TEST_F(Span, WhatIsHardlyTouchedGoesWhereFewPagesAre)
+{
+    std::uint64_t dirty = 0;
+    const auto few = [&dirty](std::size_t granules) {
+        return ebbi_span_alloc_part(granules, EBBI_SPAN_SHEET, EBBI_FILL_FEW, &dirty);
+    };
+    ebbi_span *clean = take(20), *g1 = take(1), *used = take(40), *g2 = take(1);
+    ASSERT_TRUE(g1 && g2);
+    ebbi_span_free(clean);
+    EXPECT_FALSE(ebbi_arena_purge(9000, 0, SIZE_MAX));
+    ebbi_span_free_part(used, 0xFFFFFFFF); // 8 clean ones at its end
+    ebbi_span *got = few(16);
+    EXPECT_EQ(clean, got) << "although it is the longer in that no one is dirty";
+    EXPECT_EQ(0U, dirty);
+    EXPECT_TRUE(got->zeroed);
+    got = few(10);
+    EXPECT_EQ(ebbi_span_index(used) + 30, ebbi_span_index(got)) << "a quarter may be";
+    EXPECT_EQ(3U, dirty);
+    EXPECT_FALSE(got->zeroed);
+    EXPECT_EQ(30 * EBBI_GRANULE, ebbi_arena_dirty_bytes());
+    ASSERT_ARENA_WHOLE();
+}
+
 TEST_F(Span, MemoryThatTheKernelKeepsStaysDirty)
 {
     ebbi_span *span = take(2), *guard = take(1);
