@@ -54,6 +54,20 @@ static bool must_end(void)
     return ebbi_load_relaxed(&leaves) != 0 || (no_threads() && ebbi_load_relaxed(&first_gone) != 0);
 }
 
+// The end of the last thread was not seen: it came to the library, or forked, in its last destructors. To the kernel its
+// first thread is there as long as another one. Else the process would never end.
+static void look_around(void)
+{
+    static uint64_t looked_ms; // the helper's
+    uint64_t now_ms = ebbi_os_now_ms();
+    if (now_ms - looked_ms >= ASKED_MS) {
+        looked_ms = now_ms;
+        if (ebbi_os_first_has_ended() && ebbi_os_thread_count() == 2) {
+            ebbi_store_relaxed(&leaves, 1u); // relaxed: for itself
+        }
+    }
+}
+
 // In between BUSY, as it touches memory; not during a fork.
 static void helper_listen(enum ebbi_helper_state from)
 {
@@ -68,6 +82,7 @@ static void helper_listen(enum ebbi_helper_state from)
             ebbi_helper_state_set(EBBI_HELPER_NAPS); // kicked meanwhile
         }
     }
+    look_around();
 }
 
 // Until somebody rings.
