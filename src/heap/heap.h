@@ -202,7 +202,8 @@ EBBI_INLINE void ebbi_heap_prepare(struct ebbi_fast *nobodys) // the registry's 
 // The thread's word (os.h): 0, or its heap, or else these.
 #define EBBI_WORD_NO_HEAP ((uintptr_t)1)
 #define EBBI_WORD_COUNTED ((uintptr_t)2) // by ebbi_threads_more
-#define EBBI_WORD_ENDS ((uintptr_t)4)    // next time
+#define EBBI_WORD_OVER ((uintptr_t)4)    // pins that it held have been ended
+#define EBBI_WORD_ROUND ((uintptr_t)8) // and its multiples: rounds of destructors that it has seen
 
 // A refill, or a flush, of so many blocks: some hundred ns, and the sixteenth of it for each.
 #define EBBI_EVENT_WORK 16u

@@ -7,6 +7,8 @@
 // the second round of them, as others may allocate. After it the thread has none for good: glibc
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
+#include <limits.h>
+
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
@@ -252,6 +254,10 @@ static void leave_heap(struct ebbi_heap *heap)
     ebbi_scope_abandon(heap);
     EBBI_ASSERT(ebbi_current() == &heap->fast);
     have_none();
+    uintptr_t word = ebbi_late_inherit(&heap->fast.pin);
+    if (word != 0) {
+        (void)ebbi_os_word_set(word | EXIT_ROUNDS * EBBI_WORD_ROUND);
+    }
     heap_abandon(heap);
     if (counted) {
         ebbi_threads_less();
@@ -281,6 +287,26 @@ static void end_round(struct ebbi_heap *heap)
     }
 }
 
+static bool has_seen(uintptr_t word, uintptr_t rounds) { return word / EBBI_WORD_ROUND == rounds; }
+
+// Once more than it takes, as others may allocate meanwhile; and until the last round where it is pinned.
+static void end_round_without(uintptr_t word)
+{
+    word += EBBI_WORD_ROUND;
+    if (has_seen(word, EXIT_ROUNDS)) {
+        have_none();
+        if ((word & EBBI_WORD_COUNTED) != 0) {
+            ebbi_threads_less();
+        }
+    }
+    if (has_seen(word, PTHREAD_DESTRUCTOR_ITERATIONS)) {
+        ebbi_late_abandon();
+        (void)ebbi_os_word_set(word | EBBI_WORD_OVER);
+    } else if (!has_seen(word, EXIT_ROUNDS) || ebbi_late_is_pinned()) {
+        (void)ebbi_os_word_set(word);
+    }
+}
+
 // A heap that is not this thread's is another Ebbtide's: in another namespace of the loader (dlmopen) is another libc, whose
 // keys are numbered as these.
 static void thread_exit(uintptr_t word)
@@ -288,16 +314,8 @@ static void thread_exit(uintptr_t word)
     struct ebbi_fast *mine = ebbi_current();
     if (mine != &ebbi_heap_none && mine != &ebbi_heap_gone) {
         end_round((struct ebbi_heap *)mine);
-    } else if ((word & EBBI_WORD_NO_HEAP) == 0) {
-        return;
-    } else if ((word & EBBI_WORD_ENDS) == 0) { // once more, as others may allocate meanwhile
-        (void)ebbi_os_word_set(word | EBBI_WORD_ENDS);
-    } else {
-        have_none();
-        ebbi_late_abandon();
-        if ((word & EBBI_WORD_COUNTED) != 0) {
-            ebbi_threads_less();
-        }
+    } else if ((word & EBBI_WORD_NO_HEAP) != 0) {
+        end_round_without(word);
     }
 }
 

@@ -4,9 +4,10 @@
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
 // thread that joins an older pin is as safe as if it had been pinned all along. Each is a holder of so many pins, which its
-// end and a fork take off the sum. The end is seen where libc still runs destructors for the thread; else whoever waits
-// for the clock asks the kernel whether it lives. Of threads beyond MOST_HOLDERS the pins are anybody's: such
-// a thread has to unpin before it ends.
+// end and a fork take off the sum. The end is seen in the last round of its destructors, where it has told of itself before
+// their first one; else whoever waits for the clock asks the kernel whether it lives. What a thread has pinned that
+// gives its heap back is of that kind from then on. Of threads beyond MOST_HOLDERS the pins are anybody's: such
+// a thread has to unpin before it ends; what it had pinned before is over.
 //
 // A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held. What it has
 // interrupted may hold any other lock. So nothing else is waited for under this one, a fork takes it last, and the
@@ -102,7 +103,8 @@ static struct holder *free_holder(void)
     return NULL;
 }
 
-static void count_pin(void)
+// The calling thread's; NULL: there are too many.
+static struct holder *any_holder(void)
 {
     struct holder *mine = own_holder();
     mine = mine != NULL ? mine : free_holder();
@@ -110,6 +112,12 @@ static void count_pin(void)
         sweep_holders();
         mine = free_holder();
     }
+    return mine;
+}
+
+static void count_pin(void)
+{
+    struct holder *mine = any_holder();
     if (mine != NULL) {
         mine->pins++;
     } else {
@@ -168,10 +176,32 @@ void ebbi_late_pin(void)
     unlock_late(signals);
 }
 
+// What the thread's own participant holds, which leaves the clock next: until then that is one epoch further at most.
+uintptr_t ebbi_late_inherit(const struct ebb_participant *from)
+{
+    uint64_t pinned = (ebbi_pin_state(from) & ~EBB_PIN_DEPTH) | 1;
+    size_t pins = ebbi_pin_depth(from);
+    if (pins == 0) {
+        return 0;
+    }
+    struct ebbi_os_signals signals = lock_late();
+    struct holder *mine = any_holder();
+    if (mine != NULL) { // else there is nobody who would end them
+        if (late.pins == 0 || ebbi_pin_state(&late.participant) > pinned) {
+            // release[pin -> scan]: what this thread read under its pins
+            ebbi_store_release(&late.participant.state, pinned);
+        }
+        ebbi_store_relaxed(&late.pins, late.pins + pins); // relaxed: as above
+        mine->pins += pins;
+    }
+    unlock_late(signals);
+    return mine != NULL ? EBBI_WORD_NO_HEAP : EBBI_WORD_NO_HEAP | EBBI_WORD_OVER;
+}
+
 // A word that says no more than that its end is to be seen, of a thread that holds no pin.
 static void let_end_be(bool holds)
 {
-    if (!holds && (ebbi_os_word() & ~EBBI_WORD_ENDS) == EBBI_WORD_NO_HEAP) {
+    if (!holds && ebbi_os_word() % EBBI_WORD_ROUND == EBBI_WORD_NO_HEAP) {
         (void)ebbi_os_word_set(0);
     }
 }
@@ -191,7 +221,7 @@ void ebbi_late_unpin(void)
     }
     bool holds = mine != NULL && mine->pins > 0; // else it may be another thread's from here on
     unlock_late(signals);
-    if (!pinned) {
+    if (!pinned && (ebbi_os_word() & EBBI_WORD_OVER) == 0) {
         ebbi_fatal("unpin without a pin");
     }
     let_end_be(holds);

@@ -60,8 +60,10 @@ void ebbi_give_way(bool naps); // to whoever holds up the default clock
 void ebbi_late_begin(void);    // the calling thread has no heap from now on
 void ebbi_late_lock(void);     // fork(), the innermost of all
 void ebbi_late_unlock(void);
-void ebbi_late_forget(void);     // in the child of a fork
+void ebbi_late_forget(void);                                     // in the child of a fork
+uintptr_t ebbi_late_inherit(const struct ebb_participant *from); // the thread's word; 0: no pin
 void ebbi_late_abandon(void);    // the calling thread ends: it is pinned no more
+bool ebbi_late_is_pinned(void);  // the calling thread
 void ebbi_late_sweep(void);      // nor are those that have ended unseen
 void ebbi_late_calls_lock(void); // fork(); deferred.c
 void ebbi_late_calls_unlock(void);

@@ -161,6 +161,148 @@ TEST(ReclaimLate, AForkInAnyRoundKeepsThePin)
     }
 }
 
+struct Across {
+    pthread_key_t key;
+    int first, pin, unpin; // rounds; 0 is before all of them
+    int round;
+    std::atomic<int> *freed, *stage;
+    bool was_freed, was_pinned;
+
+    void act()
+    {
+        if (round == first)
+            ebb_free(ebb_malloc(1));
+        if (round == pin)
+            ebb_pin();
+        if (round == unpin) {
+            *stage = 1;
+            while (*stage != 2)
+                std::this_thread::yield();
+            was_freed = *freed != 0;
+            was_pinned = ebb_is_pinned() != 0;
+            ebb_unpin();
+        }
+    }
+};
+
+// A paired pin, whichever rounds its ends lie in; in the last one those that it brings are over.
+TEST(ReclaimLate, APinLastsThroughTheRounds)
+{
+    for (int first = 0; first < last_round; first++)
+        for (int pin = first; pin < last_round; pin++)
+            for (int unpin = pin; unpin <= last_round; unpin++) {
+                SCOPED_TRACE(testing::Message() << first << ", " << pin << " to " << unpin);
+                std::atomic<int> freed{0}, stage{0};
+                Across across{{}, first, pin, unpin, 0, &freed, &stage, false, false};
+                ASSERT_EQ(0, pthread_key_create(&across.key, [](void *p) {
+                              auto &mine = *static_cast<Across *>(p);
+                              ++mine.round;
+                              mine.act();
+                              if (mine.round < last_round)
+                                  pthread_setspecific(mine.key, p);
+                          }));
+                std::thread thread([&across] {
+                    across.act();
+                    pthread_setspecific(across.key, &across);
+                });
+                while (stage != 1)
+                    std::this_thread::yield();
+                ASSERT_EQ(0, ebb_retire_with(
+                                 &freed,
+                                 [](void *p, void *) { *static_cast<std::atomic<int> *>(p) = 1; },
+                                 nullptr));
+                for (int i = 0; i < 20; i++)
+                    ebb_reclaim();
+                stage = 2;
+                thread.join();
+                if (unpin < last_round || support::under_tsan) {
+                    EXPECT_TRUE(across.was_pinned);
+                    EXPECT_FALSE(across.was_freed);
+                }
+                alarm(60);
+                ebb_barrier();
+                alarm(0);
+                EXPECT_EQ(1, freed);
+                pthread_key_delete(across.key);
+            }
+}
+
+// More at a time than the library knows by name: they may find their pins ended, and no more than that.
+TEST(ReclaimLate, ManyMayBringTheirPins)
+{
+    struct Shared {
+        pthread_key_t key;
+        std::atomic<int> pinned, leave;
+    } shared{};
+    struct Mine {
+        Shared *shared;
+        int round;
+    };
+    ASSERT_EQ(0, pthread_key_create(&shared.key, [](void *p) {
+                  auto &mine = *static_cast<Mine *>(p);
+                  if (++mine.round < std::min(last_round, 3))
+                      return void(pthread_setspecific(mine.shared->key, p));
+                  mine.shared->pinned += ebb_is_pinned();
+                  mine.shared->leave += 1;
+                  while (mine.shared->leave < 100)
+                      std::this_thread::yield();
+                  ebb_unpin();
+                  EXPECT_EQ(0, ebb_is_pinned());
+              }));
+    std::vector<Mine> mine(100, Mine{&shared, 0});
+    std::vector<std::thread> threads;
+    for (Mine &each : mine)
+        threads.emplace_back([&shared, &each] {
+            ebb_pin();
+            pthread_setspecific(shared.key, &each);
+        });
+    for (std::thread &each : threads)
+        each.join();
+    EXPECT_LE(64, shared.pinned);
+    ebb_reclaim_stats stats;
+    ebb_reclaim_stats_get(nullptr, &stats);
+    EXPECT_EQ(0U, stats.pinned);
+    alarm(60);
+    ebb_synchronize();
+    alarm(0);
+    pthread_key_delete(shared.key);
+}
+
+// The end of its only thread is seen by nobody but the kernel.
+TEST(ReclaimLate, AChildOfAForkInAnyRoundEndsBesideItsHelper)
+{
+    if (support::emulated)
+        GTEST_SKIP() << "the emulator starts no thread in the child of a process with several";
+    struct Forks {
+        pthread_key_t key;
+        int when, round;
+        pid_t child;
+    };
+    for (int when = 1; when <= last_round; when++) {
+        Forks forks = {{}, when, 0, -1};
+        ASSERT_EQ(0, pthread_key_create(&forks.key, [](void *p) {
+                      auto &mine = *static_cast<Forks *>(p);
+                      if (++mine.round == mine.when)
+                          mine.child = fork();
+                      if (mine.child == 0 && mine.round == mine.when) {
+                          alarm(60);
+                          ebb_helper_start();
+                      }
+                      if (mine.round < last_round)
+                          pthread_setspecific(mine.key, p);
+                  }));
+        std::thread([&forks] {
+            ebb_pin();
+            ebb_unpin();
+            pthread_setspecific(forks.key, &forks);
+        }).join();
+        int status = -1;
+        EXPECT_EQ(forks.child, waitpid(forks.child, &status, 0));
+        EXPECT_EQ(0, status) << "in round " << when;
+        pthread_key_delete(forks.key);
+    }
+}
+
 // What ended threads have pinned by stays behind in the parent; a new one of the child is seen.
 TEST(ReclaimLate, APinInTheLastRoundIsSeenInTheChildOfAFork)
 {
