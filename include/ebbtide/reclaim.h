@@ -26,8 +26,8 @@
 // that came next are lost to the child, and 32 more for each destructor that it was in. A thread
 // that ends while pinned is no longer pinned. Its pins last through the rounds of its pthread_key destructors
 // but the last (PTHREAD_DESTRUCTOR_ITERATIONS, 4), in which those that it brings are over, and unpinning them does
-// nothing; so they are earlier of more than 64 threads at a time that end while pinned. Those that it makes there count until the
-// kernel has let go of it, less than a millisecond behind its end. Errors of the caller (unpin without pin, retire of what is
+// nothing; so they are earlier of more than 64 threads at a time that end while pinned. Those that it makes
+// there count until the kernel has let go of it, moments behind its end. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
 // their batch is complete or freed; a block that was freed before, or retired in another batch, as far as

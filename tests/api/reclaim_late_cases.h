@@ -3,8 +3,10 @@
 // last one nothing of the library runs in it.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
+#include <functional>
 #include <thread>
 #include <vector>
 
@@ -73,6 +75,16 @@ TEST(ReclaimLate, AThreadMayEndPinnedInAnyRound)
         }
 }
 
+void expect_nobody_pinned()
+{
+    ebb_reclaim_stats stats;
+    ebb_reclaim_stats_get(nullptr, &stats);
+    EXPECT_EQ(0U, stats.pinned);
+    alarm(60);
+    ebb_synchronize();
+    alarm(0);
+}
+
 // More at a time than the library knows by name.
 TEST(ReclaimLate, ManyMayPinInTheirLastRound)
 {
@@ -109,11 +121,7 @@ TEST(ReclaimLate, ManyMayPinInTheirLastRound)
     leave.notify_all();
     for (std::thread &each : threads)
         each.join();
-    ebb_reclaim_stats_get(nullptr, &stats);
-    EXPECT_EQ(0U, stats.pinned);
-    alarm(60);
-    ebb_synchronize();
-    alarm(0);
+    expect_nobody_pinned();
     pthread_key_delete(shared.key);
 }
 
@@ -136,28 +144,37 @@ int fork_inside_a_pin()
     return status;
 }
 
+// Of the destructors of a thread that has pinned before them.
+void in_each_round(const std::function<void(int round)> &run)
+{
+    struct Runs {
+        pthread_key_t key;
+        const std::function<void(int round)> *run;
+        int round;
+    } rounds{{}, &run, 0};
+    ASSERT_EQ(0, pthread_key_create(&rounds.key, [](void *p) {
+                  auto &mine = *static_cast<Runs *>(p);
+                  (*mine.run)(++mine.round);
+                  if (mine.round < last_round)
+                      pthread_setspecific(mine.key, p);
+              }));
+    std::thread([&rounds] {
+        ebb_pin();
+        ebb_unpin();
+        pthread_setspecific(rounds.key, &rounds);
+    }).join();
+    pthread_key_delete(rounds.key);
+}
+
 TEST(ReclaimLate, AForkInAnyRoundKeepsThePin)
 {
-    struct Forks {
-        pthread_key_t key;
-        int when, round, status;
-    };
     for (int when = 1; when <= last_round; when++) {
-        Forks forks = {{}, when, 0, -1};
-        ASSERT_EQ(0, pthread_key_create(&forks.key, [](void *p) {
-                      auto &mine = *static_cast<Forks *>(p);
-                      if (++mine.round == mine.when)
-                          mine.status = fork_inside_a_pin();
-                      else
-                          pthread_setspecific(mine.key, p);
-                  }));
-        std::thread([&forks] {
-            ebb_pin();
-            ebb_unpin();
-            pthread_setspecific(forks.key, &forks);
-        }).join();
-        EXPECT_EQ(0, forks.status) << "in round " << when;
-        pthread_key_delete(forks.key);
+        int status = -1;
+        in_each_round([&](int round) {
+            if (round == when)
+                status = fork_inside_a_pin();
+        });
+        EXPECT_EQ(0, status) << "in round " << when;
     }
 }
 
@@ -259,12 +276,7 @@ TEST(ReclaimLate, ManyMayBringTheirPins)
     for (std::thread &each : threads)
         each.join();
     EXPECT_LE(64, shared.pinned);
-    ebb_reclaim_stats stats;
-    ebb_reclaim_stats_get(nullptr, &stats);
-    EXPECT_EQ(0U, stats.pinned);
-    alarm(60);
-    ebb_synchronize();
-    alarm(0);
+    expect_nobody_pinned();
     pthread_key_delete(shared.key);
 }
 
@@ -273,33 +285,20 @@ TEST(ReclaimLate, AChildOfAForkInAnyRoundEndsBesideItsHelper)
 {
     if (support::emulated)
         GTEST_SKIP() << "the emulator starts no thread in the child of a process with several";
-    struct Forks {
-        pthread_key_t key;
-        int when, round;
-        pid_t child;
-    };
     for (int when = 1; when <= last_round; when++) {
-        Forks forks = {{}, when, 0, -1};
-        ASSERT_EQ(0, pthread_key_create(&forks.key, [](void *p) {
-                      auto &mine = *static_cast<Forks *>(p);
-                      if (++mine.round == mine.when)
-                          mine.child = fork();
-                      if (mine.child == 0 && mine.round == mine.when) {
-                          alarm(60);
-                          ebb_helper_start();
-                      }
-                      if (mine.round < last_round)
-                          pthread_setspecific(mine.key, p);
-                  }));
-        std::thread([&forks] {
-            ebb_pin();
-            ebb_unpin();
-            pthread_setspecific(forks.key, &forks);
-        }).join();
+        pid_t child = -1;
+        in_each_round([&](int round) {
+            if (round != when)
+                return;
+            child = fork();
+            if (child == 0) {
+                alarm(60);
+                ebb_helper_start();
+            }
+        });
         int status = -1;
-        EXPECT_EQ(forks.child, waitpid(forks.child, &status, 0));
+        EXPECT_EQ(child, waitpid(child, &status, 0));
         EXPECT_EQ(0, status) << "in round " << when;
-        pthread_key_delete(forks.key);
     }
 }
 
@@ -308,29 +307,18 @@ TEST(ReclaimLate, APinInTheLastRoundIsSeenInTheChildOfAFork)
 {
     if (support::emulated && std::getenv("LD_PRELOAD") != nullptr) // then the helper runs, too
         GTEST_SKIP() << "the emulator starts no thread in the child of a process with several";
-    struct Seen {
-        pthread_key_t key;
-        int round;
-        std::size_t pinned;
-    } seen = {};
-    ASSERT_EQ(0, pthread_key_create(&seen.key, [](void *p) {
-                  auto &mine = *static_cast<Seen *>(p);
-                  if (++mine.round < last_round)
-                      return void(pthread_setspecific(mine.key, p));
-                  ebb_pin();
-                  ebb_reclaim_stats stats;
-                  ebb_reclaim_stats_get(nullptr, &stats);
-                  mine.pinned = stats.pinned;
-                  ebb_unpin();
-              }));
-    const auto pins_late = [&seen] {
-        seen.round = 0;
-        std::thread([&seen] {
+    const auto pins_late = [] {
+        std::size_t pinned = 0;
+        in_each_round([&pinned](int round) {
+            if (round < last_round)
+                return;
             ebb_pin();
+            ebb_reclaim_stats stats;
+            ebb_reclaim_stats_get(nullptr, &stats);
+            pinned = stats.pinned;
             ebb_unpin();
-            pthread_setspecific(seen.key, &seen);
-        }).join();
-        return seen.pinned == 1;
+        });
+        return pinned == 1;
     };
     EXPECT_TRUE(pins_late());
     const pid_t child = fork();
@@ -341,7 +329,6 @@ TEST(ReclaimLate, APinInTheLastRoundIsSeenInTheChildOfAFork)
     int status = -1;
     waitpid(child, &status, 0);
     EXPECT_EQ(0, status);
-    pthread_key_delete(seen.key);
 }
 
 } // namespace
