@@ -24,10 +24,11 @@
 // either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
 // what these had retired is the child's to free. Where one of them was running destructors, up to 32
 // that came next are lost to the child, and 32 more for each destructor that it was in. A thread
-// that ends while pinned is no longer pinned. Its pins last through the rounds of its pthread_key destructors
-// but the last (PTHREAD_DESTRUCTOR_ITERATIONS, 4), in which those that it brings are over, and unpinning them does
-// nothing; so they are earlier of more than 64 threads at a time that end while pinned. Those that it makes
-// there count until the kernel has let go of it, moments behind its end. Errors of the caller (unpin without pin, retire of what is
+// that ends while pinned is no longer pinned. Its pins last through the rounds of its pthread_key destructors,
+// but those from before its record went (in the second round; in the third, where its first call came in the first) end in the
+// round after that, and to unpin them there does nothing; so do they with the record of more than 64 threads at a time that end
+// while pinned, and under ThreadSanitizer. Those that it makes later count until the kernel has let go of it, moments
+// behind its end. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
 // their batch is complete or freed; a block that was freed before, or retired in another batch, as far as

@@ -251,5 +251,6 @@ extern void __msan_init(void) __attribute__((weak));
 #define HAS_TSAN false
 #endif
 
-bool ebbi_os_under_tsan(void) { return !HAS_TSAN && &__tsan_init != NULL; }
+bool ebbi_os_has_tsan(void) { return &__tsan_init != NULL; }
+bool ebbi_os_under_tsan(void) { return !HAS_TSAN && ebbi_os_has_tsan(); }
 bool ebbi_os_under_msan(void) { return &__msan_init != NULL; }

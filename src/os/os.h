@@ -216,6 +216,7 @@ bool ebbi_os_module_find(uintptr_t address, struct ebbi_os_module *module);
 // Built with one of these, where the library is not. ThreadSanitizer's runtime does not know threads of ours, in which
 // the program's destructors may run; under it and under MemorySanitizer not every address may be a block's.
 bool ebbi_os_under_tsan(void);
+bool ebbi_os_has_tsan(void); // and the library perhaps, too
 bool ebbi_os_under_msan(void);
 
 // What a program or library has mapped to be executed.

@@ -7,8 +7,6 @@
 // the second round of them, as others may allocate. After it the thread has none for good: glibc
 // frees when all destructors have run, also other threads' memory. Such a free sends the block home;
 // so does one in a thread that has not allocated and whose end would not be seen.
-#include <limits.h>
-
 #include "debug/check.h"
 #include "debug/guard.h"
 #include "heap/blocks.h"
@@ -242,6 +240,10 @@ static void have_none(void)
     ebbi_source_set(&ebbi_heap_gone);
 }
 
+// The round in which what a thread has brought pinned is over: the last one, where its first call came in the first. TSan
+// may be called no more in that.
+static uintptr_t pins_end(void) { return EXIT_ROUNDS + (ebbi_os_has_tsan() ? 0 : 1); }
+
 static void leave_heap(struct ebbi_heap *heap)
 {
     bool counted = heap->counted;
@@ -254,7 +256,7 @@ static void leave_heap(struct ebbi_heap *heap)
     ebbi_scope_abandon(heap);
     EBBI_ASSERT(ebbi_current() == &heap->fast);
     have_none();
-    uintptr_t word = ebbi_late_inherit(&heap->fast.pin);
+    uintptr_t word = pins_end() != EXIT_ROUNDS ? ebbi_late_inherit(&heap->fast.pin) : 0;
     if (word != 0) {
         (void)ebbi_os_word_set(word | EXIT_ROUNDS * EBBI_WORD_ROUND);
     }
@@ -289,20 +291,24 @@ static void end_round(struct ebbi_heap *heap)
 
 static bool has_seen(uintptr_t word, uintptr_t rounds) { return word / EBBI_WORD_ROUND == rounds; }
 
-// Once more than it takes, as others may allocate meanwhile; and until the last round where it is pinned.
+// Once more than it takes, as others may allocate meanwhile; where it is pinned, once more.
 static void end_round_without(uintptr_t word)
 {
+    bool again = true;
     word += EBBI_WORD_ROUND;
     if (has_seen(word, EXIT_ROUNDS)) {
         have_none();
+        again = ebbi_late_bring();
         if ((word & EBBI_WORD_COUNTED) != 0) {
             ebbi_threads_less();
         }
     }
-    if (has_seen(word, PTHREAD_DESTRUCTOR_ITERATIONS)) {
+    if (again && has_seen(word, pins_end())) {
         ebbi_late_abandon();
-        (void)ebbi_os_word_set(word | EBBI_WORD_OVER);
-    } else if (!has_seen(word, EXIT_ROUNDS) || ebbi_late_is_pinned()) {
+        word |= EBBI_WORD_OVER;
+        again = pins_end() != EXIT_ROUNDS;
+    }
+    if (again) {
         (void)ebbi_os_word_set(word);
     }
 }

@@ -4,9 +4,8 @@
 // A thread that has no heap for good (its last destructors run, or memory was refused to its first
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
 // thread that joins an older pin is as safe as if it had been pinned all along. Each is a holder of so many pins, which its
-// end and a fork take off the sum. The end is seen in the last round of its destructors, where it has told of itself before
-// their first one; else whoever waits for the clock asks the kernel whether it lives. What a thread has pinned that
-// gives its heap back is of that kind from then on. Of threads beyond MOST_HOLDERS the pins are anybody's: such
+// end and a fork take off the sum. What a thread has pinned that gives its heap back is of that kind from then on, until the next
+// round of its destructors. Whether one that pins behind that lives, whoever waits for the clock asks the kernel. Of threads beyond MOST_HOLDERS the pins are anybody's: such
 // a thread has to unpin before it ends; what it had pinned before is over.
 //
 // A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held. What it has
@@ -23,6 +22,7 @@ struct holder {
     const void *mark; // of the thread, also in the child of a fork; another's when it has ended
     uint32_t thread;  // so that it is known to have
     size_t pins;      // 0: nobody's
+    size_t brought;   // of these, by a thread that ends: from before it had no heap
 };
 
 static struct {
@@ -61,11 +61,14 @@ static void pins_less(size_t pins)
     }
 }
 
-static void holder_ends(struct holder *holder)
+static void holder_unpins(struct holder *holder, size_t pins)
 {
-    pins_less(holder->pins);
-    holder->pins = 0;
+    pins_less(pins);
+    holder->pins -= pins;
+    holder->brought = ebbi_min(holder->brought, holder->pins); // the innermost end first
 }
+
+static void holder_ends(struct holder *holder) { holder_unpins(holder, holder->pins); }
 
 // The calling thread's; NULL: it holds none. A dead thread's mark may be a new one's.
 static struct holder *own_holder(void)
@@ -193,6 +196,7 @@ uintptr_t ebbi_late_inherit(const struct ebb_participant *from)
         }
         ebbi_store_relaxed(&late.pins, late.pins + pins); // relaxed: as above
         mine->pins += pins;
+        mine->brought = mine->pins;
     }
     unlock_late(signals);
     return mine != NULL ? EBBI_WORD_NO_HEAP : EBBI_WORD_NO_HEAP | EBBI_WORD_OVER;
@@ -212,11 +216,9 @@ void ebbi_late_unpin(void)
     struct holder *mine = own_holder();
     bool pinned = mine != NULL || late.anybodys > 0;
     if (mine != NULL) {
-        mine->pins--;
+        holder_unpins(mine, 1);
     } else if (pinned) {
         late.anybodys--;
-    }
-    if (pinned) {
         pins_less(1);
     }
     bool holds = mine != NULL && mine->pins > 0; // else it may be another thread's from here on
@@ -227,12 +229,25 @@ void ebbi_late_unpin(void)
     let_end_be(holds);
 }
 
-void ebbi_late_abandon(void)
+bool ebbi_late_bring(void)
 {
     struct ebbi_os_signals signals = lock_late();
     struct holder *mine = own_holder();
     if (mine != NULL) {
-        holder_ends(mine);
+        mine->brought = mine->pins;
+    }
+    unlock_late(signals);
+    return mine != NULL;
+}
+
+void ebbi_late_abandon(void)
+{
+    struct ebbi_os_signals signals = lock_late();
+    struct holder *mine = own_holder();
+    if (mine != NULL && mine->brought > 0) {
+        size_t brought = mine->brought;
+        mine->brought = 0;
+        holder_unpins(mine, brought);
     }
     unlock_late(signals);
 }

@@ -153,6 +153,7 @@ EBBI_INLINE uint64_t ebbi_pin_depth(const struct ebb_participant *me)
 // ---- late.c: pins of threads that have no heap, for good ---------------------------------------------
 void ebbi_late_pin(void);
 void ebbi_late_unpin(void);
+bool ebbi_late_is_pinned(void);                      // the calling thread
 struct ebb_participant *ebbi_late_participant(void); // NULL: the calling thread has a heap, or may
 void ebbi_clock_choose(void);                        // at the first pin: fences or membarriers
 

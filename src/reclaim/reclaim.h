@@ -62,9 +62,10 @@ void ebbi_late_lock(void);     // fork(), the innermost of all
 void ebbi_late_unlock(void);
 void ebbi_late_forget(void);                                     // in the child of a fork
 uintptr_t ebbi_late_inherit(const struct ebb_participant *from); // the thread's word; 0: no pin
-void ebbi_late_abandon(void);    // the calling thread ends: it is pinned no more
-bool ebbi_late_is_pinned(void);  // the calling thread
-void ebbi_late_sweep(void);      // nor are those that have ended unseen
+// The calling thread has no heap, and is about to end: what it has pinned so far, and, at the end, that it is over.
+bool ebbi_late_bring(void); // false: nothing
+void ebbi_late_abandon(void);
+void ebbi_late_sweep(void);      // those that have ended unseen are pinned no more
 void ebbi_late_calls_lock(void); // fork(); deferred.c
 void ebbi_late_calls_unlock(void);
 
