@@ -233,7 +233,8 @@ TEST(ReclaimLate, APinLastsThroughTheRounds)
                     ebb_reclaim();
                 stage = 2;
                 thread.join();
-                const int goes = first + 2;
+                // Where malloc is ours, the thread has called it before its first round.
+                const int goes = std::getenv("LD_PRELOAD") != nullptr ? 2 : first + 2;
                 if (pin >= goes || unpin <= goes) {
                     EXPECT_TRUE(across.was_pinned);
                     EXPECT_FALSE(across.was_freed);
