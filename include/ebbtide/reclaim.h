@@ -26,8 +26,8 @@
 // that came next are lost to the child, and 32 more for each destructor that it was in. A thread
 // that ends while pinned is no longer pinned. Its pins last through the rounds of its pthread_key destructors,
 // but those from before its record went (in the second round; in the third, where its first call came in the first) end in the
-// round after that, and to unpin them there does nothing; so do they with the record of more than 64 threads at a time that end
-// while pinned, and under ThreadSanitizer. Those that it makes later count until the kernel has let go of it, moments
+// round after that, and to unpin them there does nothing; with the record where more than 64 threads at a time end while
+// pinned, or under ThreadSanitizer, where to unpin them then is an error. Those that it makes later count until the kernel has let go of it, moments
 // behind its end. Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
