@@ -111,7 +111,8 @@ EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
 // What the process holds, in bytes unless named otherwise. The resident_* items add up to
 // `resident` exactly. Blocks in magazines and on their way to another thread's heap are cached, not
 // live; blocks that wait for a grace period are live until it is over, and with EBB_CHECK=1 what is held back is, and all
-// that is live by its full size. What running threads do in the meantime may be missed.
+// that is live by its full size. What running threads do in the meantime may be missed. A page that was only read takes no
+// memory, and counts in none; before Linux 6.7, or without /proc, as resident all the same, where the others make up for it.
 struct ebb_stats {
     size_t resident; // VmRSS; the sum of our own items where /proc cannot be read
     size_t
@@ -142,7 +143,7 @@ struct ebb_stats {
 // needs their heap's lock wait for the end of it. Maps memory of its own for the time, a word a cached
 // block; where that is refused, cached blocks are an estimate. Below a filter of system calls that the process has set
 // itself all pages in use count as resident, and `resident` is the sum of the others (not with libebbtide.a, which
-// does not see that it is set: the filter must allow mincore).
+// does not see that it is set: the filter must allow mincore and ioctl).
 EBB_EXPORT void ebb_stats_get(struct ebb_stats *stats) EBB_NOEXCEPT;
 
 // The snapshot as text or as JSON, NUL-terminated, cut to `size`. Returns the length that the whole

@@ -216,8 +216,9 @@ void ebbi_huge_each(void (*visit)(uintptr_t start, size_t bytes, const struct eb
                                   void *context),
                     void *context);
 // The sum of measure(start, bytes) over all huge objects.
-size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes));
-size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes)); // of kept mappings
+typedef size_t (*ebbi_measure)(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes);
+size_t ebbi_huge_resident(ebbi_measure measure, struct ebbi_os_pages *pages);
+size_t ebbi_kept_resident(ebbi_measure measure, struct ebbi_os_pages *pages); // of kept mappings
 
 size_t ebbi_chunk_metadata_bytes(const struct ebbi_chunk *chunk); // from its start on
 void ebbi_arena_totals(struct ebbi_arena_totals *totals);

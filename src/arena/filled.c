@@ -48,7 +48,7 @@ static size_t count_there(const char *start, size_t bytes, size_t pages)
     for (size_t i = 0; i < SPOTS; i++) {
         size_t beside = room / SPOTS * (i * UNEVEN % SPOTS); // no rhythm that the program may have
         const char *at = start + ebbi_align_down(part * i + beside, page);
-        if (!ebbi_os_resident(at, pages * page, there)) {
+        if (!ebbi_os_resident(NULL, at, pages * page, there)) {
             return 0;
         }
         for (size_t k = 0; k < pages; k++) {

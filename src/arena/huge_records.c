@@ -111,27 +111,27 @@ bool ebbi_huge_around(const void *p, struct ebbi_huge_place *place)
     return found != NULL;
 }
 
-static size_t resident_of(enum ebbi_huge_state state,
-                          size_t (*measure)(uintptr_t start, size_t bytes))
+static size_t resident_of(enum ebbi_huge_state state, ebbi_measure measure,
+                          struct ebbi_os_pages *pages)
 {
     const struct ebbi_huge_record *r = NULL;
     size_t total = 0;
     ebbi_lock_take(&ebbi_arena_mutex);
     while ((r = record_after(r)) != NULL) {
-        total += r->state == state ? measure((uintptr_t)r->object, r->bytes) : 0;
+        total += r->state == state ? measure(pages, (uintptr_t)r->object, r->bytes) : 0;
     }
     ebbi_lock_drop(&ebbi_arena_mutex);
     return total;
 }
 
-size_t ebbi_huge_resident(size_t (*measure)(uintptr_t start, size_t bytes))
+size_t ebbi_huge_resident(ebbi_measure measure, struct ebbi_os_pages *pages)
 {
-    return resident_of(EBBI_HUGE_USED, measure);
+    return resident_of(EBBI_HUGE_USED, measure, pages);
 }
 
-size_t ebbi_kept_resident(size_t (*measure)(uintptr_t start, size_t bytes))
+size_t ebbi_kept_resident(ebbi_measure measure, struct ebbi_os_pages *pages)
 {
-    return resident_of(EBBI_HUGE_KEPT, measure);
+    return resident_of(EBBI_HUGE_KEPT, measure, pages);
 }
 
 void ebbi_huge_each(void (*visit)(uintptr_t start, size_t bytes, const struct ebbi_note *note,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer diag: who holds memory, label by label. One walk over every chunk's granules finds the slabs of
 // domains' heaps, the sheets of regions and their large objects; all heaps and regions stand still
-// meanwhile. Residency is the kernel's word (mincore).
+// meanwhile. Residency is the kernel's word.
 #include <ebbtide/region.h>
 
 #include <string.h>
@@ -18,6 +18,7 @@ struct label_walk {
     size_t first, count;
     struct ebb_lifetime_stats *lines;
     struct ebbi_cached cached;
+    struct ebbi_os_pages pages;
 };
 
 // NULL: of no label, or not one of these.
@@ -28,10 +29,10 @@ static struct ebb_lifetime_stats *line_of(const struct label_walk *walk,
     return number < walk->count ? &walk->lines[number] : NULL;
 }
 
-static void add_use(struct ebb_lifetime_stats *line, uintptr_t start, size_t bytes,
-                    size_t live_bytes, size_t live_blocks)
+static void add_use(struct label_walk *walk, struct ebb_lifetime_stats *line, uintptr_t start,
+                    size_t bytes, size_t live_bytes, size_t live_blocks)
 {
-    line->resident_bytes += ebbi_resident_in(start, bytes);
+    line->resident_bytes += ebbi_resident_in(&walk->pages, start, bytes);
     line->live_bytes += live_bytes;
     line->live_blocks += live_blocks;
 }
@@ -50,7 +51,7 @@ static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
         const struct ebbi_class *c = ebbi_slab_class(slab);
         struct ebbi_slab_use use;
         ebbi_slab_measure(slab, &walk->cached, &use);
-        add_use(line, (uintptr_t)ebbi_span_start(&slab->head),
+        add_use(walk, line, (uintptr_t)ebbi_span_start(&slab->head),
                 (size_t)c->granules << EBBI_GRANULE_SHIFT, use.live_blocks * c->size,
                 use.live_blocks);
         add_age(line, slab->since_ms);
@@ -63,7 +64,8 @@ static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
     if (line != NULL) {
         struct ebbi_sheet_use use = {0, 0};
         ebbi_sheet_measure(sheet, &use);
-        add_use(line, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes, use.blocks);
+        add_use(walk, line, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes,
+                use.blocks);
         if (use.blocks != 0) {
             add_age(line, sheet->since_ms);
         }
@@ -74,7 +76,7 @@ static void count_object(uintptr_t start, size_t bytes, const struct ebbi_note *
 {
     struct ebb_lifetime_stats *line = line_of(context, note->label);
     if (line != NULL) {
-        add_use(line, start, bytes, bytes, 1);
+        add_use(context, line, start, bytes, bytes, 1);
     }
 }
 
@@ -170,7 +172,9 @@ static void measure(const struct ebbi_label *first, struct ebb_lifetime_stats *l
     struct label_walk walk = {.first = ebbi_label_number(first), .count = count, .lines = lines};
     memset(lines, 0, count * sizeof *lines);
     ebbi_owners_freeze();
+    ebbi_os_pages_open(&walk.pages);
     measure_frozen(&walk, first);
+    ebbi_os_pages_close(&walk.pages);
     ebbi_owners_thaw();
     for (size_t i = 0; i < count; i++) {
         size_t resident = lines[i].resident_bytes;
@@ -195,16 +199,19 @@ size_t ebb_lifetimes_get(struct ebb_lifetime_stats *lines, size_t count)
 void ebb_region_stats_get(struct ebb_region *region, struct ebb_region_stats *stats)
 {
     struct ebbi_sheet_use use = {0, 0};
+    struct ebbi_os_pages pages;
     memset(stats, 0, sizeof *stats);
     ebbi_region_check(region, "statistics of");
     ebbi_lock_take(&region->lock);
+    ebbi_os_pages_open(&pages);
     for (const struct ebbi_sheet *s = region->sheets; s != NULL; s = s->next) {
         ebbi_sheet_measure(s, &use);
-        stats->resident_bytes += ebbi_resident_in(ebbi_sheet_start(s), ebbi_sheet_bytes(s));
+        stats->resident_bytes += ebbi_resident_in(&pages, ebbi_sheet_start(s), ebbi_sheet_bytes(s));
     }
     for (void *p = region->larges; p != NULL; p = ebbi_large_note(p)->after) {
-        stats->resident_bytes += ebbi_resident_in((uintptr_t)p, ebbi_large_note(p)->bytes);
+        stats->resident_bytes += ebbi_resident_in(&pages, (uintptr_t)p, ebbi_large_note(p)->bytes);
     }
+    ebbi_os_pages_close(&pages);
     stats->id = region->id;
     stats->live_blocks = use.blocks + region->large_count;
     stats->held_bytes = region->held_bytes;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Layer diag: a snapshot is taken by walking every chunk's granules. The heaps' locks keep the
 // slabs still: all of them are held while the walk reads bitmaps, so a running thread waits at its
-// next refill. Residency is the kernel's word (mincore), page by page.
+// next refill. Residency is the kernel's word, page by page.
 #include "diag/stats.h"
 #include "diag/load.h"
 
@@ -16,6 +16,7 @@
 
 struct snapshot {
     struct ebb_stats *stats;
+    struct ebbi_os_pages pages;
     struct ebbi_cached cached;
     size_t rounding; // resident bytes that rounding added to blocks in use
     struct {
@@ -34,15 +35,16 @@ static size_t rounding_in(const struct snapshot *snapshot, unsigned class_number
 }
 
 // What nobody tells is taken to be there.
-static void look_at(uintptr_t start, size_t bytes, unsigned char *vector)
+static void look_at(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes,
+                    unsigned char *vector)
 {
-    if (!ebbi_os_resident((void *)start, bytes, vector)) {
+    if (!ebbi_os_resident(pages, (void *)start, bytes, vector)) {
         memset(vector, 1, bytes / ebbi_os_page_size());
     }
 }
 
 // Bytes of [start, start + bytes) in resident pages.
-size_t ebbi_resident_in(uintptr_t start, size_t bytes)
+size_t ebbi_resident_in(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes)
 {
     unsigned char vector[PAGES_AT_ONCE];
     size_t page = ebbi_os_page_size();
@@ -50,7 +52,7 @@ size_t ebbi_resident_in(uintptr_t start, size_t bytes)
     uintptr_t end = ebbi_align_up(start + bytes, page);
     for (uintptr_t at = ebbi_align_down(start, page); at < end;) {
         size_t part = ebbi_min(end - at, PAGES_AT_ONCE * page);
-        look_at(at, part, vector);
+        look_at(pages, at, part, vector);
         for (size_t i = 0; i < part / page; i++) {
             total += (vector[i] & 1) != 0 ? page : 0;
         }
@@ -105,7 +107,7 @@ static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
     s->live_blocks += use.live_blocks;
     s->live_bytes += use.live_blocks * ebbi_class_bytes(slab->class_number);
     s->cached_bytes += use.cached_blocks * c->size;
-    look_at(start, bytes, vector);
+    look_at(&snapshot->pages, start, bytes, vector);
     for (size_t i = 0; i < bytes / page; i++) {
         if ((vector[i] & 1) != 0) {
             add_page(snapshot, slab, &use, start + i * page);
@@ -117,7 +119,8 @@ static void add_sheet(struct snapshot *snapshot, const struct ebbi_sheet *sheet)
 {
     struct ebb_stats *s = snapshot->stats;
     struct ebbi_sheet_use use = {0, 0};
-    size_t resident = ebbi_resident_in(ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
+    size_t resident =
+        ebbi_resident_in(&snapshot->pages, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
     ebbi_sheet_measure(sheet, &use);
     s->slabs++;
     s->slab_bytes += ebbi_sheet_bytes(sheet);
@@ -133,10 +136,10 @@ static void add_large(struct snapshot *snapshot, const struct ebbi_large *large,
 {
     struct ebb_stats *s = snapshot->stats;
     uintptr_t start = (uintptr_t)ebbi_span_start(&large->head);
-    size_t resident = ebbi_resident_in(start, bytes);
+    size_t resident = ebbi_resident_in(&snapshot->pages, start, bytes);
     size_t shift = ebbi_min(large->shift, bytes);
     size_t asked = ebbi_min(large->bytes, bytes - shift);
-    size_t of_object = ebbi_resident_in(start + shift, asked);
+    size_t of_object = ebbi_resident_in(&snapshot->pages, start + shift, asked);
     s->live_blocks++;
     s->live_bytes += ebbi_large_room(large);
     s->resident_live += resident;
@@ -148,7 +151,8 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
     struct snapshot *snapshot = context;
     struct ebb_stats *s = snapshot->stats;
     uintptr_t base = (uintptr_t)chunk;
-    s->resident_metadata += ebbi_resident_in(base, ebbi_chunk_metadata_bytes(chunk));
+    s->resident_metadata +=
+        ebbi_resident_in(&snapshot->pages, base, ebbi_chunk_metadata_bytes(chunk));
     for (size_t g = chunk->first; g < chunk->committed;) {
         struct ebbi_span *span = ebbi_span_at(base, g);
         size_t end = ebbi_min(g + ebbi_max(span->granules, 1), chunk->committed);
@@ -166,10 +170,10 @@ static void add_granules(struct ebbi_chunk *chunk, void *context)
             add_sheet(snapshot, ebbi_sheet_in(span));
             break;
         case EBBI_SPAN_OWN:
-            s->resident_metadata += ebbi_resident_in(start, bytes);
+            s->resident_metadata += ebbi_resident_in(&snapshot->pages, start, bytes);
             break;
         default:
-            s->resident_free += ebbi_resident_in(start, bytes);
+            s->resident_free += ebbi_resident_in(&snapshot->pages, start, bytes);
         }
         g = end;
     }
@@ -185,16 +189,17 @@ static void add_heap(struct ebbi_heap *heap, void *context)
     }
 }
 
-static void add_huge(struct ebb_stats *stats)
+static void add_huge(struct snapshot *snapshot)
 {
+    struct ebb_stats *stats = snapshot->stats;
     struct ebbi_arena_totals totals;
     ebbi_arena_totals(&totals);
     stats->huge_bytes = totals.huge_bytes;
     stats->live_blocks += totals.huge_count;
     stats->live_bytes += totals.huge_bytes;
-    stats->resident_live += ebbi_huge_resident(ebbi_resident_in);
+    stats->resident_live += ebbi_huge_resident(ebbi_resident_in, &snapshot->pages);
     stats->asked_huge_bytes = totals.dense_bytes;
-    stats->resident_free += ebbi_kept_resident(ebbi_resident_in);
+    stats->resident_free += ebbi_kept_resident(ebbi_resident_in, &snapshot->pages);
     stats->committed_bytes = totals.committed_bytes;
     stats->reserved_bytes = totals.reserved_bytes;
     stats->purged_bytes = ebbi_arena_purged_bytes();
@@ -220,8 +225,7 @@ static void estimate_heap(struct ebbi_heap *heap, void *context)
     }
 }
 
-// The kernel's count of pages lags behind by some, and has no page that was only read: those take
-// nothing, though mincore reports them.
+// The kernel's count of pages lags behind by some, and has no page that was only read, though mincore reports those.
 static void balance(struct ebb_stats *s)
 {
     size_t *const items[] = {&s->resident_live,     &s->resident_pinned, &s->resident_free,
@@ -248,7 +252,7 @@ static void take_frozen(struct snapshot *snapshot)
     ebbi_arena_each_chunk(add_granules, snapshot);
     ebbi_regions_unlock();
     ebbi_cached_drop(&snapshot->cached);
-    add_huge(snapshot->stats);
+    add_huge(snapshot);
     if (!known) {
         ebbi_heaps_visit(estimate_heap, snapshot->stats);
     }
@@ -269,7 +273,9 @@ void ebb_stats_get(struct ebb_stats *stats)
     memset(&snapshot, 0, sizeof snapshot);
     snapshot.stats = stats;
     ebbi_owners_freeze();
+    ebbi_os_pages_open(&snapshot.pages);
     take_frozen(&snapshot);
+    ebbi_os_pages_close(&snapshot.pages);
     ebbi_owners_thaw();
     stats->resident_rounding = take_off(&stats->resident_live, snapshot.rounding);
     balance(stats);

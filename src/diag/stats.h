@@ -10,6 +10,8 @@
 size_t ebbi_stats_xml(char *out, size_t size);
 void ebbi_stats_to_stderr(void);
 
-size_t ebbi_resident_in(uintptr_t start, size_t bytes); // bytes of it in resident pages
+struct ebbi_os_pages;
+// Bytes of it in resident pages.
+size_t ebbi_resident_in(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes);
 
 #endif

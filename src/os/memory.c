@@ -2,7 +2,12 @@
 // Layer os: ranges of pages. Linux (glibc and musl).
 #define _GNU_SOURCE
 #include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include "os/os.h"
 
@@ -151,13 +156,82 @@ void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
     return remap(start, old_bytes, new_bytes, flags, to);
 }
 
-bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
+void ebbi_os_pages_open(struct ebbi_os_pages *pages)
+{
+    int saved = errno;
+    pages->file = -1;
+    if (ebbi_os_call_begins()) {
+        pages->file =
+            (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+        ebbi_os_call_ends();
+    }
+    errno = saved;
+}
+
+void ebbi_os_pages_close(struct ebbi_os_pages *pages)
+{
+    int saved = errno;
+    if (pages->file >= 0) {
+        (void)syscall(SYS_close, pages->file);
+        pages->file = -1;
+    }
+    errno = saved;
+}
+
+// PAGEMAP_SCAN, as the kernel's documentation has it (admin-guide/mm/pagemap); older headers do not.
+struct page_region {
+    uint64_t start, end, categories;
+};
+struct page_scan {
+    uint64_t size, flags, start, end, walk_end, regions, regions_count, max_pages;
+    uint64_t inverted, mask, anyof_mask, return_mask;
+};
+#define PAGE_SCAN _IOWR('f', 16, struct page_scan)
+#define PAGE_PRESENT (1u << 3)
+#define PAGE_OF_ZEROES (1u << 5) // the kernel's own, under all that was only read
+#define REGIONS_AT_ONCE 32
+
+static bool scan_pages(int file, uintptr_t start, size_t bytes, unsigned char *vector)
+{
+    struct page_region regions[REGIONS_AT_ONCE];
+    size_t page = ebbi_os_page_size();
+    uintptr_t end = start + bytes;
+    memset(vector, 0, bytes / page);
+    for (uintptr_t at = start; at < end;) {
+        struct page_scan scan = {.size = sizeof scan,
+                                 .start = at,
+                                 .end = end,
+                                 .regions = (uintptr_t)regions,
+                                 .regions_count = REGIONS_AT_ONCE,
+                                 .inverted = PAGE_OF_ZEROES,
+                                 .mask = PAGE_PRESENT | PAGE_OF_ZEROES,
+                                 .return_mask = PAGE_PRESENT};
+        long count = syscall(SYS_ioctl, file, PAGE_SCAN, &scan);
+        if (count < 0 || scan.walk_end <= at) {
+            return false;
+        }
+        for (long i = 0; i < count; i++) {
+            memset(vector + (regions[i].start - start) / page, 1,
+                   (regions[i].end - regions[i].start) / page);
+        }
+        at = scan.walk_end;
+    }
+    return true;
+}
+
+bool ebbi_os_resident(struct ebbi_os_pages *pages, const void *start, size_t bytes,
+                      unsigned char *vector)
 {
     EBBI_ASSERT(are_pages(start, bytes));
     int saved = errno;
     bool known = false;
     if (ebbi_os_call_begins()) {
-        known = mincore((void *)(uintptr_t)start, bytes, vector) == 0;
+        known = pages != NULL && pages->file >= 0 &&
+                scan_pages(pages->file, (uintptr_t)start, bytes, vector);
+        if (!known && pages != NULL) {
+            ebbi_os_pages_close(pages); // this kernel cannot tell: not asked again
+        }
+        known = known || mincore((void *)(uintptr_t)start, bytes, vector) == 0;
         ebbi_os_call_ends();
     }
     errno = saved;

@@ -57,8 +57,16 @@ bool ebbi_os_resize(void *start, size_t old_bytes, size_t new_bytes);
 // the kernel has room, or longer where it is. Returns where it lies then; NULL when refused, nothing has changed then.
 void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
 
-// One byte per page into `vector`: bit 0 set when the page is resident. False when unknown, as below a filter.
-bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector);
+// The process's map of its pages, which tells those apart that were only read, and take nothing (since Linux 6.7).
+struct ebbi_os_pages {
+    int file; // open; -1: there is none to be had
+};
+void ebbi_os_pages_open(struct ebbi_os_pages *pages); // a file: for statistics alone
+void ebbi_os_pages_close(struct ebbi_os_pages *pages);
+// One byte per page into `vector`: bit 0 set when the page is resident. By the map, where it can tell, else (NULL: at
+// once) by mincore, to which pages that were only read are resident. False when unknown, as below a filter.
+bool ebbi_os_resident(struct ebbi_os_pages *pages, const void *start, size_t bytes,
+                      unsigned char *vector);
 
 enum ebbi_os_huge { EBBI_HUGE_SYSTEM, EBBI_HUGE_NEVER, EBBI_HUGE_ALWAYS, EBBI_HUGE_AUTO };
 // Advice about transparent huge pages for a reserved range: never, always; nothing for the others.

@@ -327,8 +327,11 @@ TEST_F(DenseBlocks, ASparseUnitIsSplitAndItsPagesGo)
     pass();
     EXPECT_EQ(0U, asked_bytes());
     std::size_t resident = 0;
+    struct ebbi_os_pages pages;
+    ebbi_os_pages_open(&pages);
     for (char *block : blocks)
-        resident += ebbi_resident_in(address(block) & ~std::uintptr_t{4095}, 4096) / 16;
+        resident += ebbi_resident_in(&pages, address(block) & ~std::uintptr_t{4095}, 4096) / 16;
+    ebbi_os_pages_close(&pages);
     EXPECT_LE(resident, blocks.size() / 200 * 2 * 4096);
 }
 

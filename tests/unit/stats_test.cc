@@ -22,6 +22,38 @@ TEST(Stats, WithoutScratchMemoryWhatIsCachedIsAnEstimate)
                                      estimate.resident_other);
 }
 
+// Of an object of 8 MiB, fresh, of which each page has been read.
+std::size_t live_of_what_was_read()
+{
+    ebb_stats before, after;
+    ebb_stats_get(&before);
+    auto *p = static_cast<volatile char *>(ebb_calloc(1, 8 * unit::MiB));
+    for (std::size_t at = 0; at < 8 * unit::MiB; at += 4096)
+        EXPECT_EQ(0, p[at]);
+    ebb_stats_get(&after);
+    ebb_free(const_cast<char *>(p));
+    (void)ebb_trim(); // the next one is fresh, too
+    return after.resident_live + after.resident_rounding - before.resident_live -
+           before.resident_rounding;
+}
+
+TEST(Stats, PagesThatWereOnlyReadAreNotResident)
+{
+    struct ebbi_os_pages pages;
+    unsigned char there;
+    ebbi_os_pages_open(&pages);
+    const auto page = reinterpret_cast<std::uintptr_t>(&there) & ~std::uintptr_t{4095};
+    EXPECT_TRUE(ebbi_os_resident(&pages, reinterpret_cast<void *>(page), 4096, &there));
+    EXPECT_EQ(1, there & 1);
+    if (pages.file < 0)
+        GTEST_SKIP() << "this kernel does not tell them apart";
+    ebbi_os_pages_close(&pages);
+    EXPECT_GT(unit::MiB, live_of_what_was_read());
+    fake_os_refuse(FAKE_PAGES, 1, true);
+    EXPECT_LT(2 * unit::MiB, live_of_what_was_read()); // mincore's word, less what VmRSS has not
+    fake_os_allow();
+}
+
 TEST(Stats, TheScratchMemoryIsGivenBack)
 {
     ebb_stats s;

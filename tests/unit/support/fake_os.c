@@ -15,7 +15,7 @@
 static const char *const names[FAKE_CALLS] = {
     "reserve",    "reserve_readable", "map",    "commit", "purge",        "advise_huge",
     "guard",      "release",          "resize", "move",   "start_thread", "membarrier_register",
-    "membarrier", "resident",         "yield"};
+    "membarrier", "resident",         "pages",  "yield"};
 
 struct rule {
     size_t calls, refused;
@@ -268,9 +268,20 @@ void *ebbi_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes)
     return got;
 }
 
-bool ebbi_os_resident(const void *start, size_t bytes, unsigned char *vector)
+void ebbi_os_pages_open(struct ebbi_os_pages *pages)
 {
-    return !refuse(FAKE_RESIDENT) && real_os_resident(start, bytes, vector);
+    pages->file = -1;
+    if (!refuse(FAKE_PAGES)) {
+        real_os_pages_open(pages);
+    }
+}
+
+void ebbi_os_pages_close(struct ebbi_os_pages *pages) { real_os_pages_close(pages); }
+
+bool ebbi_os_resident(struct ebbi_os_pages *pages, const void *start, size_t bytes,
+                      unsigned char *vector)
+{
+    return !refuse(FAKE_RESIDENT) && real_os_resident(pages, start, bytes, vector);
 }
 
 void ebbi_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice)

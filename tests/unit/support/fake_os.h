@@ -25,6 +25,7 @@ enum fake_call {
     FAKE_MEMBARRIER_REGISTER,
     FAKE_MEMBARRIER,
     FAKE_RESIDENT, // refused: unknown
+    FAKE_PAGES,    // refused: no map of pages
     FAKE_YIELD,    // counted, never refused
     FAKE_CALLS
 };

@@ -12,6 +12,8 @@
 #define ebbi_os_release real_os_release
 #define ebbi_os_resize real_os_resize
 #define ebbi_os_move real_os_move
+#define ebbi_os_pages_open real_os_pages_open
+#define ebbi_os_pages_close real_os_pages_close
 #define ebbi_os_resident real_os_resident
 #define ebbi_os_advise_huge real_os_advise_huge
 #define ebbi_os_huge_by_default real_os_huge_by_default

@@ -18,7 +18,10 @@ int real_os_guard(void *start, size_t bytes);
 void real_os_release(void *start, size_t bytes);
 bool real_os_resize(void *start, size_t old_bytes, size_t new_bytes);
 void *real_os_move(void *start, size_t old_bytes, void *to, size_t new_bytes);
-bool real_os_resident(const void *start, size_t bytes, unsigned char *vector);
+void real_os_pages_open(struct ebbi_os_pages *pages);
+void real_os_pages_close(struct ebbi_os_pages *pages);
+bool real_os_resident(struct ebbi_os_pages *pages, const void *start, size_t bytes,
+                      unsigned char *vector);
 void real_os_advise_huge(void *start, size_t bytes, enum ebbi_os_huge advice);
 bool real_os_huge_by_default(void);
 bool real_os_huge_on_request(void);
