@@ -24,11 +24,14 @@
 // either. A child of fork() goes on with its own pins; those of the other threads are gone with them, and
 // what these had retired is the child's to free. Where one of them was running destructors, up to 32
 // that came next are lost to the child, and 32 more for each destructor that it was in. A thread
-// that ends while pinned is no longer pinned. Its pins last through the rounds of its pthread_key destructors,
-// but those from before its record went (in the second round; in the third, where its first call came in the first) end in the
-// round after that, and to unpin them there does nothing; with the record where more than 64 threads at a time end while
-// pinned, or under ThreadSanitizer, where to unpin them then is an error. Those that it makes later count until the kernel has let go of it, moments
-// behind its end. Errors of the caller (unpin without pin, retire of what is
+// that ends while pinned is no longer pinned. Its record goes when the library's own pthread_key has had its second turn among the
+// thread's, a turn a round: in the second round of destructors, or in the one behind that where the thread's first call came
+// in a round behind the key's turn (so in the third, if that was the first). Pins from before end with the key's turn in the round
+// behind that, and to unpin them from then on does nothing; under ThreadSanitizer with the record, and to unpin them then is an error.
+// Those that it makes later count until the kernel has let go of it, moments behind its end. (Where memory is refused as more than
+// 127 threads at a time end while pinned, pins from before end with the record, and later ones last until they are unpinned.
+// In a program with libebbtide.a a thread whose first call comes in the third round or later is not seen to end: docs/deploy.md.)
+// Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
 // on stderr that starts with "ebbtide: NAME[PID]: ". Wrong retires of blocks up to 128 KiB are found when
 // their batch is complete or freed; a block that was freed before, or retired in another batch, as far as
@@ -164,9 +167,10 @@ EBB_EXPORT int ebb_collector_is_fenced(const struct ebb_collector *collector) EB
 
 // The calling thread's record in a collector: found, or made at the thread's first call. For this
 // thread alone, until its end begins or the collector is destroyed: what runs behind the first round of its
-// pthread_key destructors (those that another one has set again) must not use it any more. ebb_pin, ebb_retire and ebb_retire_with
+// pthread_key destructors (those that another one has set again) must not use it any more, unless the thread's first call
+// of the library was made behind that. ebb_pin, ebb_retire and ebb_retire_with
 // go on working there. O(collectors that the thread uses). NULL with errno = ENOMEM when refused,
-// and there, unless the thread's first call of the library was made in that first round.
+// and once the thread's record has gone (see the top).
 EBB_EXPORT struct ebb_participant *ebb_collector_attach(struct ebb_collector *collector)
     EBB_NOEXCEPT;
 

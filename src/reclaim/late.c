@@ -5,8 +5,9 @@
 // pin) shares one participant with the others of its kind: that is pinned while any of them is. A
 // thread that joins an older pin is as safe as if it had been pinned all along. Each is a holder of so many pins, which its
 // end and a fork take off the sum. What a thread has pinned that gives its heap back is of that kind from then on, until the next
-// round of its destructors. Whether one that pins behind that lives, whoever waits for the clock asks the kernel. Of threads beyond MOST_HOLDERS the pins are anybody's: such
-// a thread has to unpin before it ends; what it had pinned before is over.
+// round of its destructors. Whether one that pins behind that lives, whoever waits for the clock asks the kernel. Holders are
+// in a table that grows by pages, which a handler may map, too. Where that is refused the pins are anybody's: such a thread
+// has to unpin before it ends; what it had pinned before is over.
 //
 // A signal handler may pin, and would meet the lock of what it interrupted: signals wait while it is held. What it has
 // interrupted may hold any other lock. So nothing else is waited for under this one, a fork takes it last, and the
@@ -16,7 +17,7 @@
 #include "reclaim/queues.h"
 
 #define YIELDS 4
-#define MOST_HOLDERS 64
+#define CROWD 127 // holders in a page
 
 struct holder {
     const void *mark; // of the thread, also in the child of a fork; another's when it has ended
@@ -25,6 +26,12 @@ struct holder {
     size_t brought;   // of these, by a thread that ends: from before it had no heap
 };
 
+struct crowd {
+    struct crowd *next;
+    struct holder holders[CROWD];
+};
+_Static_assert(sizeof(struct crowd) <= 4096, "a crowd is a page at most");
+
 static struct {
     struct ebbi_lock lock;       // rank: late
     struct ebbi_os_signals held; // while a fork has the lock
@@ -32,10 +39,14 @@ static struct {
     uint32_t joined; // atomic
     size_t pins;     // of all; atomic
     size_t anybodys; // of these
-    struct holder holders[MOST_HOLDERS];
+    struct crowd crowd;
 } late = {.lock = EBBI_LOCK(LATE)};
 
 enum joined { APART, JOINS, JOINED };
+
+#define EACH_HOLDER(holder)                                                                        \
+    for (struct crowd *crowd = &late.crowd; crowd != NULL; crowd = crowd->next)                    \
+        for (struct holder *holder = crowd->holders; holder < crowd->holders + CROWD; holder++)
 
 static struct ebbi_os_signals lock_late(void)
 {
@@ -73,8 +84,7 @@ static void holder_ends(struct holder *holder) { holder_unpins(holder, holder->p
 // The calling thread's; NULL: it holds none. A dead thread's mark may be a new one's.
 static struct holder *own_holder(void)
 {
-    for (size_t i = 0; i < MOST_HOLDERS; i++) {
-        struct holder *holder = &late.holders[i];
+    EACH_HOLDER (holder) {
         if (holder->pins > 0 && holder->mark == ebbi_thread_mark()) {
             if (holder->thread == ebbi_os_thread_number()) {
                 return holder;
@@ -87,33 +97,52 @@ static struct holder *own_holder(void)
 
 static void sweep_holders(void)
 {
-    for (size_t i = 0; i < MOST_HOLDERS; i++) {
-        if (late.holders[i].pins > 0 && !ebbi_os_thread_lives(late.holders[i].thread)) {
-            holder_ends(&late.holders[i]);
+    EACH_HOLDER (holder) {
+        if (holder->pins > 0 && !ebbi_os_thread_lives(holder->thread)) {
+            holder_ends(holder);
         }
     }
 }
 
 static struct holder *free_holder(void)
 {
-    for (size_t i = 0; i < MOST_HOLDERS; i++) {
-        if (late.holders[i].pins == 0) {
-            late.holders[i].mark = ebbi_thread_mark();
-            late.holders[i].thread = ebbi_os_thread_number();
-            return &late.holders[i];
+    EACH_HOLDER (holder) {
+        if (holder->pins == 0) {
+            return holder;
         }
     }
     return NULL;
 }
 
-// The calling thread's; NULL: there are too many.
+// NULL: refused.
+static struct holder *more_holders(void)
+{
+    struct crowd *more =
+        ebbi_os_map(NULL, ebbi_align_up(sizeof(struct crowd), ebbi_os_page_size()));
+    if (more == NULL) {
+        return NULL;
+    }
+    more->next = late.crowd.next;
+    late.crowd.next = more;
+    return more->holders;
+}
+
+// The calling thread's; NULL: there is no memory for as many.
 static struct holder *any_holder(void)
 {
     struct holder *mine = own_holder();
-    mine = mine != NULL ? mine : free_holder();
+    if (mine != NULL) {
+        return mine;
+    }
+    mine = free_holder();
     if (mine == NULL) {
         sweep_holders();
         mine = free_holder();
+    }
+    mine = mine != NULL ? mine : more_holders();
+    if (mine != NULL) {
+        mine->mark = ebbi_thread_mark();
+        mine->thread = ebbi_os_thread_number();
     }
     return mine;
 }
@@ -292,12 +321,12 @@ struct ebb_participant *ebbi_late_participant(void)
 
 void ebbi_late_forget(void)
 {
-    for (size_t i = 0; i < MOST_HOLDERS; i++) {
-        struct holder *holder = &late.holders[i];
-        if (holder->pins > 0 && holder->mark != ebbi_thread_mark()) {
+    EACH_HOLDER (holder) {
+        if (holder->pins > 0 && holder->mark == ebbi_thread_mark()) {
+            holder->thread = ebbi_os_thread_number();
+        } else if (holder->pins > 0) {
             holder_ends(holder);
         }
-        holder->thread = ebbi_os_thread_number(); // the only one that there is
     }
     if (ebbi_late_participant() == NULL) {
         ebbi_store_relaxed(&late.joined, (uint32_t)APART); // relaxed: the only thread

@@ -176,6 +176,33 @@ TEST_F(Late, PinsDoNotWaitForAFork)
     }).join();
 }
 
+// As many as there is room for are known by name; of one more the pins are anybody's.
+TEST_F(Late, WithoutRoomPinsAreCountedAllTheSame)
+{
+    refuse_everything();
+    std::atomic<int> pinned{0};
+    std::atomic<bool> leave{false};
+    std::vector<std::thread> threads(130);
+    for (std::thread &each : threads)
+        each = std::thread([&] {
+            ebb_pin();
+            ++pinned;
+            leave.wait(false);
+            EXPECT_EQ(1, ebb_is_pinned());
+            ebb_unpin();
+        });
+    while (pinned < 130)
+        std::this_thread::yield();
+    EXPECT_LE(1U, now().pinned);
+    leave = true;
+    leave.notify_all();
+    for (std::thread &each : threads)
+        each.join();
+    EXPECT_EQ(0U, now().pinned);
+    fake_os_allow();
+    ebb_synchronize();
+}
+
 // Where libc has no memory for a thread's word, either: their pins are anybody's.
 TEST_F(Late, WithoutAWordPinsAreCountedAllTheSame)
 {
