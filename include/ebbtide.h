@@ -116,12 +116,12 @@ EBB_EXPORT int ebb_helper_start(void) EBB_NOEXCEPT;
 struct ebb_stats {
     size_t resident; // VmRSS; the sum of our own items where /proc cannot be read
     size_t
-        resident_live; // pages' parts under what the program asked for, or once did of an object that realloc has cut
+        resident_live; // pages' parts under what the program asked for, once did of an object that realloc has cut, or may still want behind one above 128 KiB that realloc has grown: an eighth
     size_t
         resident_rounding; // parts that rounding up to block sizes added (an estimate by sampling), and behind large objects
-    size_t resident_cached;   // parts under blocks in magazines
-    size_t resident_pinned;   // parts under free blocks of part-full slabs
-    size_t resident_free;     // free spans, not yet returned
+    size_t resident_cached; // parts under blocks in magazines
+    size_t resident_pinned; // parts under free blocks, on pages with others in use or in magazines
+    size_t resident_free;   // whole pages that are free, not yet returned
     size_t resident_metadata; // headers, bitmaps, heaps
     size_t
         resident_other; // not ours: code, stacks, files, other mappings; and a huge object's that the OS refused to unmap
@@ -129,7 +129,7 @@ struct ebb_stats {
     size_t live_blocks;      // their number
     size_t cached_bytes;     // in magazines, by their full size, on untouched pages too
     size_t slab_bytes;       // address space of slabs, regions' included
-    size_t large_bytes;      // spans of large objects
+    size_t large_bytes;      // spans of large objects, and of sampled blocks
     size_t huge_bytes;       // mappings of huge objects
     size_t committed_bytes;  // arena made usable so far
     size_t reserved_bytes;   // arena address space

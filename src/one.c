@@ -118,6 +118,7 @@
 #include "front/realloc.c"
 #include "front/slow.c"
 #include "diag/cached.c"
+#include "diag/parts.c"
 #include "diag/stats.c"
 #include "diag/reclaim_stats.c"
 #include "diag/lifetimes.c"

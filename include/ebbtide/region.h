@@ -180,7 +180,8 @@ struct ebb_scope {
 };
 
 // Makes the region current: plain malloc is ebb_region_alloc until ebb_leave. For regions that will
-// be closed: to release one, the caller must know that nothing allocated meanwhile is still wanted.
+// be closed: to release one, the caller must know that nothing allocated meanwhile is still wanted. What libc allocates for
+// a thread is no part of it where libebbtide.so sees pthread_create; beside libebbtide.a create threads outside.
 // Where the thread has no heap of its own because memory for it was refused, or has given it up (from the third round
 // of its pthread_key destructors on), nothing changes: what it allocates until ebb_leave comes from the heap of all. One
 // that was refused gets one as soon as memory is given, but not if the call was ebb_pin: then it goes without.
@@ -214,12 +215,13 @@ struct ebb_region_stats {
 
 // One label: all its regions, or a domain. As of each thread's last slow call: of a thread that does something just then, the
 // counts of events may be a little behind for a moment, and a sum be less than it was. With EBB_CHECK=1 what is freed and
-// held back is live, and keeps an epoch from having drained; blocks on pages of their own are in no domain's line.
+// held back is live, and keeps an epoch from having drained; blocks on pages of their own are in no domain's line then. With a
+// profile on, each sampled block counts with its usable size, a page at least.
 struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;
     size_t
-        live_bytes; // in blocks in use; of a released region with retired ones, until their grace period is over, whole slabs
+        live_bytes; // in blocks in use; of a released region with retired ones, until their grace period is over and a pass of the helper or ebb_trim has come by, the slabs that they lie in
     size_t live_blocks;
     size_t held_bytes;     // address space of slabs and large blocks
     size_t peak_bytes;     // held at most

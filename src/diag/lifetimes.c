@@ -6,9 +6,8 @@
 
 #include <string.h>
 
-#include "diag/cached.h"
 #include "diag/load.h"
-#include "diag/stats.h"
+#include "diag/parts.h"
 #include "heap/registry.h"
 #include "lifetime/domain.h"
 #include "region/label.h"
@@ -29,12 +28,12 @@ static struct ebb_lifetime_stats *line_of(const struct label_walk *walk,
     return number < walk->count ? &walk->lines[number] : NULL;
 }
 
-static void add_use(struct label_walk *walk, struct ebb_lifetime_stats *line, uintptr_t start,
-                    size_t bytes, size_t live_bytes, size_t live_blocks)
+static void count_parts(struct ebb_lifetime_stats *line, const struct ebbi_parts *parts)
 {
-    line->resident_bytes += ebbi_resident_in(&walk->pages, start, bytes);
-    line->live_bytes += live_bytes;
-    line->live_blocks += live_blocks;
+    line->live_bytes += parts->live_bytes;
+    line->live_blocks += parts->live_blocks;
+    line->resident_bytes += ebbi_parts_resident(parts);
+    line->pinned_bytes += ebbi_parts_resident(parts) - parts->live;
 }
 
 // Slabs keep the low half of the time.
@@ -48,12 +47,9 @@ static void count_slab(struct label_walk *walk, const struct ebbi_slab *slab)
 {
     struct ebb_lifetime_stats *line = line_of(walk, slab->owner->label);
     if (line != NULL) {
-        const struct ebbi_class *c = ebbi_slab_class(slab);
-        struct ebbi_slab_use use;
-        ebbi_slab_measure(slab, &walk->cached, &use);
-        add_use(walk, line, (uintptr_t)ebbi_span_start(&slab->head),
-                (size_t)c->granules << EBBI_GRANULE_SHIFT, use.live_blocks * c->size,
-                use.live_blocks);
+        struct ebbi_parts parts;
+        ebbi_slab_parts(&walk->pages, slab, &walk->cached, &parts);
+        count_parts(line, &parts);
         add_age(line, slab->since_ms);
     }
 }
@@ -62,11 +58,10 @@ static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
 {
     struct ebb_lifetime_stats *line = line_of(walk, sheet->label);
     if (line != NULL) {
-        struct ebbi_sheet_use use = {0, 0};
-        ebbi_sheet_measure(sheet, &use);
-        add_use(walk, line, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet), use.bytes,
-                use.blocks);
-        if (use.blocks != 0) {
+        struct ebbi_parts parts;
+        ebbi_sheet_parts(&walk->pages, sheet, &parts);
+        count_parts(line, &parts);
+        if (parts.live_blocks != 0) {
             add_age(line, sheet->since_ms);
         }
     }
@@ -74,9 +69,12 @@ static void count_sheet(struct label_walk *walk, const struct ebbi_sheet *sheet)
 
 static void count_object(uintptr_t start, size_t bytes, const struct ebbi_note *note, void *context)
 {
-    struct ebb_lifetime_stats *line = line_of(context, note->label);
+    struct label_walk *walk = context;
+    struct ebb_lifetime_stats *line = line_of(walk, note->label);
     if (line != NULL) {
-        add_use(context, line, start, bytes, bytes, 1);
+        line->live_bytes += bytes;
+        line->live_blocks++;
+        line->resident_bytes += ebbi_resident_in(&walk->pages, start, bytes);
     }
 }
 
@@ -107,8 +105,10 @@ static void estimate_label(struct ebbi_heap *heap, void *context)
     struct ebb_lifetime_stats *line = line_of(context, heap->own.label);
     for (unsigned c = 1; c < EBBI_CLASS_COUNT && line != NULL; c++) {
         size_t blocks = ebbi_magazine_count(heap, c);
+        size_t bytes = ebbi_min(blocks * ebbi_class_bytes(c), line->live_bytes);
         line->live_blocks -= ebbi_min(blocks, line->live_blocks);
-        line->live_bytes -= ebbi_min(blocks * ebbi_classes[c].size, line->live_bytes);
+        line->live_bytes -= bytes;
+        line->pinned_bytes += ebbi_min(bytes, line->resident_bytes - line->pinned_bytes);
     }
 }
 
@@ -176,10 +176,6 @@ static void measure(const struct ebbi_label *first, struct ebb_lifetime_stats *l
     measure_frozen(&walk, first);
     ebbi_os_pages_close(&walk.pages);
     ebbi_owners_thaw();
-    for (size_t i = 0; i < count; i++) {
-        size_t resident = lines[i].resident_bytes;
-        lines[i].pinned_bytes = resident - ebbi_min(resident, lines[i].live_bytes);
-    }
 }
 
 void ebb_domain_stats_get(struct ebb_domain *domain, struct ebb_lifetime_stats *stats)
@@ -198,22 +194,24 @@ size_t ebb_lifetimes_get(struct ebb_lifetime_stats *lines, size_t count)
 
 void ebb_region_stats_get(struct ebb_region *region, struct ebb_region_stats *stats)
 {
-    struct ebbi_sheet_use use = {0, 0};
+    size_t blocks = 0;
     struct ebbi_os_pages pages;
     memset(stats, 0, sizeof *stats);
     ebbi_region_check(region, "statistics of");
     ebbi_lock_take(&region->lock);
     ebbi_os_pages_open(&pages);
     for (const struct ebbi_sheet *s = region->sheets; s != NULL; s = s->next) {
-        ebbi_sheet_measure(s, &use);
-        stats->resident_bytes += ebbi_resident_in(&pages, ebbi_sheet_start(s), ebbi_sheet_bytes(s));
+        struct ebbi_parts parts;
+        ebbi_sheet_parts(&pages, s, &parts);
+        blocks += parts.live_blocks;
+        stats->resident_bytes += ebbi_parts_resident(&parts);
     }
     for (void *p = region->larges; p != NULL; p = ebbi_large_note(p)->after) {
         stats->resident_bytes += ebbi_resident_in(&pages, (uintptr_t)p, ebbi_large_note(p)->bytes);
     }
     ebbi_os_pages_close(&pages);
     stats->id = region->id;
-    stats->live_blocks = use.blocks + region->large_count;
+    stats->live_blocks = blocks + region->large_count;
     stats->held_bytes = region->held_bytes;
     stats->peak_bytes = region->peak_bytes;
     stats->slabs = region->sheet_count;

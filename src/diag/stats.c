@@ -7,12 +7,10 @@
 
 #include <string.h>
 
-#include "diag/cached.h"
+#include "diag/parts.h"
 #include "heap/registry.h"
 #include "heap/slabs.h"
 #include "process/process.h"
-
-#define PAGES_AT_ONCE 256
 
 struct snapshot {
     struct ebb_stats *stats;
@@ -34,100 +32,33 @@ static size_t rounding_in(const struct snapshot *snapshot, unsigned class_number
     return count > 0 ? (size_t)((double)bytes * (1.0 - asked / (count * size))) : 0;
 }
 
-// What nobody tells is taken to be there.
-static void look_at(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes,
-                    unsigned char *vector)
+static void add_parts(struct ebb_stats *s, const struct ebbi_parts *parts, size_t bytes)
 {
-    if (!ebbi_os_resident(pages, (void *)start, bytes, vector)) {
-        memset(vector, 1, bytes / ebbi_os_page_size());
-    }
-}
-
-// Bytes of [start, start + bytes) in resident pages.
-size_t ebbi_resident_in(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes)
-{
-    unsigned char vector[PAGES_AT_ONCE];
-    size_t page = ebbi_os_page_size();
-    size_t total = 0;
-    uintptr_t end = ebbi_align_up(start + bytes, page);
-    for (uintptr_t at = ebbi_align_down(start, page); at < end;) {
-        size_t part = ebbi_min(end - at, PAGES_AT_ONCE * page);
-        look_at(pages, at, part, vector);
-        for (size_t i = 0; i < part / page; i++) {
-            total += (vector[i] & 1) != 0 ? page : 0;
-        }
-        at += part;
-    }
-    return total;
-}
-
-// Bytes of the page at `at` that lie under the blocks of `bits`.
-static size_t bytes_in_page(const struct ebbi_slab *slab, const uint64_t *bits, uintptr_t at,
-                            size_t page)
-{
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    uintptr_t first = slab->first_block;
-    size_t bytes = 0;
-    size_t block = at > first ? (at - first) / c->size : 0;
-    for (; block < c->blocks && first + block * c->size < at + page; block++) {
-        if ((bits[block / 64] >> (block % 64) & 1) != 0) {
-            uintptr_t from = ebbi_max(first + block * c->size, at);
-            uintptr_t to = ebbi_min(first + (block + 1) * c->size, at + page);
-            bytes += to - from;
-        }
-    }
-    return bytes;
-}
-
-static void add_page(struct snapshot *snapshot, const struct ebbi_slab *slab,
-                     const struct ebbi_slab_use *use, uintptr_t at)
-{
-    struct ebb_stats *s = snapshot->stats;
-    size_t page = ebbi_os_page_size();
-    size_t live = bytes_in_page(slab, use->live, at, page);
-    size_t cached = bytes_in_page(slab, use->cached, at, page);
-    s->resident_live += live;
-    s->resident_cached += cached;
-    s->resident_pinned += page - live - cached;
-    snapshot->rounding += rounding_in(snapshot, slab->class_number, live);
+    s->slabs++;
+    s->slab_bytes += bytes;
+    s->live_blocks += parts->live_blocks;
+    s->live_bytes += parts->live_bytes;
+    s->resident_live += parts->live;
+    s->resident_cached += parts->cached;
+    s->resident_pinned += parts->pinned;
+    s->resident_free += parts->free;
 }
 
 static void add_slab(struct snapshot *snapshot, const struct ebbi_slab *slab)
 {
-    struct ebb_stats *s = snapshot->stats;
-    const struct ebbi_class *c = ebbi_slab_class(slab);
-    unsigned char vector[PAGES_AT_ONCE];
-    struct ebbi_slab_use use;
-    size_t page = ebbi_os_page_size();
-    uintptr_t start = (uintptr_t)ebbi_span_start(&slab->head);
-    size_t bytes = (size_t)c->granules << EBBI_GRANULE_SHIFT;
-    ebbi_slab_measure(slab, &snapshot->cached, &use);
-    s->slabs++;
-    s->slab_bytes += bytes;
-    s->live_blocks += use.live_blocks;
-    s->live_bytes += use.live_blocks * ebbi_class_bytes(slab->class_number);
-    s->cached_bytes += use.cached_blocks * c->size;
-    look_at(&snapshot->pages, start, bytes, vector);
-    for (size_t i = 0; i < bytes / page; i++) {
-        if ((vector[i] & 1) != 0) {
-            add_page(snapshot, slab, &use, start + i * page);
-        }
-    }
+    struct ebbi_parts parts;
+    ebbi_slab_parts(&snapshot->pages, slab, &snapshot->cached, &parts);
+    add_parts(snapshot->stats, &parts,
+              (size_t)ebbi_slab_class(slab)->granules << EBBI_GRANULE_SHIFT);
+    snapshot->stats->cached_bytes += parts.cached_blocks * ebbi_class_bytes(slab->class_number);
+    snapshot->rounding += rounding_in(snapshot, slab->class_number, parts.live);
 }
 
 static void add_sheet(struct snapshot *snapshot, const struct ebbi_sheet *sheet)
 {
-    struct ebb_stats *s = snapshot->stats;
-    struct ebbi_sheet_use use = {0, 0};
-    size_t resident =
-        ebbi_resident_in(&snapshot->pages, ebbi_sheet_start(sheet), ebbi_sheet_bytes(sheet));
-    ebbi_sheet_measure(sheet, &use);
-    s->slabs++;
-    s->slab_bytes += ebbi_sheet_bytes(sheet);
-    s->live_blocks += use.blocks;
-    s->live_bytes += use.bytes;
-    s->resident_live += ebbi_min(use.bytes, resident);
-    s->resident_pinned += resident - ebbi_min(use.bytes, resident);
+    struct ebbi_parts parts;
+    ebbi_sheet_parts(&snapshot->pages, sheet, &parts);
+    add_parts(snapshot->stats, &parts, ebbi_sheet_bytes(sheet));
 }
 
 // What lies around the object in its span has come with it, by huge pages or a guarded block's. Its thread may not have said
@@ -218,7 +149,7 @@ static void estimate_heap(struct ebbi_heap *heap, void *context)
     struct ebb_stats *s = context;
     for (unsigned c = 1; c < EBBI_CLASS_COUNT; c++) {
         size_t blocks = ebbi_magazine_count(heap, c);
-        size_t bytes = take_off(&s->live_bytes, blocks * ebbi_classes[c].size);
+        size_t bytes = take_off(&s->live_bytes, blocks * ebbi_class_bytes(c));
         (void)take_off(&s->live_blocks, blocks);
         s->cached_bytes += bytes;
         s->resident_cached += take_off(&s->resident_live, bytes);
@@ -246,6 +177,7 @@ static void balance(struct ebb_stats *s)
 
 static void take_frozen(struct snapshot *snapshot)
 {
+    ebbi_os_pages_open(&snapshot->pages);
     ebbi_heaps_visit(add_heap, snapshot);
     bool known = ebbi_cached_collect(&snapshot->cached);
     ebbi_regions_lock();
@@ -256,7 +188,8 @@ static void take_frozen(struct snapshot *snapshot)
     if (!known) {
         ebbi_heaps_visit(estimate_heap, snapshot->stats);
     }
-    snapshot->stats->resident = ebbi_os_resident_bytes();
+    ebbi_os_pages_close(&snapshot->pages);
+    snapshot->stats->resident = ebbi_os_resident_bytes(); // which may want the descriptor
 }
 
 void ebb_snapshot_get(struct ebb_snapshot *snapshot) { ebbi_snapshot_take(snapshot); }
@@ -273,9 +206,7 @@ void ebb_stats_get(struct ebb_stats *stats)
     memset(&snapshot, 0, sizeof snapshot);
     snapshot.stats = stats;
     ebbi_owners_freeze();
-    ebbi_os_pages_open(&snapshot.pages);
     take_frozen(&snapshot);
-    ebbi_os_pages_close(&snapshot.pages);
     ebbi_owners_thaw();
     stats->resident_rounding = take_off(&stats->resident_live, snapshot.rounding);
     balance(stats);

@@ -350,14 +350,14 @@ static bool is_next(const struct ebbi_sheet *sheet, uintptr_t p)
     return cursor != NULL && ebbi_load_relaxed(&cursor->next) == p; // relaxed: as above
 }
 
-void ebbi_sheet_measure(const struct ebbi_sheet *sheet, struct ebbi_sheet_use *use)
+void ebbi_sheet_each(const struct ebbi_sheet *sheet,
+                     void (*visit)(uintptr_t start, size_t bytes, void *context), void *context)
 {
     uintptr_t last = last_end(sheet);
     for (uintptr_t p = find(ebbi_sheet_start(sheet), last, true); p < last;) {
         uintptr_t end = block_end(sheet, p);
         if (!is_next(sheet, p)) {
-            use->blocks++;
-            use->bytes += end - p;
+            visit(p, end - p, context);
         }
         p = find(end, last, true);
     }

@@ -155,11 +155,9 @@ void ebbi_orphans_lock(void); // fork()
 void ebbi_orphans_unlock(void);
 void ebbi_orphans_keep_only(void); // in its child, which has the calling thread alone
 
-// In use, walked bit by bit: exact when nobody allocates or frees meanwhile.
-struct ebbi_sheet_use {
-    size_t blocks, bytes;
-};
-void ebbi_sheet_measure(const struct ebbi_sheet *sheet, struct ebbi_sheet_use *use);
+// The blocks in use, walked bit by bit: exact when nobody allocates or frees meanwhile.
+void ebbi_sheet_each(const struct ebbi_sheet *sheet,
+                     void (*visit)(uintptr_t start, size_t bytes, void *context), void *context);
 // Whether any block in use lies in [from, to).
 bool ebbi_sheet_uses(const struct ebbi_sheet *sheet, uintptr_t from, uintptr_t to);
 

@@ -73,6 +73,28 @@ TEST(Labels, CountWhatSleepersHaveNotTold)
     });
 }
 
+// As much as is free and resident; a block that nobody has touched makes up for none of it.
+TEST(Labels, WhatIsPinnedIsWhatLiesUnderNoBlockInUse)
+{
+    ebb_region_options options = {};
+    options.label = "untouched";
+    ebb_region *region = ebb_region_open(&options);
+    ASSERT_NE(nullptr, ebb_region_alloc(region, 20U << 20));
+    std::vector<void *> blocks(1000);
+    for (void *&block : blocks)
+        std::memset(block = ebb_region_alloc(region, 10000), 1, 10000);
+    ebb_lifetime_stats full, freed;
+    ASSERT_EQ(1U, ebb_lifetimes_get(&full, 1));
+    for (void *block : blocks)
+        ebb_free(block);
+    ASSERT_EQ(1U, ebb_lifetimes_get(&freed, 1));
+    EXPECT_STREQ("untouched", freed.label);
+    EXPECT_LE(full.pinned_bytes, 1000000U);
+    EXPECT_GE(freed.pinned_bytes, 9000000U);
+    EXPECT_LE(freed.pinned_bytes, freed.resident_bytes);
+    ebb_region_close(region);
+}
+
 TEST(Labels, TheBoardKnowsSleepersWhateverThePolicy)
 {
     for (auto policy : {EBB_DOMAIN_NEVER, EBB_DOMAIN_SCOPES}) {

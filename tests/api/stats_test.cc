@@ -7,6 +7,7 @@
 #include <thread>
 #include <vector>
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <gtest/gtest.h>
@@ -219,6 +220,37 @@ TEST(Stats, FreeBlocksBesideLiveOnesArePinned)
     EXPECT_GE(sparse.resident_pinned, full.resident_pinned + 28 * MiB);
     for (std::size_t i = 0; i < blocks.size(); i += 16)
         ebb_free(blocks[i]);
+}
+
+// Of 16 pages of a slab one has a block.
+TEST(Stats, WholePagesThatAreFreeArePinnedByNobody)
+{
+    std::vector<void *> blocks = fill(32 * MiB, 256);
+    ebb_stats full, sparse;
+    ebb_stats_get(&full);
+    for (std::size_t i = 0; i < blocks.size(); i++)
+        if (i % 256 != 0)
+            ebb_free(blocks[i]);
+    ebb_stats_get(&sparse);
+    EXPECT_LE(sparse.resident_pinned, full.resident_pinned + 4 * MiB);
+    EXPECT_LE(sparse.resident_live + sparse.resident_rounding + 28 * MiB,
+              full.resident_live + full.resident_rounding);
+    for (std::size_t i = 0; i < blocks.size(); i += 256)
+        ebb_free(blocks[i]);
+}
+
+TEST(Stats, OneDescriptorIsEnough)
+{
+    rlimit limit;
+    ASSERT_EQ(0, getrlimit(RLIMIT_NOFILE, &limit));
+    const int free_one = dup(0);
+    ASSERT_EQ(0, close(free_one));
+    const rlimit one = {static_cast<rlim_t>(free_one) + 1, limit.rlim_max};
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &one));
+    ebb_stats s;
+    ebb_stats_get(&s);
+    ASSERT_EQ(0, setrlimit(RLIMIT_NOFILE, &limit));
+    expect_near(s.resident, vm_rss(), MiB / 2, "resident");
 }
 
 TEST(Stats, MayBeAskedForWhileThreadsRun)

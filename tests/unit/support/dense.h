@@ -6,7 +6,7 @@
 
 extern "C" {
 #define _Static_assert static_assert
-#include "diag/stats.h"
+#include "diag/parts.h"
 #include "process/process.h"
 #undef _Static_assert
 }
