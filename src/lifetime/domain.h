@@ -21,6 +21,19 @@ uintptr_t ebbi_enter_region(struct ebbi_heap *own, struct ebb_region *region);
 uintptr_t ebbi_enter_domain(struct ebbi_heap *own, struct ebb_domain *domain);
 uintptr_t ebbi_enter_heap(struct ebbi_heap *own);
 void ebbi_leave(struct ebbi_heap *own, uintptr_t before);
+// Around what makes a thread: libc keeps what it allocates for one, with its stack, for the next. It is to outlive a region
+// that is current.
+EBBI_INLINE uintptr_t ebbi_scope_suspend(void)
+{
+    struct ebbi_heap *own = ebbi_heap_mine();
+    return own != NULL ? ebbi_enter_heap(own) : EBBI_SCOPE_NONE;
+}
+EBBI_INLINE void ebbi_scope_resume(uintptr_t before)
+{
+    if (before != EBBI_SCOPE_NONE) {
+        ebbi_leave(ebbi_heap_mine(), before);
+    }
+}
 void ebbi_domain_idle(struct ebbi_heap *own);  // its thread is between two units of work
 void ebbi_seats_rest(struct ebbi_heap *heap);  // its thread ends: ebbi_heap_rest
 void ebbi_seats_leave(struct ebbi_heap *heap); // then, under the registry's lock

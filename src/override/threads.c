@@ -127,45 +127,23 @@ static void birth_done(struct birth *birth, bool done)
     }
 }
 
-// libc keeps what it allocates for a thread, with its stack, for the next one: it is to outlive a region that
-// is current.
-static uintptr_t scope_leave(void)
-{
-    struct ebbi_heap *own = ebbi_heap_mine();
-    return own != NULL ? ebbi_enter_heap(own) : EBBI_SCOPE_NONE;
-}
-
-static void scope_return(uintptr_t before)
-{
-    if (before != EBBI_SCOPE_NONE) {
-        ebbi_leave(ebbi_heap_mine(), before);
-    }
-}
-
 typedef int pthread_create_function(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
-
-static int create_in_heap(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
-                          void *argument)
-{
-    pthread_create_function *real = (pthread_create_function *)libc_function(CREATE);
-    uintptr_t before = scope_leave();
-    int result = real(thread, attributes, run, argument);
-    scope_return(before);
-    return result;
-}
 
 EXPORT int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*run)(void *),
                           void *argument)
 {
     before_threads();
+    pthread_create_function *real = (pthread_create_function *)libc_function(CREATE);
     if (ebbi_os_is_own_thread(run)) {
-        return create_in_heap(thread, attributes, run, argument);
+        return real(thread, attributes, run, argument);
     }
     struct birth *birth = birth_expect((struct birth){{.posix = run}, argument});
     if (birth == NULL) {
         return EAGAIN;
     }
-    int result = create_in_heap(thread, attributes, run_posix, birth);
+    uintptr_t before = ebbi_scope_suspend();
+    int result = real(thread, attributes, run_posix, birth);
+    ebbi_scope_resume(before);
     birth_done(birth, result == 0);
     return result;
 }
@@ -179,9 +157,9 @@ EXPORT int thrd_create(thrd_t *thread, thrd_start_t run, void *argument)
     if (birth == NULL) {
         return thrd_nomem;
     }
-    uintptr_t before = scope_leave();
+    uintptr_t before = ebbi_scope_suspend();
     int result = ((thrd_create_function *)libc_function(THRD_CREATE))(thread, run_c11, birth);
-    scope_return(before);
+    ebbi_scope_resume(before);
     birth_done(birth, result == thrd_success);
     return result;
 }

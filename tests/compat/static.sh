@@ -137,6 +137,28 @@ done
 [ "$(stat -c %s "$work/heap-Wl,--eh-frame-hdr.pb")" -gt $(($(stat -c %s "$work/heap.pb") + 20)) ] ||
     fail "stacks of a static program are empty"
 
+# What libc allocates for the library's thread is in no region that is current.
+cat >"$work/helper.c" <<'P'
+#include <ebbtide/region.h>
+int main(void)
+{
+    struct ebb_region *region = ebb_region_open(NULL);
+    struct ebb_scope before = ebb_region_enter(region);
+    struct ebb_region_stats stats;
+    if (ebb_helper_start() != 0)
+        return 2;
+    ebb_leave(before);
+    ebb_region_stats_get(region, &stats);
+    return stats.live_blocks != 0;
+}
+P
+for static in -static ''; do
+    build "$work/helper.c" "$work/helper" $static -Wl,-u,malloc -I"$(dirname "$0")/../../include" "$archive"
+    status=0
+    "$work/helper" 2>>"$work/stderr" || status=$?
+    same 0 "$status" "status of a program whose helper starts while a region is current ($static)"
+done
+
 # A program that takes one function out of the archive gets the library's start with it.
 header() { case $1 in ebb_malloc*) echo ebbtide.h ;; ebb_region* | ebb_life*) echo ebbtide/region.h ;; *) echo ebbtide/reclaim.h ;; esac; }
 for call in 'ebb_malloc(1)' 'ebb_pin()' 'ebb_retire(NULL)' 'ebb_region_open(NULL)' 'ebb_lifetimes_get(NULL, 0)'; do
