@@ -221,7 +221,7 @@ struct ebb_lifetime_stats {
     char label[EBB_LABEL_BYTES];
     int is_domain;
     size_t
-        live_bytes; // in blocks in use; of a released region with retired ones, until their grace period is over and a pass of the helper or ebb_trim has come by, the slabs that they lie in
+        live_bytes; // in blocks in use; of a released region with retired ones, up to whole slabs until their grace period is over and a pass of the helper or ebb_trim has come by
     size_t live_blocks;
     size_t held_bytes;     // address space of slabs and large blocks
     size_t peak_bytes;     // held at most

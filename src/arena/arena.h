@@ -215,7 +215,7 @@ struct ebbi_note *ebbi_large_note(void *p); // NULL when p is neither such an ob
 void ebbi_huge_each(void (*visit)(uintptr_t start, size_t bytes, const struct ebbi_note *note,
                                   void *context),
                     void *context);
-// The sum of measure(start, bytes) over all huge objects.
+// The sum of measure(pages, start, bytes) over all huge objects.
 typedef size_t (*ebbi_measure)(struct ebbi_os_pages *pages, uintptr_t start, size_t bytes);
 size_t ebbi_huge_resident(ebbi_measure measure, struct ebbi_os_pages *pages);
 size_t ebbi_kept_resident(ebbi_measure measure, struct ebbi_os_pages *pages); // of kept mappings
