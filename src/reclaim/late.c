@@ -44,9 +44,18 @@ static struct {
 
 enum joined { APART, JOINS, JOINED };
 
-#define EACH_HOLDER(holder)                                                                        \
-    for (struct crowd *crowd = &late.crowd; crowd != NULL; crowd = crowd->next)                    \
-        for (struct holder *holder = crowd->holders; holder < crowd->holders + CROWD; holder++)
+// The one behind `holder` (NULL: the first), which is one of *crowd; NULL: there is none.
+static struct holder *next_holder(struct crowd **crowd, struct holder *holder)
+{
+    if (holder == NULL) {
+        *crowd = &late.crowd;
+    } else if (holder + 1 < (*crowd)->holders + CROWD) {
+        return holder + 1;
+    } else {
+        *crowd = (*crowd)->next;
+    }
+    return *crowd != NULL ? (*crowd)->holders : NULL;
+}
 
 static struct ebbi_os_signals lock_late(void)
 {
@@ -84,7 +93,9 @@ static void holder_ends(struct holder *holder) { holder_unpins(holder, holder->p
 // The calling thread's; NULL: it holds none. A dead thread's mark may be a new one's.
 static struct holder *own_holder(void)
 {
-    EACH_HOLDER (holder) {
+    struct crowd *crowd;
+    for (struct holder *holder = next_holder(&crowd, NULL); holder != NULL;
+         holder = next_holder(&crowd, holder)) {
         if (holder->pins > 0 && holder->mark == ebbi_thread_mark()) {
             if (holder->thread == ebbi_os_thread_number()) {
                 return holder;
@@ -97,7 +108,9 @@ static struct holder *own_holder(void)
 
 static void sweep_holders(void)
 {
-    EACH_HOLDER (holder) {
+    struct crowd *crowd;
+    for (struct holder *holder = next_holder(&crowd, NULL); holder != NULL;
+         holder = next_holder(&crowd, holder)) {
         if (holder->pins > 0 && !ebbi_os_thread_lives(holder->thread)) {
             holder_ends(holder);
         }
@@ -106,7 +119,9 @@ static void sweep_holders(void)
 
 static struct holder *free_holder(void)
 {
-    EACH_HOLDER (holder) {
+    struct crowd *crowd;
+    for (struct holder *holder = next_holder(&crowd, NULL); holder != NULL;
+         holder = next_holder(&crowd, holder)) {
         if (holder->pins == 0) {
             return holder;
         }
@@ -321,7 +336,9 @@ struct ebb_participant *ebbi_late_participant(void)
 
 void ebbi_late_forget(void)
 {
-    EACH_HOLDER (holder) {
+    struct crowd *crowd;
+    for (struct holder *holder = next_holder(&crowd, NULL); holder != NULL;
+         holder = next_holder(&crowd, holder)) {
         if (holder->pins > 0 && holder->mark == ebbi_thread_mark()) {
             holder->thread = ebbi_os_thread_number();
         } else if (holder->pins > 0) {
