@@ -169,7 +169,7 @@ static void start_signals(void)
     int number = (int)ebbi_option(EBBI_OPTION_STATS_SIGNAL);
     if (ebbi_os_watch_signal(number, on_signal_asked)) {
         ebbi_threads_more(); // it takes locks: a fork must not take the process for one of one thread
-        (void)ebbi_os_start_thread(&thread);
+        (void)ebbi_thread_make(&thread);
     } else {
         ebbi_message("EBB_STATS=signal: the program handles signal %d itself, or nobody can; "
                      "EBB_STATS_SIGNAL names another",

@@ -93,6 +93,14 @@ int ebbi_start(void)
     return result;
 }
 
+uintptr_t ebbi_thread_make(const struct ebbi_os_thread *thread)
+{
+    uintptr_t before = ebbi_scope_suspend();
+    uintptr_t made = ebbi_os_start_thread(thread);
+    ebbi_scope_resume(before);
+    return made;
+}
+
 void ebbi_thread_begins(void)
 {
     if (!ebbi_os_word_set(EBBI_WORD_NO_HEAP | EBBI_WORD_COUNTED)) {

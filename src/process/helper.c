@@ -11,7 +11,6 @@
 //
 // Its states are in os/wake.h.
 #include "heap/blocks.h"
-#include "lifetime/domain.h"
 #include "os/options.h"
 #include "os/wake.h"
 #include "process/process.h"
@@ -212,9 +211,7 @@ static bool helper_create(void)
     static const struct ebbi_os_thread thread = {helper_main, "ebb-purge"};
     ebbi_os_leave_thread(handle_take());
     ebbi_store_relaxed(&leaves, 0u); // relaxed: there is no helper
-    uintptr_t before = ebbi_scope_suspend();
-    uintptr_t fresh = ebbi_os_start_thread(&thread);
-    ebbi_scope_resume(before);
+    uintptr_t fresh = ebbi_thread_make(&thread);
     ebbi_store_relaxed(&handle, fresh); // relaxed: under the lock, and see helper_main
     if (fresh == 0) {
         ebbi_helper_state_set(EBBI_HELPER_WANTED);

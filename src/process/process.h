@@ -18,6 +18,8 @@ struct ebbi_heap *ebbi_source_get(void);
 // The same for a free, which is no reason to give a thread a heap whose end would not be seen.
 struct ebbi_heap *ebbi_source_for_free(void);
 void ebbi_thread_begins(void); // a new thread of the program, counted by ebbi_threads_more
+// As ebbi_os_start_thread; what libc allocates for it is in no region that is current.
+uintptr_t ebbi_thread_make(const struct ebbi_os_thread *thread);
 bool ebbi_thread_forked(void); // in the child: whether its thread is one of those that are counted
 
 // ---- fork.c --------------------------------------------------------------------------------------
