@@ -29,7 +29,8 @@
 // in a round behind the key's turn (so in the third, if that was the first). Pins from before end with the key's turn in the round
 // behind that, and to unpin them from then on does nothing; under ThreadSanitizer with the record, and to unpin them then is an error.
 // Those that it makes later count until the kernel has let go of it, moments behind its end. (Where memory is refused as more than
-// 127 threads at a time end while pinned, pins from before end with the record, and later ones last until they are unpinned.
+// 127 threads are pinned at a time behind their records, of those beyond pins from before end with the record, and later ones
+// last until they are unpinned.
 // In a program with libebbtide.a a thread whose first call comes in the third round or later is not seen to end: docs/deploy.md.)
 // Errors of the caller (unpin without pin, retire of what is
 // no block or is retired already, waiting inside a pin) end the process by abort() after one line
