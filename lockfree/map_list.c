@@ -98,16 +98,20 @@ static struct ebbi_map_position position_at(struct ebbi_map_node *start)
 bool ebbi_map_search(struct ebb_map *map, struct ebbi_map_node *start, uint64_t place, uint64_t key,
                      struct ebbi_map_position *at)
 {
+    struct ebbi_map_position before = {NULL, NULL, 0}; // the first of its place
     EBBI_LOCKFREE_ASSERT((place & 1) != 0 && start->place < place);
     *at = position_at(start);
     for (;;) {
         if (!advance(map, at, place)) {
             *at = position_at(start);
+            before.link = NULL;
         } else if (at->node == NULL || at->node->place != place) {
+            *at = before.link != NULL ? before : *at;
             return false;
         } else if (ebbi_map_is_key(map, at->node, key)) {
             return true;
         } else {
+            before = before.link != NULL ? before : *at;
             at->link = &at->node->next;
             at->node = ebbi_map_node_of(at->next);
         }

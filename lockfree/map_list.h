@@ -9,6 +9,10 @@
 //     nodes before it that were unlinked earlier are out of reach for pins that begin later.
 // M3  bucket nodes stay, as do the older tables; both go with the map.
 // M4  an entry is one block: key, value and place are fixed once it is linked.
+// M5  an entry comes in front of those of its place, but where it takes another's: whoever walks down the list meets none that
+//     came while it was at this place or behind it, so no key twice. That nobody has linked the same key meanwhile the
+//     link shows, by which all of them come. Whoever links one has met all others of its place: what was marked there of the same
+//     key is unlinked by then, so that a search for the key meets it first as long as it is not.
 #ifndef EBBTIDE_LOCKFREE_MAP_LIST_H
 #define EBBTIDE_LOCKFREE_MAP_LIST_H
 
@@ -71,7 +75,7 @@ static inline bool ebbi_map_is_key(const struct ebb_map *map, struct ebbi_map_no
                                       : other == key;
 }
 
-// Finds an entry, or where it belongs: behind those of the same place. `start` comes before it.
+// Finds an entry, or where it belongs: before those of the same place. `start` comes before it.
 EBBI_LOCKFREE_HIDDEN bool ebbi_map_search(struct ebb_map *map, struct ebbi_map_node *start,
                                           uint64_t place, uint64_t key,
                                           struct ebbi_map_position *at);

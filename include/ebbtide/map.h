@@ -66,8 +66,8 @@ EBB_EXPORT bool ebb_map_remove(struct ebb_map *map, uint64_t key, void **value) 
 EBB_EXPORT size_t ebb_map_size(const struct ebb_map *map) EBB_NOEXCEPT;
 
 // Calls visit for the entries, in no useful order, inside one pin, until it returns false. Entries that
-// are there all the time are visited once; those that come or go meanwhile, perhaps (twice, if they
-// come again). visit may use the map. O(entries and buckets).
+// are there all the time are visited once; those that come or go meanwhile, once at most, also where they
+// come again. visit may use the map. O(entries and buckets), with those that come meanwhile.
 EBB_EXPORT void ebb_map_each(struct ebb_map *map,
                              bool (*visit)(uint64_t key, void *value, void *context),
                              void *context) EBB_NOEXCEPT;

@@ -84,9 +84,17 @@ struct Stack {
     ebb_stack *block;
 };
 struct Map {
-    Map() : block(ebb_map_create(nullptr)) {}
+    explicit Map(const ebb_map_options *options = nullptr) : block(ebb_map_create(options)) {}
     ~Map() { ebb_map_destroy(block); }
     ebb_map *block;
+};
+
+// All of its keys have one hash.
+const ebb_map_options one_hash = {[](std::uint64_t, void *) { return std::uint64_t{42}; },
+                                  [](std::uint64_t a, std::uint64_t b, void *) { return a == b; },
+                                  nullptr, nullptr};
+struct MapOfOneHash : Map {
+    MapOfOneHash() : Map(&one_hash) {}
 };
 
 std::intptr_t value_of(bool found, void *got)
@@ -203,6 +211,7 @@ TEST(Linearizable, Stack)
 TEST(Linearizable, Map)
 {
     expect_overlap(linear::play<MapSpec, Map>(rounds(), threads, steps, map_step));
+    expect_overlap(linear::play<MapSpec, MapOfOneHash>(rounds(), threads, steps, map_step));
 }
 
 // ---- negative controls ---------------------------------------------------------------------------

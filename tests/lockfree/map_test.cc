@@ -218,6 +218,42 @@ TEST_F(Map, AWalkSeesWhatStaysOnce)
     });
 }
 
+bool is_same(std::uint64_t a, std::uint64_t b, void *) { return a == b; }
+std::uint64_t hash_to_three(std::uint64_t key, void *) { return key % 3; }
+
+bool see(std::uint64_t key, void *, void *context)
+{
+    auto *seen = static_cast<std::multiset<std::uint64_t> *>(context);
+    seen->insert(key);
+    return seen->count(key) == 1;
+}
+
+// Every key leaves when it is visited, and comes again.
+TEST(MapHash, AWalkMeetsNoKeyTwiceThatComesAgain)
+{
+    ebb_map_options options = {hash_badly, is_same, nullptr, nullptr};
+    ebb_map *map = ebb_map_create(&options);
+    struct Walk {
+        ebb_map *map;
+        std::multiset<std::uint64_t> seen;
+    } walk = {map, {}};
+    for (std::uint64_t key = 0; key < 100; key++)
+        ASSERT_EQ(ebb_map_insert(map, key, nullptr), 1);
+    ebb_map_each(
+        map,
+        [](std::uint64_t key, void *, void *context) {
+            auto *all = static_cast<Walk *>(context);
+            all->seen.insert(key);
+            EXPECT_TRUE(ebb_map_remove(all->map, key, nullptr));
+            EXPECT_EQ(ebb_map_insert(all->map, key, nullptr), 1);
+            return all->seen.count(key) == 1;
+        },
+        &walk);
+    EXPECT_EQ(walk.seen.size(), 100U);
+    EXPECT_EQ(ebb_map_size(map), 100U);
+    ebb_map_destroy(map);
+}
+
 struct Destroyed {
     std::atomic<std::size_t> entries{0};
     std::atomic<std::size_t> sum{0};
@@ -269,6 +305,33 @@ TEST(MapDestroy, ComesToTheSameUnderThreads)
     ebb_map_destroy(map);
     EXPECT_EQ(destroyed.entries.load(), each * 3);
     lockfree::expect_drained(before);
+}
+
+// Of keys that share three hashes: walks meet none twice, and what has left is passed on by the next barrier, although
+// its key may have come again in front of it.
+TEST(MapHash, KeysThatShareOneComeAndGoUnderThreads)
+{
+    Destroyed destroyed;
+    std::atomic<std::size_t> left{0};
+    ebb_map_options options = {hash_to_three, is_same, count_destroyed, &destroyed};
+    ebb_map *map = ebb_map_create(&options);
+    const std::size_t rounds = support::scaled(600);
+    for (std::size_t round = 0; round < rounds; round++) {
+        lockfree::run_together(3, [&](unsigned id) {
+            support::Random random(round * 3 + id);
+            for (int i = 0; i < 200; i++) {
+                left += ebb_map_remove(map, random.below(6), nullptr);
+                left += ebb_map_replace(map, random.below(6), nullptr, nullptr) == 0;
+                std::multiset<std::uint64_t> seen;
+                if (i % 16 == 0)
+                    ebb_map_each(map, see, &seen);
+                ASSERT_EQ(seen.size(), std::set<std::uint64_t>(seen.begin(), seen.end()).size());
+            }
+        });
+        ebb_barrier();
+        ASSERT_EQ(destroyed.entries.load(), left.load());
+    }
+    ebb_map_destroy(map);
 }
 
 } // namespace
