@@ -106,10 +106,12 @@ size_t ebbi_os_address_limit(void)
 {
     static size_t known = SIZE_MAX; // atomic: as it was said last
     if (ebbi_os_call_begins()) {
+        int saved = errno;
         struct rlimit limit;
         bool limited = getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
         size_t now = limited ? (size_t)limit.rlim_cur : SIZE_MAX;
         ebbi_store_relaxed(&known, now); // relaxed: a number
+        errno = saved;
         ebbi_os_call_ends();
     }
     return ebbi_load_relaxed(&known); // relaxed: as above

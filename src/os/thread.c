@@ -33,7 +33,13 @@ static uint32_t filter; // atomic
 enum { UNSEEN, UNKNOWN, NONE, SOME };
 static bool looks_anyway; // atomic
 
-uint32_t ebbi_os_thread_number(void) { return (uint32_t)syscall(SYS_gettid); }
+uint32_t ebbi_os_thread_number(void)
+{
+    int saved = errno; // a filter may refuse it
+    uint32_t number = (uint32_t)syscall(SYS_gettid);
+    errno = saved;
+    return number;
+}
 
 bool ebbi_os_is_first_thread(void) { return ebbi_os_thread_number() == (uint32_t)getpid(); }
 

@@ -57,6 +57,13 @@ static void *must(void *p, size_t size)
     return p;
 }
 
+static void release(void *p)
+{
+    errno = EXFULL;
+    free(p);
+    MUST(errno == EXFULL, "free left errno %d", errno);
+}
+
 // Blocks of calloc are clear, whatever became of the purges before.
 static void clears(size_t size)
 {
@@ -68,7 +75,7 @@ static void clears(size_t size)
                 memset(blocks[i], 0xa5, size);
         }
         for (int i = 0; i < 64; i++)
-            free(blocks[i]);
+            release(blocks[i]);
         if (round == 1)
             malloc_trim(0);
         for (int i = 0; i < 64; i++) {
@@ -77,7 +84,7 @@ static void clears(size_t size)
                 MUST(blocks[i][k] == 0, "calloc(%zu) is not clear", size);
         }
         for (int i = 0; i < 64; i++)
-            free(blocks[i]);
+            release(blocks[i]);
     }
 }
 
@@ -101,7 +108,7 @@ static void grows(size_t most)
     }
     p = realloc(p, 100);
     MUST(p != NULL && p[99] == 7, "realloc lost the contents");
-    free(p);
+    release(p);
 }
 
 static _Atomic(void *) mailbox[64];
@@ -116,10 +123,11 @@ static void *mixed(void *argument)
         grows(round == 0 ? (size_t)(40 * MIB) : (size_t)(2 * MIB)); // above 32 MiB by other calls
         for (int i = 0; i < 2000; i++) { // frees of other threads' blocks
             size_t size = 1 + chance(&seed) % 3000;
-            free(atomic_exchange(&mailbox[chance(&seed) % 64], must(malloc(size), size)));
+            release(atomic_exchange(&mailbox[chance(&seed) % 64], must(malloc(size), size)));
         }
-        free(must(aligned_alloc(1 << 20, 1 << 20), 1 << 20));
-        nap_ms(round == 2 ? 250 : 0); // longer than the purge delay of its cases
+        release(must(aligned_alloc(1 << 20, 1 << 20), 1 << 20));
+        release(must(malloc(40 * MIB), 40 * MIB)); // a mapping of its own
+        nap_ms(round == 2 ? 250 : 0);              // longer than the purge delay of its cases
     }
     return NULL;
 }
@@ -135,7 +143,7 @@ static void workload(void)
         if (created[i])
             pthread_join(threads[i], NULL);
     for (int i = 0; i < 64; i++)
-        free(mailbox[i]);
+        release(mailbox[i]);
     nap_ms(250);
     malloc_trim(0);
 }
