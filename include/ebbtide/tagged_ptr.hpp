@@ -17,12 +17,12 @@ template <typename T, unsigned Bits> class tagged_ptr {
 public:
     static constexpr std::uintptr_t mask = (std::uintptr_t{1} << Bits) - 1;
 
-    constexpr tagged_ptr(std::nullptr_t = nullptr) noexcept {}
+    constexpr tagged_ptr(std::nullptr_t = nullptr) noexcept { leaves_room(); }
     // Of the tag the low bits count.
     tagged_ptr(T *p, std::uintptr_t tag = 0) noexcept
         : word_(reinterpret_cast<std::uintptr_t>(p) | (tag & mask))
     {
-        static_assert(alignof(T) >= mask + 1, "T's alignment leaves no room for so many bits");
+        leaves_room();
     }
 
     T *get() const noexcept { return reinterpret_cast<T *>(word_ & ~mask); }
@@ -45,6 +45,12 @@ public:
     }
 
 private:
+    // Not of the class: T may be the node that this is a member of.
+    static constexpr void leaves_room() noexcept
+    {
+        static_assert(alignof(T) >= mask + 1, "T's alignment leaves no room for so many bits");
+    }
+
     std::uintptr_t word_ = 0;
 };
 

@@ -60,6 +60,9 @@ PAIRS = {
         LIST + "struct A { int x; }; void f(A *a, ebb::atomic_ptr<A, 2> &p) { p.store({a, 1}); }",
         LIST + "struct A { int x; }; void f(A *a, ebb::atomic_ptr<A, 3> &p) { p.store({a, 1}); }",
         "T's alignment leaves no room for so many bits"),
+    "more bits than the alignment leaves, and no pointer yet": (
+        LIST + "ebb::tagged_ptr<short, 1> f() { return {}; }",
+        LIST + "ebb::tagged_ptr<char, 1> f() { return {}; }", "T's alignment leaves no room for so many bits"),
     "a load without a guard": (
         LIST + "int *f(ebb::guard &g, ebb::atomic_ptr<int> &p) { return p.load(g); }",
         LIST + "int *f(ebb::atomic_ptr<int> &p) { return p.load(); }", ""),
