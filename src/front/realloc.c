@@ -49,13 +49,16 @@ static bool is_plain(void)
     return source == NULL || (source->region == NULL && source->own.label == NULL);
 }
 
-// A block that was free already may have made way for the new one, with all of its slab: its free would take that.
-static void *moved(void *to, void *p, unsigned tag)
+// A block that was free already may have made way for the new one, with all of its slab, or another thread free it meanwhile:
+// its free would take what is another's. False, with a report: it has.
+static bool is_still_there(const void *p, unsigned tag, void *to, ebbi_site site)
 {
-    if (EBBI_UNLIKELY(ebbi_tag_of(p) != tag)) {
-        ebbi_slab_report_gone(p);
+    bool is = EBBI_LIKELY(ebbi_tag_of(p) == tag);
+    if (!is) {
+        ebbi_free_at(to, site);
+        ebbi_slab_misuse_gone(p);
     }
-    return to;
+    return is;
 }
 
 static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
@@ -72,7 +75,10 @@ static void *move_block(void *p, size_t old_bytes, size_t bytes, ebbi_site site)
     if (to == NULL) {
         return NULL;
     }
-    ebbi_large_copy(moved(to, p, tag), p, ebbi_min(old_bytes, bytes));
+    if (!is_still_there(p, tag, to, site)) {
+        return refuse_pointer();
+    }
+    ebbi_large_copy(to, p, ebbi_min(old_bytes, bytes));
     ebbi_free_at(p, site);
     return to;
 }
@@ -121,7 +127,7 @@ static void *move_or_stay(void *p, size_t old_bytes, size_t bytes, ebbi_site sit
 {
     int saved = errno;
     void *to = move_block(p, old_bytes, bytes, site);
-    if (to == NULL && bytes <= old_bytes) { // to shrink in place is no failure
+    if (to == NULL && errno == ENOMEM && bytes <= old_bytes) { // to shrink in place is no failure
         errno = saved;
         return shrinks_here(p, bytes, site);
     }
@@ -321,8 +327,11 @@ void *ebbi_region_realloc(struct ebb_region *region, void *p, size_t bytes)
     size_t room = room_to_grow(region, old_bytes, bytes);
     void *to = ebbi_region_malloc(region, room);
     to = to == NULL && room > bytes ? ebbi_region_malloc(region, bytes) : to;
+    if (to != NULL && !is_still_there(p, tag, to, EBBI_SITE(EBBI_BY_ANY))) {
+        return refuse_pointer();
+    }
     if (to != NULL) {
-        memcpy(moved(to, p, tag), p, ebbi_min(old_bytes, bytes));
+        memcpy(to, p, ebbi_min(old_bytes, bytes));
         ebbi_free(p, EBBI_BY_ANY);
     } else if (bytes <= old_bytes && same) { // to shrink in place is no failure
         errno = saved;

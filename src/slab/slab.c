@@ -418,9 +418,9 @@ void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uin
     ebbi_slab_report_double_free((void *)(slab->first_block + block * ebbi_slab_class(slab)->size));
 }
 
-void ebbi_slab_report_gone(const void *p)
+void ebbi_slab_misuse_gone(const void *p)
 {
-    ebbi_report_said(misuse_of("double free", p, 0, 0),
+    ebbi_misuse_said(misuse_of("double free", p, 0, 0),
                      "%p, and all blocks around it, were free already", p);
 }
 

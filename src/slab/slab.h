@@ -205,8 +205,8 @@ EBBI_NORETURN void ebbi_slab_report_double_retire(const void *p);
 // Returns where the process goes on, as ebbi_misuse does; the next one, of a free, never.
 void ebbi_slab_misuse_no_block(const struct ebbi_slab *slab, const void *p, const char *what);
 EBBI_NORETURN void ebbi_slab_report_no_block(const struct ebbi_slab *slab, const void *p);
-// Of a block whose slab has ended, and made way for something else.
-EBBI_NORETURN void ebbi_slab_report_gone(const void *p);
+// The same as the first: of a block whose slab or pages have ended, and made way for something else.
+void ebbi_slab_misuse_gone(const void *p);
 // What the owner's pending list says of this slab can only come from a block that was freed twice.
 EBBI_NORETURN void ebbi_slab_report_late_free(const struct ebbi_slab *slab);
 

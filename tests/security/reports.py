@@ -293,6 +293,12 @@ class Logs(Files):
         _, reports = self.loop("fork_beside_threads", SMALL, "alone")
         self.assertEqual([], reports)
 
+    def test_two_threads_may_resize_one_block(self) -> None:
+        for _ in range(5):  # what one of them reads may have gone by then
+            settings = {"EBB_CHECK": "log", "EBB_GUARD": "0"}
+            done = run("resize_beside_thread", LARGE, settings, self.file)
+            self.assertIn(done.code, (OWN_STATUS, -signal.SIGSEGV), done.stderr)
+
     def test_an_access_that_is_refused_ends_the_process(self) -> None:
         settings = {"EBB_CHECK": "log", "EBB_GUARD": "0"}
         done = run("write_after_free", LARGE, settings, self.file)

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +24,8 @@ enum {
     TIMES = 3000,
     THREADS = 4,
     BLOCKS = 2000,
-    MOST_BYTES = 3000
+    MOST_BYTES = 3000,
+    TURNS = 500
 };
 
 static _Thread_local char *volatile block;
@@ -127,6 +129,38 @@ static void fork_beside_threads(void)
     _exit(OWN_STATUS);
 }
 
+// The same block, by two threads at a time.
+static atomic_int turn, turns_of_other;
+
+static void *resize_as_well(void *shared)
+{
+    for (int i = 1; i <= TURNS; i++) {
+        while (atomic_load(&turn) < i) {
+        }
+        char *p = atomic_load((_Atomic(char *) *)shared);
+        if (realloc(p, bytes / 2) == NULL && errno != EINVAL)
+            exit(UNSOUND);
+        atomic_store(&turns_of_other, i);
+    }
+    return NULL;
+}
+
+static void resize_beside_thread(void)
+{
+    static _Atomic(char *) shared;
+    pthread_t thread;
+    pthread_create(&thread, NULL, resize_as_well, &shared);
+    for (int i = 1; i <= TURNS; i++) {
+        atomic_store(&shared, malloc(bytes));
+        atomic_store(&turn, i);
+        if (realloc(atomic_load(&shared), bytes / 2) == NULL && errno != EINVAL)
+            exit(UNSOUND);
+        while (atomic_load(&turns_of_other) < i) {
+        }
+    }
+    _exit(OWN_STATUS);
+}
+
 static void resize(char *p)
 {
     errno = 0;
@@ -163,6 +197,7 @@ static const struct kind {
     {"overflow_beside_thread", overflow_beside_thread, 0},
     {"overflow_beside_last_steps", overflow_beside_last_steps, 0},
     {"fork_beside_threads", fork_beside_threads, 0},
+    {"resize_beside_thread", resize_beside_thread, 0},
 };
 
 // ---- one, in three threads -----------------------------------------------------------------------
