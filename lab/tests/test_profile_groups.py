@@ -155,6 +155,18 @@ def test_names_of_groups_are_not_shortened(tmp_path: Path) -> None:
     assert "io::pool<2>" in told(file, "--by", "label")
 
 
+def test_names_of_groups_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    maker, before = Maker(), Maker()
+    maker.sample([maker.named("main")], (1, 64, 1, 64), thread="a\x1b[31mb", label="c\x07d")
+    before.sample([before.named("main")], (1, 64, 1, 64), thread="a", label="b")
+    file, base = maker.write(tmp_path / "heap.pb"), before.write(tmp_path / "before.pb")
+    for by, name in (("thread", "a\ufffd[31mb"), ("label", "c\ufffdd")):
+        for options in ([], ["--tree"], ["--base", base]):
+            text = run(file, "--by", by, *options).output
+            assert name in text
+            assert not {"\x1b", "\x07"} & set(text)
+
+
 def test_beside_a_base_groups_grow(file: Path, tmp_path: Path) -> None:
     later = shop()
     later.stack("main load", 3 * MIB, thread="worker (8)", age="<1s")

@@ -25,6 +25,7 @@ from ebbtide_lab.inspect import control
 from ebbtide_lab.inspect.heap_profile import HeapProfile
 from ebbtide_lab.inspect.image import Process
 
+MIB = 1 << 20
 LEAKS = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -127,6 +128,60 @@ def test_who_leaks_and_who_allocates_is_named(
     }
     # 100 of 900 bytes for each of 3,000: within a third, as there are hundreds of samples.
     assert 20 < totals["serve_a_request"] / totals["leak_a_session"] < 45
+
+
+LINKED = """
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+#define ALONE(name) __attribute__((noinline)) void *by_##name(void)
+ALONE(malloc) { void *volatile p = malloc(3000); return p; }
+ALONE(calloc) { void *volatile p = calloc(30, 100); return p; }
+ALONE(realloc) { void *volatile p = realloc(malloc(100), 3000); return p; }
+ALONE(reallocarray) { void *volatile p = reallocarray(NULL, 30, 100); return p; }
+ALONE(memalign) { void *volatile p = memalign(256, 3000); return p; }
+ALONE(aligned_alloc) { void *volatile p = aligned_alloc(64, 3008); return p; }
+ALONE(posix_memalign) { void *p = NULL; return posix_memalign(&p, 64, 3000) == 0 ? p : NULL; }
+ALONE(large) { void *volatile p = malloc(300000); return p; }
+int main(void)
+{
+    static void *(*const ways[])(void) = {
+        by_malloc, by_calloc, by_realloc, by_reallocarray, by_memalign, by_aligned_alloc,
+        by_posix_memalign};
+    for (int i = 0; i < 7000; i++)
+        if (ways[i % 7]() == NULL)
+            return 1;
+    for (int i = 0; i < 10; i++)
+        free(by_large());
+    if (by_large() == NULL)
+        return 1;
+    puts("ready");
+    fflush(stdout);
+    for (;;)
+        pause();
+}
+"""
+
+
+def test_where_it_is_linked_in_its_own_calls_are_on_no_stack(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    archive = find_root() / "build" / "release" / "libebbtide.a"
+    if not archive.is_file():
+        pytest.skip("`make lib` has not built it")
+    linked = ["-fno-builtin", "-g", str(archive), "-Wl,-u,malloc"]
+    program = build(LINKED, tmp_path / "program", *linked)
+    monkeypatch.setenv("EBB_PROFILE", f"2048,{tmp_path / 'unused.pb'}")
+    with started(program) as pid:
+        done = profile(pid, "--seconds", 0, "--json")
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)["functions"]
+    ways = {each["name"] for each in found if each["flat"] > MIB}
+    names = ("malloc", "calloc", "realloc", "reallocarray", "memalign", "aligned_alloc")
+    assert ways == {f"by_{each}" for each in (*names, "posix_memalign")}
+    assert "by_large" in {each["name"] for each in found if each["flat"]}
+    assert not [each["name"] for each in found if each["name"].startswith("ebb")]
 
 
 def test_a_profile_that_was_on_stays_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -212,7 +212,8 @@ static EBBI_NOINLINE void *resize_counted(void *p, size_t old_bytes, size_t byte
     ebbi_sampler_go_on(&mine->fast.sampler, &before);
     struct ebbi_note *note = is_sample && to != NULL ? ebbi_large_note(to) : NULL;
     if (note != NULL) {
-        (void)ebbi_profile_add(note, bytes, before.mean, mine->fast.pin.thread, NULL);
+        (void)ebbi_profile_add(note, bytes, before.mean, mine->fast.pin.thread, NULL,
+                               ebbi_caller_of(site));
         EBBI_PROBE2(sample, to, bytes);
     }
     return to;

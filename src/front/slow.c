@@ -140,8 +140,8 @@ EBBI_NOINLINE void *ebbi_sample_make(struct ebbi_heap *mine, size_t bytes, size_
     if (p != NULL) {
         ebbi_large_sampled(p);
         void *held = hold_beside(bytes, align);
-        if (!ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread,
-                              held)) {
+        if (!ebbi_profile_add(ebbi_large_note(p), bytes, before.mean, mine->fast.pin.thread, held,
+                              ebbi_caller_of(site))) {
             ebbi_own_free(held);
         }
         EBBI_PROBE2(sample, p, bytes);

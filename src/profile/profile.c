@@ -12,6 +12,7 @@
 #define PLACES (2 * ENTRIES) // of the index, a power of two
 #define CALLS (32 * ENTRIES)
 #define MS ((uint64_t)1000000) // in ns
+#define OWN_MOST 8             // calls of a stack
 
 static struct {
     struct ebbi_lock lock; // rank: arena, as it is taken with no other below
@@ -141,10 +142,22 @@ static void count_sample(struct ebbi_profile_sum *sum, double objects, size_t by
     sum->bytes += objects * (double)bytes;
 }
 
-EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean,
-                                    uint32_t thread, void *held)
+// How many calls are the library's own: all before the one that `caller` is, also where it is linked into the program.
+static size_t own_calls(const uintptr_t *calls, size_t depth, uintptr_t caller)
 {
-    uintptr_t calls[EBBI_PROFILE_DEPTH + 8];
+    size_t own = ebbi_unwind_own(calls, depth);
+    for (size_t i = own; i < ebbi_min(depth, OWN_MOST); i++) {
+        if (calls[i] + 1 == caller) {
+            return i;
+        }
+    }
+    return own;
+}
+
+EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean,
+                                    uint32_t thread, void *held, uintptr_t caller)
+{
+    uintptr_t calls[EBBI_PROFILE_DEPTH + OWN_MOST];
     size_t depth = ebbi_unwind(calls, sizeof calls / sizeof calls[0]);
     struct ebbi_live live = {.made_ns = ebbi_os_now_ns(),
                              .bytes = bytes,
@@ -152,7 +165,7 @@ EBBI_NOINLINE bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t
                              .label = note->label,
                              .thread = thread,
                              .held = held};
-    size_t own = ebbi_unwind_own(calls, depth);
+    size_t own = own_calls(calls, depth, ebbi_os_code_address(caller));
     ebbi_lock_take(&book.lock);
     size_t number = find_entry(calls + own, ebbi_min(depth - own, EBBI_PROFILE_DEPTH));
     count_sample(&ebbi_profile_book.entries[number].made, live.objects, bytes);

@@ -123,10 +123,11 @@ double ebbi_profile_log(double x); // natural; of a positive normal number
 int ebbi_profile_begin(size_t mean);
 void ebbi_profile_end(void); // what was sampled stays known, and counts as freed when it is
 
-// A sample of `bytes`, whose note this is, by the calling thread, which the kernel numbers so. Takes the stack. False:
-// `held` (P5, or NULL) stays the caller's, as there is no place.
+// A sample of `bytes`, whose note this is, by the calling thread, which the kernel numbers so. Takes the stack, from the
+// program's call on, which returns to `caller` (0: not known). False: `held` (P5, or NULL) stays the caller's, as there is no
+// place.
 bool ebbi_profile_add(struct ebbi_note *note, size_t bytes, size_t mean, uint32_t thread,
-                      void *held);
+                      void *held, uintptr_t caller);
 void *ebbi_profile_freed_slow(struct ebbi_note *note);
 // Of whatever the note is. What was held for it, which the caller frees, or NULL.
 EBBI_INLINE void *ebbi_profile_freed(struct ebbi_note *note)

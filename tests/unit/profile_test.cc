@@ -104,7 +104,7 @@ constexpr unsigned WAYS = 17, CALLS = 20;
 {
     volatile bool done = false; // behind the call, which so is none in place of this one
     if (calls == 0)
-        done = ebbi_profile_add(note, 1, 1, 1, nullptr);
+        done = ebbi_profile_add(note, 1, 1, 1, nullptr, 0);
     else if ((way >> (calls % WAYS) & 1) != 0)
         done = sample_by_way(way, calls - 1, note);
     else

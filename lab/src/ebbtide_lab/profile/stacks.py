@@ -11,10 +11,6 @@ from ebbtide_lab.profile.binary import Binary, NoBinaryError, demangled
 from ebbtide_lab.profile.recorded import Labels, Location, Mapping, Recorded, Sample, load
 
 NO_STACK = "(no stack)"
-# Where Ebbtide is linked into the program, its own calls are on its stacks: these are innermost,
-SAMPLES = re.compile(r"(ebbi_sample_make|resize_counted)(\.\w+)*")
-# and these lie between them and the program's.
-OWN = re.compile(r"(ebbi?_\w+|malloc_any|sample_in|resize_counted)(\.\w+)*")
 
 
 @dataclass(frozen=True)
@@ -87,8 +83,9 @@ def _outermost_first(names: "_Names", kept: tuple[Location, ...]) -> Frames:
 
 
 def _add(stack: Stack, sample: Sample) -> None:
-    part = stack.parts.get(sample.labels, [0] * len(stack.values))
-    stack.parts[sample.labels] = [a + b for a, b in zip(part, sample.values, strict=True)]
+    labels = tuple((name, shown(text)) for name, text in sample.labels)
+    part = stack.parts.get(labels, [0] * len(stack.values))
+    stack.parts[labels] = [a + b for a, b in zip(part, sample.values, strict=True)]
     stack.values = [a + b for a, b in zip(stack.values, sample.values, strict=True)]
 
 
@@ -112,7 +109,6 @@ class _Names:
     def pruned(self, locations: tuple[Location, ...]) -> tuple[Location, ...]:
         """Without the functions that the profile itself wants to be left out, and what these
         call; but a stack's outermost stay, so that none is left without a function."""
-        locations = self._without_own(locations)
         if self._drop is None:
             return locations
         is_user = False
@@ -122,15 +118,6 @@ class _Names:
                 return locations[at + 1 :]
             is_user = is_user or not drops
         return locations
-
-    def _without_own(self, locations: tuple[Location, ...]) -> tuple[Location, ...]:
-        if not locations or not self._is_all(SAMPLES, locations[0]):
-            return locations
-        at = next((at for at, each in enumerate(locations) if not self._is_all(OWN, each)), 0)
-        return locations[at:]
-
-    def _is_all(self, wanted: re.Pattern[str], location: Location) -> bool:
-        return all(wanted.fullmatch(each.name) for each in self.frames(location))
 
     def lines(self, locations: set[Location]) -> dict[Location, str]:
         """FILE:LINE."""
