@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
 """A board in C that a test makes up, and the note that leads to it (src/process/board.h)."""
 
-VERSION = 3
+VERSION = 4
 
 
 def board(version: int = VERSION, **places: str) -> str:

@@ -18,7 +18,7 @@
 #include "region/label.h"
 
 #define EBBI_BOARD_MAGIC 0x454242424f524431 // "1DROBBBE" in memory
-#define EBBI_BOARD_VERSION 3 // goes up with any change of the board, or of what it leads to
+#define EBBI_BOARD_VERSION 4 // goes up with any change of the board, or of what it leads to
 
 struct ebbi_board {
     uint64_t magic;

@@ -265,7 +265,7 @@ static void put_lifetimes(struct metrics_out *out)
 static void put_pins(struct metrics_out *out)
 {
     struct ebbi_clock_state state;
-    size_t waiting = 0;
+    size_t waiting = ebbi_limbo_unsealed();
     ebbi_clock_state(&ebbi_clock, &state);
     for (size_t i = 0; i < EBBI_WAITING_PARTS; i++) {
         waiting += ebbi_load_relaxed(&ebbi_limbo_waiting[i].bytes); // relaxed: a count

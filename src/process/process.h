@@ -57,7 +57,8 @@ size_t ebbi_threads_account(struct ebb_thread_stats *lines, size_t count); // eb
 struct ebbi_published {
     uint64_t turn; // odd while it is being written, 0 before the first question; atomic
     struct ebb_snapshot taken;
-    uint64_t thread_count; // that there are
+    uint64_t unsealed_bytes; // ebbi_limbo_unsealed
+    uint64_t thread_count;   // that there are
     struct ebb_thread_stats threads[EBBI_PUBLISHED_THREADS];
 };
 extern EBBI_HIDDEN struct ebbi_published ebbi_published;

@@ -170,6 +170,7 @@ void ebbi_snapshot_publish(void)
     ebbi_store_relaxed(&ebbi_published.turn, turn + 1); // relaxed: the fence orders it
     ebbi_fence_full(); // full[snapshot <-> snapshot]: the other process reads the turn on both sides
     ebbi_snapshot_take(&ebbi_published.taken);
+    ebbi_published.unsealed_bytes = ebbi_limbo_unsealed();
     ebbi_published.thread_count =
         ebbi_threads_account(ebbi_published.threads, EBBI_PUBLISHED_THREADS);
     ebbi_fence_full();                                  // full[snapshot <-> snapshot]: as above

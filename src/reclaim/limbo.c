@@ -5,6 +5,7 @@
 
 #include "base/probe.h"
 #include "heap/blocks.h"
+#include "heap/registry.h"
 #include "reclaim/queues.h"
 
 struct ebbi_bag *ebbi_bag_get(struct ebbi_heap *heap, unsigned queue)
@@ -87,6 +88,19 @@ size_t ebbi_limbo_filling(const struct ebbi_heap *heap, size_t *blocks)
             bytes += (room - left) * ebbi_classes[c].size;
         }
     }
+    return bytes;
+}
+
+static void add_filling(struct ebbi_heap *heap, void *context)
+{
+    size_t blocks;
+    *(size_t *)context += ebbi_limbo_filling(heap, &blocks);
+}
+
+size_t ebbi_limbo_unsealed(void)
+{
+    size_t bytes = 0;
+    ebbi_heaps_each(add_filling, &bytes);
     return bytes;
 }
 

@@ -102,6 +102,7 @@ struct ebbi_limbo_totals {
 void ebbi_limbo_totals(struct ebbi_collector *collector, struct ebbi_limbo_totals *totals);
 // Bytes, and blocks, of the batches that a thread still fills; a hint. O(classes).
 size_t ebbi_limbo_filling(const struct ebbi_heap *heap, size_t *blocks);
+size_t ebbi_limbo_unsealed(void); // of all heaps, in bytes: what ebbi_limbo_waiting lacks
 
 // ---- stranded.c ----------------------------------------------------------------------------------
 void ebbi_strand(void *p);

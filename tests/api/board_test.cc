@@ -33,7 +33,7 @@ std::int32_t answer()
 TEST(Board, IsOfItsVersion)
 {
     EXPECT_EQ(0, std::memcmp(&ebbi_board.magic, "1DROBBBE", 8));
-    EXPECT_EQ(3U, ebbi_board.version);
+    EXPECT_EQ(4U, ebbi_board.version);
     EXPECT_EQ(sizeof ebbi_board, ebbi_board.bytes);
     EXPECT_STREQ(ebb_version(), ebbi_board.release);
     EXPECT_EQ(32U, ebbi_board.profile.entry_bytes);

@@ -26,6 +26,7 @@ struct Live {
 struct Published {
     std::uint64_t turn;
     ebb_snapshot taken;
+    std::uint64_t unsealed_bytes;
     std::uint64_t thread_count;
     ebb_thread_stats threads[1024];
 };

@@ -43,7 +43,8 @@ def doctor_command(as_json: bool, seconds: float, pid: int | None, stall_ms: int
     """Examine the machine: what it does to figures, and what to do about it.
 
     With --pid: examine a running process that has Ebbtide loaded, without its help. Shows
-    the threads inside a pin and what waits for them; the exit status is 1 when one stalls.
+    the threads inside a pin and what waits for them, without what each thread has retired last
+    (ebb top knows that); the exit status is 1 when one stalls.
     """
     if pid is not None:
         _examine_process(pid, stall_ms, as_json)

@@ -6,7 +6,7 @@ of it waits for the reader.
 
 import struct
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ebbtide_lab.base.errors import LabError
@@ -21,7 +21,7 @@ TURN = struct.Struct("<Q")
 TOTALS = struct.Struct("<19Q")
 ROW = struct.Struct("<7Q")
 ROWS = 96  # of classes; EBB_SNAPSHOT_CLASSES
-COUNT = struct.Struct("<Q")
+COUNT = struct.Struct("<2Q")  # unsealed bytes, threads
 THREAD = struct.Struct("<4Q")
 MOST_THREADS = 1024  # EBBI_PUBLISHED_THREADS
 ATTEMPTS = 20
@@ -141,6 +141,7 @@ class Subject:
 
     def __init__(self, pid: int, most_labels: int | None = None) -> None:
         self._process = Process(pid, writes=True)
+        self._unsealed = 0  # bytes
         try:
             self._its = its = board.require(self._process)
             self._control = Control(self._process, its.control)
@@ -164,7 +165,7 @@ class Subject:
             minor, major, threads, began = _of_the_kernel(pid)
             return Heap(
                 pid,
-                self._process.thread_name(pid),
+                self._process.name(),
                 library,
                 self._its.release,
                 time.time(),
@@ -182,11 +183,13 @@ class Subject:
             )
 
     def stalls(self) -> Stalls:
-        """Without a question: who is inside a pin."""
+        """Without a question: who is inside a pin. What waits for them has in it what threads had
+        begun to put together when they were last looked at."""
         with told(self._process.pid):
             now_ms = time.clock_gettime_ns(time.CLOCK_MONOTONIC) // 1_000_000
             name_of = self._process.thread_name
-            return stalls.read_stalls(self._process, self._its.reclaim, now_ms, name_of)
+            found = stalls.read_stalls(self._process, self._its.reclaim, now_ms, name_of)
+            return replace(found, waiting_bytes=found.waiting_bytes + self._unsealed)
 
     def trim(self) -> None:
         self._control.ask(control.TRIM)
@@ -213,17 +216,15 @@ class Subject:
             totals = Totals(*TOTALS.unpack(self._process.read(at, TOTALS.size)))
             rows = min(totals.class_count, ROWS) * ROW.size
             content = self._process.read(at + TOTALS.size, rows)
-            threads = self._read_threads(behind) if with_threads else b""
+            self._unsealed, count = COUNT.unpack(self._process.read(behind, COUNT.size))
+            size = min(count, MOST_THREADS) * THREAD.size if with_threads else 0
+            threads = self._process.read(behind + COUNT.size, size)
             if turn % 2 == 0 and self._turn() == turn:
                 classes = [SizeClass(*row) for row in ROW.iter_unpack(content)]
                 heaps = list(THREAD.iter_unpack(threads))
                 return totals, [each for each in classes if each.slabs], heaps
             time.sleep(control.LOOK_S)
         raise LabError(f"other tools ask process {self._process.pid} all the time")
-
-    def _read_threads(self, at: int) -> bytes:
-        (count,) = COUNT.unpack(self._process.read(at, COUNT.size))
-        return self._process.read(at + COUNT.size, min(count, MOST_THREADS) * THREAD.size)
 
     def _turn(self) -> int:
         return int(TURN.unpack(self._process.read(self._its.snapshot, TURN.size))[0])

@@ -7,10 +7,11 @@ where they are mapped, their program headers, which are mapped too, where their 
 
 import fcntl
 import os
+import re
 import struct
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -26,6 +27,7 @@ SEGMENT = struct.Struct("<IIQQQQQQ")
 PT_LOAD, PT_NOTE = 1, 4
 MOST_NOTES = 1 << 16  # bytes of them
 TURN_S = 0.01  # from one look to the next
+NUMBERS_S = 0.5  # the same, at the numbers of threads in another namespace
 ENDED = ("", "Z", "X")  # states: gone, not waited for, just going
 
 
@@ -88,6 +90,10 @@ class Process:
         with _told(pid, "write" if writes else "read"):
             self.folder = _living(pid)
             maps = (self.folder / "maps").read_text(errors="replace")
+            # In a namespace of its own.
+            self._has_numbers_of_its_own = len(_numbers(self.folder)) > 1
+            self._tasks: dict[int, Path] = {}  # by their numbers there
+            self._looked = -NUMBERS_S
             self.maps = list(_first_pages(maps))
             self.code = list(_code(maps))
             # Opened once: it stays this program's memory when the number becomes another's.
@@ -148,13 +154,25 @@ class Process:
             return False
         return True
 
+    def name(self) -> str:
+        return _name_of(Path(f"/proc/{self.pid}"))
+
     def thread_name(self, thread: int) -> str:
-        """Empty when the thread has ended."""
-        try:
-            comm = Path(f"/proc/{self.pid}/task/{thread}/comm")
-            return shown(comm.read_text(errors="replace").strip()) or NAMELESS
-        except OSError:
-            return ""
+        """Of the number that the process itself knows. Empty when the thread has ended."""
+        if not self._has_numbers_of_its_own:
+            return _name_of(Path(f"/proc/{self.pid}/task/{thread}"))
+        return _name_of(self._task(thread) or self._task(thread, again=True))
+
+    def _task(self, thread: int, again: bool = False) -> Path | None:
+        now = time.monotonic()
+        if again and now > self._looked + NUMBERS_S:
+            self._tasks, self._looked = {}, now
+            with suppress(OSError):  # the process has ended
+                for each in Path(f"/proc/{self.pid}/task").iterdir():
+                    with suppress(OSError):  # this thread has
+                        self._tasks[_numbers(each)[-1]] = each
+        task = self._tasks.get(thread)
+        return task if task and task.is_dir() else None
 
     def _notes(self, mapping: Mapping, head: bytes, size: int) -> Iterator[Note]:
         parts = self._segments(mapping.start)
@@ -217,6 +235,21 @@ def _living(pid: int) -> Path:
         return folder
     threads = (folder / "task").iterdir()
     return next((each for each in threads if (each / "maps").read_bytes()), folder)
+
+
+def _numbers(task: Path) -> list[int]:
+    """A thread's, from here to its own namespace."""
+    found = re.search(r"^NSpid:(.*)$", (task / "status").read_text(errors="replace"), re.M)
+    return [int(each) for each in found[1].split()] if found else [0]
+
+
+def _name_of(task: Path | None) -> str:
+    try:
+        return (
+            shown((task / "comm").read_text(errors="replace").strip()) or NAMELESS if task else ""
+        )
+    except OSError:
+        return ""
 
 
 @contextmanager

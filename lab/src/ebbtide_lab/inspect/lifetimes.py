@@ -38,7 +38,7 @@ def examine(pid: int, most_labels: int | None = None) -> Status:
         found = Table(process, its.labels, its.labels_a_part, most_labels).read(now_ms)
         return Status(
             pid,
-            process.thread_name(pid),
+            process.name(),
             file_at(process, its.address),
             its.release,
             resident_bytes(process.folder),

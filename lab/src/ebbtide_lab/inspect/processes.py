@@ -50,6 +50,6 @@ def _look(pid: int) -> Found | None:
             return None
         library = lifetimes.file_at(process, its.address)
         resident = lifetimes.resident_bytes(process.folder)
-        return Found(pid, process.thread_name(pid), resident, library, its.release)
+        return Found(pid, process.name(), resident, library, its.release)
     finally:
         process.close()

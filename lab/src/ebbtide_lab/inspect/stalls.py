@@ -37,7 +37,8 @@ class Pin:
 
 @dataclass(frozen=True)
 class Stalls:
-    """Pins are the oldest first."""
+    """Pins are the oldest first. Read without help, what waits lacks what each thread has retired
+    last: up to some ten KiB of each block size."""
 
     epoch: int
     waiting_bytes: int

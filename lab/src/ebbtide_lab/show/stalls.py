@@ -18,8 +18,8 @@ def take_part(found: Stalls) -> str:
 
 def print_stalls(found: Stalls, pid: int, stall_ms: int, console: Console) -> None:
     console.print(
-        f"Process {pid}: epoch {found.epoch}, {found.waiting_bytes} bytes wait to be freed, "
-        f"{take_part(found)}, {len(found.pins)} of them inside a pin."
+        f"Process {pid}: epoch {found.epoch}, at least {found.waiting_bytes} bytes wait to be"
+        f" freed, {take_part(found)}, {len(found.pins)} of them inside a pin."
     )
     if found.pins:
         console.print(_table(found.pins, stall_ms))
