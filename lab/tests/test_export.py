@@ -378,6 +378,10 @@ def test_one_path_is_served_and_its_head(tmp_path: Path, monkeypatch: pytest.Mon
         for path in ("/", "/metric", "/metrics/", "/favicon.ico"):
             with pytest.raises(urllib.error.HTTPError, match="404"):
                 scrape(url.removesuffix("/metrics") + path)
+        for method in ("OPTIONS", "POST", "DELETE"):
+            with pytest.raises(urllib.error.HTTPError, match="405") as refused:
+                urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=60)
+            assert refused.value.headers["Allow"] == "GET, HEAD"
         request = urllib.request.Request(url, method="HEAD")
         with urllib.request.urlopen(request, timeout=60) as answer:
             assert answer.status == 200

@@ -59,11 +59,17 @@ def test_what_is_written_is_read_again(tmp_path: Path) -> None:
     whole = heap(
         SMALL,
         LARGE,
-        labels=[label("a\nb\u20ac", 9, drain_share=0.5, live_bytes=3), label("c", 1, True)],
+        labels=[label('a"\\b\u20ac', 9, drain_share=0.5, live_bytes=3), label("c", 1, True)],
         totals=totals(purged_bytes=2**63),
     )
     for found in (whole, heap()):
         assert snapshots.read(kept(tmp_path, "one", found)) == found
+
+
+def test_names_in_a_file_do_not_steer_the_terminal(tmp_path: Path) -> None:
+    found = replace(heap(), name="a\x1b[31mb", labels=[label("c\x07d", 64)])
+    again = snapshots.read(kept(tmp_path, "one", found))
+    assert (again.name, again.labels[0].label) == ("a\ufffd[31mb", "c\ufffdd")
 
 
 def test_what_is_no_snapshot_is_one_line(tmp_path: Path) -> None:

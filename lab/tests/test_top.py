@@ -15,6 +15,7 @@ from top_data import (
     Source,
     any_heap,
     heap,
+    label,
     screen,
     unsampled,
 )
@@ -117,6 +118,24 @@ def test_labels_threads_stalls_and_stacks_have_their_tables() -> None:
 
     play(Top(heap(), Source([heap()]), lambda: sampled, 0.2), steps)
     assert sampled.has_ended
+
+
+@pytest.mark.parametrize("width", range(40, 121, 4))
+def test_names_are_cut_for_numbers_and_these_are_not(width: int) -> None:
+    name = "a-label-of-thirty-one-letters-{}"
+
+    def grown(held: int) -> Heap:
+        return replace(heap(), labels=[label(name.format(at), held) for at in range(12)])
+
+    async def steps(app: Top, pilot: Pilot[None]) -> None:
+        await pilot.press("2", "m")
+        await tell(app, pilot, News(grown(3 << 21)))
+        found = [line for line in rows(app) if line.startswith("a-label")]
+        assert found
+        for line in found:
+            assert re.search("( MiB| min)$", line)
+
+    play(app_of(grown(3 << 19)), steps, (width, 24))
 
 
 def test_what_a_thread_has_taken_since_the_mark() -> None:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 ANY = "0.0.0.0"
 PATH = "/metrics"
+METHODS = ("GET", "HEAD")
 MOST_PORT = 65535
 ADDRESS = re.compile(r"(?:\[(?P<six>[^\[\]]+)\]|(?P<host>[^:\[\]]*)):(?P<port>[0-9]{1,5})")
 CLIENT_S = 30
@@ -102,7 +103,11 @@ def _app(registry: CollectorRegistry) -> "WSGIApplication":
         if environ["PATH_INFO"] != PATH:
             start("404 Not Found", [("Content-Type", "text/plain; charset=utf-8")])
             return [f"The metrics are at {PATH}.\n".encode()]
-        if environ["REQUEST_METHOD"] != "HEAD":
+        method = environ["REQUEST_METHOD"]
+        if method not in METHODS:
+            start("405 Method Not Allowed", [("Allow", ", ".join(METHODS))])
+            return []
+        if method != "HEAD":
             return metrics(environ, start)
         heads: list[tuple[str, list[tuple[str, str]]]] = []
         take = cast("StartResponse", lambda *head: heads.append(head))

@@ -11,6 +11,7 @@ from types import UnionType
 from typing import TypeVar, get_type_hints
 
 from ebbtide_lab.base.errors import LabError
+from ebbtide_lab.base.text import shown
 from ebbtide_lab.inspect.heap import Heap, SizeClass, ThreadHeap, Totals
 from ebbtide_lab.inspect.labels import NO_REST, Label
 
@@ -71,7 +72,8 @@ def _made(kind: type[Record], facts: object, **made: object) -> Record:
     for name, value in facts.items():
         if name not in made and not _fits(value, hints[name]):
             raise TypeError(f"{name} cannot be {value!r:.40}")
-    return kind(**{**facts, **made})
+    texts = {name: shown(each) for name, each in facts.items() if isinstance(each, str)}
+    return kind(**{**facts, **texts, **made})
 
 
 def _fits(value: object, hint: type | UnionType) -> bool:

@@ -28,9 +28,9 @@ from ebbtide_lab.show.units import ABSENT
 
 WORDS = {
     "in-use": "in use",
-    "allocated": "allocated since the profile began",
+    "allocated": "allocated while it was sampled",
     "in-use-objects": "objects in use",
-    "allocated-objects": "objects allocated since the profile began",
+    "allocated-objects": "objects allocated while it was sampled",
     "short-lived": "allocated and freed within a second",
     "short-lived-objects": "objects allocated and freed within a second",
     "pinned": "free and kept by blocks in use beside it",

@@ -81,7 +81,7 @@ class Grid(Canvas, ScrollView, can_focus=True):
         for at, width in self._fitted:
             title, style = self._titled(at)
             pieces += [(self._placed(title, at, width), style), (" " * GAP, HEAD)]
-        return tuple(pieces)
+        return tuple(pieces[:-1])
 
     def _titled(self, at: int) -> tuple[str, Style]:
         column = self._columns[at]
@@ -94,7 +94,8 @@ class Grid(Canvas, ScrollView, can_focus=True):
         for at, width in self._fitted:
             cell = row[at]
             style = GREW if cell.grew > 0 else SHRANK if cell.grew < 0 else PLAIN
-            pieces.append((self._placed(cell.text, at, width) + " " * GAP, style))
+            gap = GAP if at != self._fitted[-1][0] else 0
+            pieces.append((self._placed(cell.text, at, width) + " " * gap, style))
         return tuple(pieces)
 
     def _placed(self, text: str, at: int, width: int) -> str:
