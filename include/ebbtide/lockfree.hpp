@@ -45,7 +45,7 @@ template <typename T> struct carrier {
             std::memcpy(&item, std::addressof(copy), sizeof copy);
             return item;
         } else {
-            return make<T>(std::forward<U>(value));
+            return ebb::make<T>(std::forward<U>(value));
         }
     }
     static T read(void *item)
@@ -60,7 +60,7 @@ template <typename T> struct carrier {
             return read(item);
         } else {
             T *boxed = static_cast<T *>(item);
-            const std::unique_ptr<T, void (*)(T *) noexcept> owned(boxed, destroy<T>);
+            const std::unique_ptr<T, void (*)(T *) noexcept> owned(boxed, ebb::destroy<T>);
             return std::optional<T>(std::move(*boxed));
         }
     }
@@ -75,7 +75,7 @@ template <typename T> struct carrier {
     {
         if (result != 0) {
             if constexpr (!in_place)
-                give_back<U>(*static_cast<T *>(item), value);
+                detail::give_back<U>(*static_cast<T *>(item), value);
             drop(item);
             throw_bad_alloc();
         }

@@ -115,7 +115,7 @@ void rcu_retire(T *p, D d = D(), rcu_domain & = rcu_default_domain())
     if constexpr (detail::stateless<D>)
         detail::need_zero(ebb_retire_with(detail::address_of(p), detail::delete_by<T, D>, nullptr));
     else
-        ebb_retire_hooked(make<detail::deleter_block<D>>(std::move(d)), detail::address_of(p),
+        ebb_retire_hooked(ebb::make<detail::deleter_block<D>>(std::move(d)), detail::address_of(p),
                           detail::delete_from_block<T, D>);
 }
 

@@ -22,13 +22,13 @@ public:
     // True: inserted; false: the key was there. Then, too, a V that was moved in is moved back, if it can be.
     template <typename U> bool insert(const K &key, U &&value)
     {
-        owned_entry fresh(make<entry>(key, std::forward<U>(value)), destroy<entry>);
+        owned_entry fresh(ebb::make<entry>(key, std::forward<U>(value)), ebb::destroy<entry>);
         return put<U>(fresh, ebb_map_insert(map_, name(fresh->key), fresh.get()), value);
     }
     // True: inserted; false: has replaced the value that was there, in one step.
     template <typename U> bool insert_or_assign(const K &key, U &&value)
     {
-        owned_entry fresh(make<entry>(key, std::forward<U>(value)), destroy<entry>);
+        owned_entry fresh(ebb::make<entry>(key, std::forward<U>(value)), ebb::destroy<entry>);
         const int result = ebb_map_replace(map_, name(fresh->key), fresh.get(), nullptr);
         if (result == 0)
             (void)fresh.release();
@@ -104,7 +104,7 @@ private:
     }
     static void drop(std::uint64_t, void *value, void *) noexcept
     {
-        destroy(static_cast<entry *>(value));
+        ebb::destroy(static_cast<entry *>(value));
     }
     static ebb_map *create() noexcept
     {

@@ -34,7 +34,7 @@ void takes_region(const region_ref *); // declared alone
 template <typename T>
 concept no_region = !requires
 {
-    takes_region(std::declval<std::remove_cvref_t<T> *>());
+    detail::takes_region(std::declval<std::remove_cvref_t<T> *>());
 };
 
 // The awaiter of an awaitable, as co_await finds it.
