@@ -96,7 +96,7 @@ public:
 
     // An object that the region destroys at its end, newest first; never by hand. A T that uses a pmr
     // or region allocator gets the region's as its last argument, and so do members of pairs and tuples. (As far as the
-    // standard library hands it on: not to a pair or tuple in a tuple, nor before C++20 to a pair in a pair.)
+    // standard library hands it on: not to a pair in a tuple, nor before C++20 to a pair in a pair.)
     // The block of a T without a destructor stays through a close until it is freed. std::invalid_argument
     // where there is a destructor to call and no end at which to call it: in the heap.
     template <typename T, typename... Args> T *make(Args &&...args)

@@ -38,7 +38,7 @@ class Pin:
 @dataclass(frozen=True)
 class Stalls:
     """Pins are the oldest first. Read without help, what waits lacks what each thread has retired
-    last: up to some ten KiB of each block size."""
+    last: of each block size up to 64 KiB, or three blocks."""
 
     epoch: int
     waiting_bytes: int
