@@ -24,7 +24,7 @@
 
 // Under the lock, as all that follow.
 size_t ebbi_grown_granules;
-static size_t left_out;                       // granules that will be, from now
+static size_t granules_left_out;              // granules that will be, from now
 static size_t next_left_out = LEAST_LEFT_OUT; // after the next slow one
 
 bool ebbi_dense_everywhere(void)
@@ -64,8 +64,8 @@ static void make_dirty(struct ebbi_free_span *span, size_t from, size_t to)
 static bool comes_quickly(size_t granules)
 {
     ebbi_assert_held(&ebbi_arena_mutex);
-    bool quickly = left_out == 0;
-    left_out -= ebbi_min(granules, left_out);
+    bool quickly = granules_left_out == 0;
+    granules_left_out -= ebbi_min(granules, granules_left_out);
     return quickly;
 }
 
@@ -129,7 +129,7 @@ bool ebbi_dense_choose(struct ebbi_spot *spot, size_t granules, enum ebbi_fill f
 static void note_touch(bool slow)
 {
     ebbi_lock_take(&ebbi_arena_mutex);
-    left_out = slow ? next_left_out : left_out;
+    granules_left_out = slow ? next_left_out : granules_left_out;
     next_left_out = slow ? ebbi_min(next_left_out * 2, MOST_LEFT_OUT)
                          : ebbi_max(next_left_out / 2, LEAST_LEFT_OUT);
     ebbi_lock_drop(&ebbi_arena_mutex);

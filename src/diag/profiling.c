@@ -13,8 +13,6 @@
 #include "os/os.h"
 #include "process/process.h"
 
-int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
-
 int ebbi_profile_start(size_t mean)
 {
     int error = ebbi_start();
@@ -69,5 +67,5 @@ void ebbi_profile_at_load(void)
         return;
     }
     profiled = getpid();
-    (void)__cxa_atexit(write_at_exit, NULL, NULL);
+    ebbi_os_at_exit(write_at_exit);
 }

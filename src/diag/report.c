@@ -177,9 +177,6 @@ static void start_signals(void)
     }
 }
 
-// atexit lies in an archive whose use of __dso_handle not every linker can put into a library.
-int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
-
 static void at_exit(void *unused)
 {
     (void)unused;
@@ -201,11 +198,11 @@ static void look_at_exit(void *unused)
 static void reports_start(void)
 {
     if (ebbi_check_is_on()) {
-        (void)__cxa_atexit(look_at_exit, NULL, NULL);
+        ebbi_os_at_exit(look_at_exit);
     }
     size_t mode = ebbi_option(EBBI_OPTION_STATS);
     if (mode == EBBI_STATS_EXIT) {
-        (void)__cxa_atexit(at_exit, NULL, NULL);
+        ebbi_os_at_exit(at_exit);
     } else if (mode == EBBI_STATS_SIGNAL) {
         start_signals();
     }

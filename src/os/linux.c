@@ -117,6 +117,11 @@ size_t ebbi_os_address_limit(void)
     return ebbi_load_relaxed(&known); // relaxed: as above
 }
 
+// atexit lies in an archive whose use of __dso_handle not every linker can put into a library.
+int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
+
+void ebbi_os_at_exit(void (*call)(void *unused)) { (void)__cxa_atexit(call, NULL, NULL); }
+
 size_t ebbi_os_memory_bytes(void)
 {
     int saved = errno;

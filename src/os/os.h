@@ -78,11 +78,12 @@ bool ebbi_os_huge_on_request(void); // where it is asked, at least
 size_t ebbi_os_page_size(void);
 // The process's own limit on address space (RLIMIT_AS), SIZE_MAX when there is none. Below a filter (ebbi_os_prctl) what it was.
 size_t ebbi_os_address_limit(void);
-size_t ebbi_os_memory_bytes(void); // of the machine; 1 when unknown
-size_t ebbi_os_cpus(void);         // that this process might run on at its start, at least 1
-size_t ebbi_os_cpu(void);          // that this thread runs on now, numbered without gaps: a hint
-uint64_t ebbi_os_now_ms(void);     // monotonic, about 4 ms fine, no system call
-uint64_t ebbi_os_now_ns(void);     // fine
+void ebbi_os_at_exit(void (*call)(void *unused)); // at exit(3), if there is room for it
+size_t ebbi_os_memory_bytes(void);                // of the machine; 1 when unknown
+size_t ebbi_os_cpus(void);     // that this process might run on at its start, at least 1
+size_t ebbi_os_cpu(void);      // that this thread runs on now, numbered without gaps: a hint
+uint64_t ebbi_os_now_ms(void); // monotonic, about 4 ms fine, no system call
+uint64_t ebbi_os_now_ns(void); // fine
 // What the calling thread has run for; where system calls are filtered, as ebbi_os_now_ns.
 uint64_t ebbi_os_thread_ns(void);
 uint64_t ebbi_os_date_ms(void); // since 1970

@@ -20,8 +20,6 @@
 #define EXIT_YIELDS 1000
 #define NUMBER_ROOM 16 // ".", a number
 
-int __cxa_atexit(void (*call)(void *), void *argument, void *owner);
-
 uint64_t ebbi_metrics_due_ms;
 
 static struct {
@@ -391,7 +389,7 @@ void ebbi_metrics_begin(void)
     ebbi_lock_take(&metrics.lock);
     write_now();
     ebbi_lock_drop(&metrics.lock);
-    (void)__cxa_atexit(write_last, NULL, NULL);
+    ebbi_os_at_exit(write_last);
 }
 
 void ebbi_metrics_forget(void)

@@ -20,7 +20,7 @@ static uint32_t report_busy; // the thread that writes, or 0; atomic
 // Of that thread.
 static EBBI_SPARSE char report_text[REPORT_ROOM];
 static EBBI_SPARSE char report_line[LINE_ROOM];
-static EBBI_SPARSE char report_path[EBBI_PATH_ROOM];
+static EBBI_SPARSE char written_to[EBBI_PATH_ROOM];
 
 // ---- events --------------------------------------------------------------------------------------------
 
@@ -155,12 +155,12 @@ static void put_traces(struct ebbi_text *text, const struct ebbi_report *r)
 static void append_line(const struct ebbi_report *r, const struct ebbi_text *message)
 {
     struct ebbi_text line = {report_line, report_line + LINE_ROOM};
-    bool fits = ebbi_option_file(EBBI_OPTION_CHECK_REPORT, report_path, sizeof report_path);
+    bool fits = ebbi_option_file(EBBI_OPTION_CHECK_REPORT, written_to, sizeof written_to);
     ebbi_report_json(&line, r, message);
-    int error = fits ? ebbi_os_append(report_path, report_line, (size_t)(line.at - report_line))
+    int error = fits ? ebbi_os_append(written_to, report_line, (size_t)(line.at - report_line))
                      : -ENAMETOOLONG;
     if (error != 0) {
-        ebbi_message_file("no report in the file of EBB_CHECK_REPORT", error, report_path);
+        ebbi_message_file("no report in the file of EBB_CHECK_REPORT", error, written_to);
     }
 }
 
@@ -224,7 +224,7 @@ static EBBI_SPARSE struct {
     uint64_t key;   // of a kind and the place of the call; 0: free; atomic
     uint32_t count; // atomic
 } report_places[REPORT_PLACES];
-static uint64_t left_out; // atomic
+static uint64_t reports_left_out; // atomic
 
 static uint64_t report_key(const struct ebbi_report *r)
 {
@@ -262,13 +262,13 @@ void ebbi_misuse(const struct ebbi_report *report)
     if (may_be_written(report)) {
         ebbi_report(report);
     } else {
-        (void)ebbi_fetch_add_relaxed(&left_out, (uint64_t)1); // relaxed: a number
+        (void)ebbi_fetch_add_relaxed(&reports_left_out, (uint64_t)1); // relaxed: a number
     }
 }
 
 void ebbi_report_left_out(void)
 {
-    uint64_t count = ebbi_load_relaxed(&left_out); // relaxed: as above
+    uint64_t count = ebbi_load_relaxed(&reports_left_out); // relaxed: as above
     if (count > 0) {
         ebbi_message("EBB_CHECK=log: %llu more were left out", (unsigned long long)count);
     }
@@ -276,8 +276,8 @@ void ebbi_report_left_out(void)
 
 void ebbi_report_forget(void)
 {
-    ebbi_store_relaxed(&report_busy, 0u);       // relaxed: there is no other thread
-    ebbi_store_relaxed(&left_out, (uint64_t)0); // relaxed: as above
+    ebbi_store_relaxed(&report_busy, 0u);               // relaxed: there is no other thread
+    ebbi_store_relaxed(&reports_left_out, (uint64_t)0); // relaxed: as above
 }
 
 // ---- with a sentence -----------------------------------------------------------------------------------
