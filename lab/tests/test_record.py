@@ -227,6 +227,19 @@ def test_a_line_of_the_recorder_and_a_lost_recording_are_told(
     assert done.returncode == 0
 
 
+def test_a_summary_that_cannot_be_printed_leaves_the_status(
+    traced: Layout, asks: Path, tmp_path: Path
+) -> None:
+    command = user_command(traced, "record", "--", "sh", "-c", f"{asks} >&2; exit 4")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=tmp_path, stdout=full, stderr=subprocess.PIPE, timeout=60, check=False
+        )
+    assert done.returncode == 4
+    assert b"cannot print what was recorded: No space left on device" in done.stderr
+    assert names(tmp_path)
+
+
 def test_nothing_recorded_is_told(traced: Layout, tmp_path: Path) -> None:
     done = record(traced, tmp_path, "--only", "nobody", "--", "sh", "-c", "exit 4")
     assert done.returncode == 4

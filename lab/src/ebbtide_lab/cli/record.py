@@ -73,7 +73,10 @@ def _record(request: Request, layout: Layout, overhead: bool, console: Console) 
     except (NotPreloadableError, FolderError) as error:
         raise RefusedError(str(error)) from error
     if found:
-        print_recordings(found, console)
+        try:
+            print_recordings(found, console)
+        except OSError as error:  # its status is the command's all the same
+            _tell(f"cannot print what was recorded: {error.strerror}")
     elif not run.lost:
         _tell("nothing was recorded: no process asked malloc for anything under the recorder")
     if overhead:
