@@ -80,7 +80,8 @@ EBB_EXPORT int ebb_posix_memalign(void **out, size_t align, size_t bytes) EBB_NO
 EBB_EXPORT size_t ebb_malloc_usable_size(const void *p) EBB_NOEXCEPT EBB_ADDRESS_ONLY(1);
 
 // Returns everything to the OS that is free now, without waiting for the delay, but for what other threads keep in
-// their caches for domains (ebbtide/region.h), and less than an eighth of a slab where it lies in huge pages. Where all memory is to
+// their caches for domains (ebbtide/region.h), less than an eighth of a slab where it lies in huge pages, and what nobody has had yet
+// where mlockall(MCL_FUTURE) keeps it resident (docs/deploy.md). Where all memory is to
 // lie in those (EBB_THP=always, or the machine is set so), slabs give back whole ones only. Returns by how much purged_bytes
 // (below) has grown meanwhile, whoever returned it.
 EBB_EXPORT size_t ebb_trim(void) EBB_NOEXCEPT;

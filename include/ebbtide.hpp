@@ -40,7 +40,7 @@ template <typename T> void retire(T *p) noexcept(detail::plain_block<T>)
         ebb_retire(detail::address_of(p));
     else if (p != nullptr)
         detail::need_zero(
-            ebb_retire_with(detail::address_of(p), detail::destroy_later<T>, nullptr));
+            ::ebb_retire_with(detail::address_of(p), detail::destroy_later<T>, nullptr));
 }
 
 // ---- collectors ----------------------------------------------------------------------------------
@@ -75,8 +75,8 @@ public:
         if constexpr (detail::plain_block<T>)
             detail::need_zero(ebb_participant_retire(attach(), detail::address_of(p)));
         else if (p != nullptr)
-            detail::need_zero(ebb_participant_retire_with(attach(), detail::address_of(p),
-                                                          detail::destroy_later<T>, nullptr));
+            detail::need_zero(::ebb_participant_retire_with(attach(), detail::address_of(p),
+                                                            detail::destroy_later<T>, nullptr));
     }
     void synchronize() noexcept { ebb_collector_synchronize(collector_); }
     void barrier() noexcept { ebb_collector_barrier(collector_); }

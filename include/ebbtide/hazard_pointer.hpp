@@ -33,7 +33,8 @@ T *hazard_base(const volatile hazard_pointer_obj_base<T, D> *);
 void hazard_base(const volatile void *); // there is none, or more than one, or it is virtual
 
 // A T * of the hazard_pointer_obj_base<T, D>; void.
-template <typename T> using hazard_base_t = decltype(hazard_base(static_cast<T *>(nullptr)));
+template <typename T>
+using hazard_base_t = decltype(detail::hazard_base(static_cast<T *>(nullptr)));
 
 } // namespace detail
 

@@ -113,10 +113,11 @@ void rcu_retire(T *p, D d = D(), rcu_domain & = rcu_default_domain())
     static_assert(std::is_move_constructible_v<D> && std::is_invocable_v<D &, T *>,
                   "a deleter is moved, and called with a T *");
     if constexpr (detail::stateless<D>)
-        detail::need_zero(ebb_retire_with(detail::address_of(p), detail::delete_by<T, D>, nullptr));
+        detail::need_zero(
+            ::ebb_retire_with(detail::address_of(p), detail::delete_by<T, D>, nullptr));
     else
-        ebb_retire_hooked(ebb::make<detail::deleter_block<D>>(std::move(d)), detail::address_of(p),
-                          detail::delete_from_block<T, D>);
+        ::ebb_retire_hooked(ebb::make<detail::deleter_block<D>>(std::move(d)),
+                            detail::address_of(p), detail::delete_from_block<T, D>);
 }
 
 } // namespace ebb

@@ -37,7 +37,7 @@ void retire_hooked(T *p, deleter_hook<D> &hook, D &deleter) noexcept
 {
     static_assert(std::is_invocable_v<D &, T *>, "a deleter is called with a T *");
     hook.deleter() = std::move(deleter);
-    ebb_retire_hooked(std::addressof(hook), p, delete_hooked<T, D>);
+    ::ebb_retire_hooked(std::addressof(hook), p, delete_hooked<T, D>);
 }
 
 } // namespace ebb::detail

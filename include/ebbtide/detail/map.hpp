@@ -72,7 +72,7 @@ public:
             (**static_cast<decltype(what) *>(context))(pair->key, pair->value);
             return true;
         };
-        ebb_map_each(map_, call, &what);
+        ::ebb_map_each(map_, call, &what);
     }
 
 private:

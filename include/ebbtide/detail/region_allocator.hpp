@@ -43,7 +43,7 @@ public:
             detail::throw_bad_length();
         return static_cast<T *>(detail::allocate_in(region_, count * sizeof(T), alignof(T)));
     }
-    void deallocate(T *p, std::size_t) noexcept { ebb_free(p); }
+    void deallocate(T *p, std::size_t) noexcept { ::ebb_free(p); }
     region_allocator select_on_container_copy_construction() const noexcept
     {
         return region_allocator();
@@ -113,7 +113,7 @@ template <typename T> T *promote(const T *p, const region_ref &to)
 {
     static_assert(std::is_void_v<T> || std::is_trivially_copyable_v<T>,
                   "a block is copied byte by byte");
-    return static_cast<T *>(detail::need(ebb_region_promote(p, to.get())));
+    return static_cast<T *>(detail::need(::ebb_region_promote(p, to.get())));
 }
 
 // One object, wherever it lies. What it points to stays where it is.
