@@ -204,7 +204,7 @@ EBB_EXPORT void ebb_snapshot_get(struct ebb_snapshot *snapshot) EBB_NOEXCEPT;
 struct ebb_thread_stats {
     uint64_t thread;      // the kernel's number of it, as gettid(2) has it
     size_t cached_bytes;  // in its magazines, and in freed large objects that it keeps
-    size_t retired_bytes; // of blocks that it has retired and that wait
+    size_t retired_bytes; // of blocks that it has retired into the default collector, and that wait
     uint64_t
         taken_bytes; // of blocks up to 128 KiB that have come into its magazines since its heap began
 };
