@@ -437,9 +437,7 @@ void ebbi_slab_misuse_no_block(const struct ebbi_slab *slab, const void *p, cons
     uintptr_t offset = (uintptr_t)p - slab->first_block;
     struct ebbi_report report = {.kind = {"invalid ", what}, .address = (uintptr_t)p};
     if (size == 0) {
-        report.kind[0] = "double free";
-        report.kind[1] = NULL;
-        ebbi_misuse_said(report, "%p, and all blocks around it, were free already", p);
+        ebbi_slab_misuse_gone(p);
     } else if ((uintptr_t)p < slab->first_block || offset / size >= ebbi_slab_class(slab)->blocks) {
         ebbi_misuse_said(report, "%p lies between the blocks of a slab", p);
     } else {

@@ -8,6 +8,7 @@
 #include <limits.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,8 +136,8 @@ static atomic_int turn, turns_of_other;
 static void *resize_as_well(void *shared)
 {
     for (int i = 1; i <= TURNS; i++) {
-        while (atomic_load(&turn) < i) {
-        }
+        while (atomic_load(&turn) < i)
+            sched_yield();
         char *p = atomic_load((_Atomic(char *) *)shared);
         if (realloc(p, bytes / 2) == NULL && errno != EINVAL)
             exit(UNSOUND);
@@ -155,8 +156,8 @@ static void resize_beside_thread(void)
         atomic_store(&turn, i);
         if (realloc(atomic_load(&shared), bytes / 2) == NULL && errno != EINVAL)
             exit(UNSOUND);
-        while (atomic_load(&turns_of_other) < i) {
-        }
+        while (atomic_load(&turns_of_other) < i)
+            sched_yield();
     }
     _exit(OWN_STATUS);
 }
