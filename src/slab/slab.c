@@ -420,7 +420,7 @@ void ebbi_slab_report_free_bits(const struct ebbi_slab *slab, unsigned word, uin
 
 void ebbi_slab_misuse_gone(const void *p)
 {
-    ebbi_misuse_said(misuse_of("double free", p, 0, 0),
+    ebbi_misuse_said((struct ebbi_report){.kind = {"double free"}, .address = (uintptr_t)p},
                      "%p, and all blocks around it, were free already", p);
 }
 
